@@ -1,12 +1,14 @@
-"""Predicted seconds, dollars and memory of jobs, from physics and from earlier jobs.
+"""Predicts seconds, dollars and memory of jobs from physics and from earlier jobs.
 
-estimator      Estimate, Estimator, Forecast    the prediction for a job and its basis
+estimator      Estimate, Estimator, Forecast    the prediction for a job, and the evidence for it
 evidence       Evidence                         measurements from earlier runs
-timing         seconds, fit                     seconds, from work and constants that measurements correct
+timing         seconds, fit                     seconds, from counted work and from constants fitted to measurements
 counting       describe -> Work                 what one device computes, moves, launches and exchanges in a step
 memory         MemoryModel, Footprint           peak memory of a device
-phases         usual, phases_of                 usual seconds of the phases of a job
+phases         usual, phases_of                 phases of a job on SageMaker and their usual seconds
 workload       workload                         rows, tokens, steps and arithmetic of a training
 architecture   architecture_of                  sizes of a model
 hardware       DeviceShare                      data sheets of accelerators and processors
+formats        formats_of                       number formats of a training
+setting        setting_of                       a job with its model, work, device and formats
 """

@@ -1,6 +1,6 @@
-"""The architecture of a model in the few numbers that time and memory depend on, read from its config.json.
+"""The few sizes of a model that time and memory depend on, read from its config.json.
 
-For a model on the Hugging Face hub only that file is fetched: some kilobytes instead of its weights.
+For a model on the Hugging Face hub, only this file of a few kilobytes is downloaded, not the weights.
 """
 
 import csv
@@ -19,7 +19,7 @@ from paretune.estimating.formats import kind_of, stored_in
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.metrics import CAUSAL_LM
 
-# Names of one number in the configurations of different model families.
+# Names that configurations of different model families use for the same number.
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 _INNER = ("intermediate_size", "ffn_dim", "n_inner", "hidden_dim", "d_ff", "encoder_ffn_dim")
@@ -31,40 +31,36 @@ _POSITIONS = ("max_position_embeddings", "n_positions")
 _NUMBERED_AFTER_PADDING = frozenset(
     {"camembert", "data2vec-text", "ibert", "longformer", "mpnet", "xmod"}
     | {"roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}
-)  # kinds of models whose first position has the number after that of the padding token
-_WITHOUT_LIMIT = ("t5", "mpt", "bloom", "xlnet")  # relative positions: `n_positions` is that of the pre-training
-# Families whose feed-forward block has a third matrix, the gate, as most have that use SiLU; and those with rotary or
-# relative positions, as all have with rope_parameters.
+)  # kinds of models that number positions from the padding token's id + 1
+_WITHOUT_LIMIT = ("t5", "mpt", "bloom", "xlnet")  # relative positions; `n_positions` only describes the pre-training
+# Families whose feed-forward block has a third matrix, the gate; most models with SiLU have one, too.
 _GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "phi3", "modernbert", "olmo", "smollm")
+# Families with rotary or relative positions, which need no table; all models with rope_parameters are such, too.
 _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falcon")
 _COUNTED = ("parameters", "matrices", "layers", "hidden_size", "vocabulary", "adapted_widths")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """Sizes of a model.
+    """Sizes of a model."""
 
-    `matrices` is the number of weights that multiply every token; embedding tables are looked up, not multiplied.
-    `vocabulary` is the number of tokens with an embedding, `adapted_widths` the sum of inputs and outputs of all linear
-    layers below the head: the adapters' weights at rank 1. `kind` is the `model_type` of transformers, "" if unknown,
-    `positions` the longest row in tokens, None if nothing limits it, and `stored` the number format of its files.
-    """
-
-    parameters: int
-    matrices: int
+    parameters: int  # all weights
+    matrices: int  # weights that multiply every token; embedding tables are looked up, not multiplied
     layers: int
     hidden_size: int
-    vocabulary: int
+    vocabulary: int  # tokens that have an embedding
     adapted_widths: int
-    kind: str = ""
-    positions: int | None = None
-    stored: str = "fp32"
+    """Sum of inputs and outputs of all linear layers below the head: the number of adapter weights at rank 1."""
+    kind: str = ""  # the `model_type` of transformers, or "" if unknown
+    positions: int | None = None  # longest row in tokens, or None if nothing limits it
+    stored: str = "fp32"  # number format of the weights in its files
 
 
 def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
-    """Return the sum of inputs and outputs of this many layers that are `hidden` wide.
+    """Return the sum of inputs and outputs of all linear layers in this many blocks that are `hidden` wide.
 
-    Experts of a mixture have no adapters (peft adapts no stacked weights). Adapters of some layers only have fewer.
+    Experts of a mixture are not counted, because peft does not adapt stacked weights. If a job adapts only some kinds
+    of layers, the true sum is smaller.
     """
     config = _of_text(config)
     queries, grouped = _attention(config, hidden)
@@ -75,16 +71,16 @@ def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
 
 
 def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Merge the text configuration of a model for text and images over the outer one."""
+    """Return the configuration; for a model of text and images, values of its text part override the outer ones."""
     text = config.get("text_config")
     return {**config, **text} if isinstance(text, Mapping) else config
 
 
 def _attention(config: Mapping[str, Any], hidden: int) -> tuple[int, int]:
-    """Return the widths of all queries and of all keys."""
+    """Return the total width of the queries of a layer, and that of its keys, over all heads."""
     heads = _first(config, _HEADS)
     grouped = _first(config, ("num_key_value_heads", "num_kv_heads")) or heads or 1
-    if config.get("multi_query") and not config.get("new_decoder_architecture"):  # the form of Falcon-7B and StarCoder
+    if config.get("multi_query") and not config.get("new_decoder_architecture"):  # as Falcon-7B and StarCoder write it
         grouped = 1
     size = _first(config, ("head_dim", "d_kv")) or (hidden // heads if heads else hidden)
     return size * (heads or 1), size * grouped
@@ -93,28 +89,29 @@ def _attention(config: Mapping[str, Any], hidden: int) -> tuple[int, int]:
 def _has_gate(config: Mapping[str, Any]) -> bool:
     kind = str(config.get("model_type", ""))
     is_gated = any(name in kind for name in _GATED) or config.get("hidden_act") in {"silu", "swish"}
-    return is_gated or str(config.get("feed_forward_proj")).startswith("gated")  # of T5
+    return is_gated or str(config.get("feed_forward_proj")).startswith("gated")  # T5's name for it
 
 
 def well_known(model: str, task: str = CAUSAL_LM) -> Architecture | None:
     """Return the architecture of a well-known model by its hub id, with or without organization, or None.
 
-    A language model has its output layer for `task` causal-lm only.
+    The output layer of a language model is counted only for the task causal-lm.
     """
     names = _architectures()
     built, output = names.get(model.removeprefix(BUNDLED)) or names.get(model.rpartition("/")[2]) or (None, 0)
     if built is None or task == CAUSAL_LM:
         return built
-    own = output if built.parameters - built.matrices >= output else 0  # 0: it is the embedding table
+    own = output if built.parameters - built.matrices >= output else 0  # 0 if it shares the embedding table's weights
     return replace(built, parameters=built.parameters - own, matrices=built.matrices - output)
 
 
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
-    """Return the architecture that a config.json describes, to a few percent, or None if its kind is unknown.
+    """Return the architecture that a config.json describes, within a few percent, or None if sizes are missing in it.
 
-    Counted: four attention projections, two or three matrices of the feed-forward block, embedding tables, the head; in
-    an encoder-decoder model also the decoder's attention to the encoder; in a mixture of experts the chosen ones as
-    matrices, all as parameters. Not counted: biases, norms, adapters, routers, pictures.
+    Counted are four attention projections, two or three matrices of each feed-forward block, embedding tables and the
+    head, and in an encoder-decoder model the decoder's attention to the encoder. In a mixture of experts, `matrices`
+    counts only the experts that a token passes, `parameters` counts all. Not counted are biases, norms, adapters,
+    routers and the parts that process images.
     """
     kind_of_all, config = kind_of(config), _of_text(config)
     hidden, layers = (_first(config, names) for names in (_HIDDEN, _LAYERS))
@@ -135,7 +132,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     matrices = layers * block + decoder * (block + attention)
     active, idle = _experts(config, layers, inner)
     matrices += unit * active
-    shared = layers - (_first(config, ("num_hidden_groups",)) or layers)  # blocks without their own weights
+    shared = layers - (_first(config, ("num_hidden_groups",)) or layers)  # blocks that share the weights of others
     if task == CAUSAL_LM:
         matrices += vocabulary * embedding
         tables -= vocabulary * embedding if config.get("tie_word_embeddings", True) else 0
@@ -155,7 +152,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
 
 
 def positions_of(config: Mapping[str, Any]) -> int | None:
-    """Return the tokens of the longest row that a model with this configuration takes, or None if nothing limits it."""
+    """Return the length in tokens of the longest row that such a model takes, or None if nothing limits it."""
     config = _of_text(config)
     kind, longest = str(config.get("model_type", "")), _first(config, _POSITIONS)
     if longest is None or longest <= 0 or any(name in kind for name in _WITHOUT_LIMIT):
@@ -164,16 +161,17 @@ def positions_of(config: Mapping[str, Any]) -> int | None:
 
 
 def length_faults(model: str, positions: int | None, max_seq_length: int) -> list[str]:
-    """Return the fault of rows that are longer than a model's positions, if they are."""
+    """Return one fault if rows may be longer than the model's number of positions."""
     if positions is None or max_seq_length <= positions:
         return []
     return [f"max_seq_length must be at most {positions} for {model}, got {max_seq_length}"]
 
 
 def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, int]:
-    """Return widths of a mixture of experts, summed over layers: those a token passes beyond `inner`, and the rest.
+    """Return two widths of a mixture of experts, each summed over layers: active beyond `inner`, and idle.
 
-    Without another width in the configuration, an expert is `inner` wide.
+    Active is the width of the experts that a token passes, minus `inner`, which is counted already; idle is the width
+    of all others. An expert is `inner` wide unless the configuration has another width.
     """
     experts, chosen = _first(config, _EXPERTS) or 1, _first(config, _CHOSEN_EXPERTS) or 1
     if experts == 1:
@@ -188,27 +186,27 @@ def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, i
 
 
 def config_in(model: str | Path) -> Mapping[str, Any] | None:
-    """Return the configuration in a model's folder, or None if it does not exist or cannot be read."""
+    """Return the config.json in a model's folder, or None if it does not exist or cannot be read."""
     with suppress(BadInput):
         return read_config(model)
     return None
 
 
 def read_config(model: str | Path) -> Mapping[str, Any]:
-    """Return the configuration in a model's folder. Raises BadInput if there is no readable config.json."""
-    must = f"model {model} must hold a config.json that can be read, and "
+    """Return the config.json in a model's folder. Raises BadInput if it does not exist or cannot be read."""
+    must = f"model {model} must have a config.json that can be read, and "
     path = at_home(model) / "config.json"
     try:
         config = parse_json(read_text(path, LARGEST_CONFIG, must=must, hint="name a model's folder"), lax=True)
     except ValueError as error:
-        raise BadInput([f"{must}{path} is no JSON ({error})"]) from error
+        raise BadInput([f"{must}{path} is not JSON ({error})"]) from error
     if not isinstance(config, dict):
-        raise BadInput([f"{must}{path} holds no JSON object: it begins with {{"])
+        raise BadInput([f"{must}{path} is not a JSON object, which begins with {{"])
     return config
 
 
 def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """Fetch the configuration of a hub model, or take it from the hub's cache; raises BadInput if it cannot be had."""
+    """Download the config.json of a hub model, or read it from the hub's cache. Raises BadInput if neither works."""
     from huggingface_hub import hf_hub_download  # takes a third of a second
 
     endpoint, offline = hub_address(environment), is_offline(environment)
@@ -216,39 +214,43 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     try:
         token, only_cached = environment.get("HF_TOKEN"), offline or is_away
         path = hf_hub_download(model, "config.json", endpoint=endpoint, token=token, local_files_only=only_cached)
-    except Exception as error:  # of several libraries: the reason is shown
+    except Exception as error:  # several libraries raise here; the message gives the reason
         why_none = "it accepts no connection" if is_away else first_line(error)
-        reason = "HF_HUB_OFFLINE forbids to ask the hub" if offline else f"{endpoint} gives none ({why_none})"
+        reason = "HF_HUB_OFFLINE is set" if offline else f"{endpoint} did not provide it ({why_none})"
         near = did_you_mean(model.rpartition("/")[2], _architectures(), lead=" (", most=1, cutoff=0.9)
-        fault = f"model {model} is not well known{near and near + ')'}, and its config.json is needed: {reason}"
-        remedy = "one that is private or behind terms needs HF_TOKEN; else give a folder that holds it, or a well-known"
-        raise BadInput([f"{fault}; {remedy} model of its size"]) from error
+        fault = f"model {model} is not well known{near and near + ')'}, and its config.json is missing: {reason}"
+        remedy = (
+            "a private or gated model needs HF_TOKEN; otherwise give a folder that contains the file, or a well-known"
+        )
+        raise BadInput([f"{fault}; {remedy} model of the same size"]) from error
     return read_config(Path(path).parent)
 
 
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
-    """Return the architecture of a well-known model, a folder or a hub model. Raises BadInput if it is unknown."""
+    """Return the architecture of a well-known model, a model's folder or a hub model. Raises BadInput if unknown."""
     architecture = well_known(model, task)
     if architecture is not None:
         return architecture
     config = read_config(model) if is_folder(model) else hub_config(model, environment)
     architecture = of_config(config, task)
     if architecture is None:
-        raise BadInput([f"model {model}: its config.json does not say hidden size, layers and vocabulary"])
+        raise BadInput([f"model {model}: its config.json does not have hidden size, layers and vocabulary"])
     return architecture
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """Return the first of these numbers in the configuration."""
+    """Return the number under the first of these names in the configuration, or None."""
     return next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
 
 
 @cache
 def _architectures() -> Mapping[str, tuple[Architecture, int]]:
-    """Read architectures.csv: published configurations, built with transformers 5.23 without weights, and counted.
+    """Read architectures.csv: for each model its architecture, and the number of weights in its output layer.
 
-    `matrices` are all weights except looked-up tables and the experts that a token does not pass. `output_layer` has
-    those of a language model's output. gpt3-175b is the largest shape of Brown et al. (arXiv 2005.14165, table 2.1).
+    The models were built without weights from their published configurations (transformers 5.23), and counted.
+    `matrices` counts all weights except embedding tables and the experts that a token does not pass. `output_layer`
+    counts the weights of a language model's output layer. gpt3-175b is the largest shape of Brown et al. (arXiv
+    2005.14165, table 2.1).
     """
     lines = files("paretune.estimating").joinpath("architectures.csv").read_text(encoding="utf-8").splitlines()
     return {

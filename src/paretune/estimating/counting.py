@@ -1,6 +1,6 @@
-"""The work of a job as one device sees it: what it computes, moves, launches and exchanges in a step.
+"""The work of one device of a job: what it computes, moves, launches and exchanges in a step.
 
-Rates are the data sheet's peaks times the share that matrix products and memory actually reach, on any chip.
+Rates are the peaks of the data sheet, times the shares of them that matrix products and memory reach on any chip.
 """
 
 import math
@@ -19,83 +19,84 @@ from paretune.specification.parallelism import DEVICE_MAP, DIVISIONS, SHARDED, p
 
 TCP = "tcp"
 """Name of the fitted constant for networks without EFA."""
-# Share of peak arithmetic that matrix products reach on a GPU in fp32 and in half precision, and on processors.
+# Shares of peak arithmetic that matrix products reach: on a GPU in fp32; and on a GPU in half precision or on a CPU.
 _MATMUL_FP32, _MATMUL = 0.7, 0.5
-_STREAM = 0.75  # share of memory bandwidth that a GPU reaches between the products
-_ATTENTION = 1.3  # time of an attention FLOP relative to a weight FLOP, because of softmax, masks and memory
-_GROWTH = 0.2  # how start-up grows with log(instances): a job starts when its slowest instance is ready
-_STARTUP_LOCAL_S = 9.0  # of a process: imports, model, warm-up
-_COMPILING_S = 50.0  # once per process; a guess between the time of a first compilation and of later ones
+_STREAM = 0.75  # share of its memory bandwidth that a GPU reaches between the matrix products
+_ATTENTION = 1.3  # time of a FLOP in attention relative to one with weights, because of softmax, masks and memory
+_GROWTH = 0.2  # growth of start-up time with log(instances): a job starts when its slowest instance is ready
+_STARTUP_LOCAL_S = 9.0  # seconds of a local process before the first step: imports, model, warm-up
+_COMPILING_S = 50.0  # seconds per process; a guess between the time of a first compilation and of later ones
 _GBPS = 1e9 / 8  # bytes/s
-_EFA_GBPS = 100.0  # instances with at least this bandwidth use EFA, which bypasses the kernel
-# Bytes of activations that are written and read for each token, layer and unit of width: in half precision, and in
-# fp32 or under autocast, which casts weights and keeps norms and softmax in fp32.
+_EFA_GBPS = 100.0  # instances with at least this bandwidth use EFA, which bypasses the operating system's kernel
+# Bytes of activations that are written and read for each token, layer and unit of width. The first figure is for half
+# precision, the second for fp32 or autocast, which casts weights and keeps norms and softmax in fp32.
 _MOVED_BYTES, _MOVED_BYTES_CAST = 200.0, 300.0
-_FUSED = 0.5  # share of these bytes and kernels that remain after compilation
-# Bytes per weight and micro-batch: the cast, two reads by products, and writing and accumulating the gradient; bf16
-# weights need no cast. Frozen weights are read in each pass. 4-bit weights are unpacked first: read half a byte, write
-# and read two, at a fifth of the bandwidth.
+_FUSED = 0.5  # share of these bytes, and of the kernels, that remains after compilation
+# Bytes per weight and micro-batch: for the cast, two reads by products, and writing and accumulating the gradient. bf16
+# weights need no cast. Frozen weights are read in each pass. 4-bit weights are first unpacked, which reads half a byte,
+# and writes and reads two bytes, at a fifth of the bandwidth.
 _READ_BYTES, _READ_BYTES_BF16, _READ_BYTES_UNPACKED = 20.0, 10.0, 22.0
-# Kernels per layer, forward and backward: (one precision, autocast). Counted at the dispatcher, below autograd, in BERT
-# base and in transformers' Llama with 16 layers (torch 2.13); dropout counts as one kernel. paretune's own Llama
-# launches only 69 a layer in one precision, but most jobs that the constants were fitted to ran transformers' version.
+# Kernels per layer, forward and backward together: (without autocast, with autocast). They were counted at the
+# dispatcher, below autograd, in BERT base and in transformers' Llama with 16 layers (torch 2.13); dropout counts as one
+# kernel. paretune's own Llama launches only 69 per layer without autocast, but most jobs that the constants were fitted
+# to ran the version of transformers.
 _KERNELS = {"encoder": (51, 86), "decoder": (113, 151)}
-# Bytes per weight of a fused AdamW step in fp32: 24, for the weight and two moments, each read and written. That is
-# below the full count of 28, which includes reading the gradient; the fitted factor `update` (timing.py) covers it.
-# fp32 masters of bf16 weights add 6 bytes to convert the gradient and 6 to round the result into the model.
+# Bytes per weight of a fused AdamW step in fp32: 24, to read and write the weight and two moments. Reading the gradient
+# is not counted, which would make 28; the fitted factor `update` (timing.py) covers it. fp32 masters of bf16 weights
+# add 6 bytes to convert the gradient, and 6 to round the result into the model.
 _UPDATE_BYTES, _MASTER_BYTES, _UPDATE_KERNELS = 24.0, 12.0, 41
-# Parameters that divide the devices, with their defaults.
+# Parameters that define how devices share the model, with their defaults.
 _DIVISIONS = {name: JobSpec.model_fields[name].default for name in DIVISIONS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The work of one device, its rates, and the names of the fitted constants that apply, by role.
+    """The work of one device, its rates, and the names of the fitted constants that apply to the job.
 
-    Each number describes one job, or is an array with one entry per job.
+    Each number describes one job. `timing` also stacks the numbers of several jobs into arrays with one entry per job.
     """
 
-    constants: Mapping[str, str]  # empty if the role does not apply to the job
-    cluster: str  # instance type, count, and how the devices are divided
+    constants: Mapping[str, str]  # name of the constant by role; empty if the role does not apply to the job
+    cluster: str  # instance type, count, and how the devices share the model
     is_local: bool  # whether the job runs as processes on this machine rather than on instances
     is_ahead: bool  # whether the host launches kernels ahead, while earlier ones still run
     instances: int
-    devices: int  # of one instance that train
+    devices: int  # devices per instance that train
     steps: float
-    tokens: float  # of the whole training
-    accumulation: int  # micro-batches of a step
-    flops: float  # per micro-batch; attention FLOPs are weighted by how much longer they take
-    moved: float  # bytes through the memory in a micro-batch
-    kernels: float  # launched in a micro-batch, one after the other
-    updated: float  # bytes that the optimizer moves in a step
-    update_kernels: float  # launched for these bytes
-    bubble: float  # pipeline: time a device waits for other stages, divided by the time it works
+    tokens: float  # tokens of the whole training
+    accumulation: int  # micro-batches per step
+    flops: float  # FLOP per micro-batch; those of attention have a higher weight, because they take longer
+    moved: float  # bytes that pass through the memory per micro-batch
+    kernels: float  # kernels launched per micro-batch, one after the other
+    updated: float  # bytes that the optimizer moves per step
+    update_kernels: float  # kernels that the optimizer launches per step
+    bubble: float  # pipeline: time that a device waits for other stages, divided by the time that it works
     micro_link: float  # bytes per micro-batch through a link between devices of an instance; overlaps with arithmetic
-    micro_network: float  # bytes per micro-batch through an instance's network connection; overlaps too
-    step_link: float  # the same two per step; they overlap too
-    step_network: float
-    blocking_link: float  # bytes per micro-batch that arithmetic has to wait for
-    blocking_network: float
-    evaluated_flops: float  # of all evaluations together, on one device
+    micro_network: float  # bytes per micro-batch through an instance's network connection; overlaps with arithmetic
+    step_link: float  # like micro_link, but per step
+    step_network: float  # like micro_network, but per step
+    blocking_link: float  # bytes per micro-batch through a link that arithmetic has to wait for
+    blocking_network: float  # bytes per micro-batch through the network that arithmetic has to wait for
+    evaluated_flops: float  # FLOP of all evaluations together, on one device
     saved: float  # bytes of the model that are uploaded
     before: float  # usual seconds before the first step
     after: float  # usual seconds after the last step, without uploading the model
-    arithmetic: float  # FLOP/s that products reach, derived from the data sheet
+    arithmetic: float  # FLOP/s that matrix products reach, derived from the data sheet
     memory: float  # bytes/s of memory traffic
-    link: float  # bytes/s to a neighbor in the instance, and of the network connection of an instance
-    network: float
-    flow: float  # most bytes/s of one exchange over the network: one TCP flow's rate, or the whole connection with EFA
+    link: float  # bytes/s to a neighboring device in the instance
+    network: float  # bytes/s of an instance's network connection
+    flow: float  # highest bytes/s of one exchange: the limit of a TCP flow, or the whole connection with EFA
 
 
 def describe(setting: Setting, *, stack: str = "own") -> Work:
-    """Count the work of a job; `stack` names the code that trains, such as `own`."""
+    """Count the work of a job. `stack` names the code that trains, such as `own` or `published`."""
     spec, plan, built, work = setting.spec, setting.plan, setting.built, setting.work
     share, degrees, rows = setting.share, spec.degrees, plan.per_device_train_batch_size
     device, instance, is_local = share.device, share.instance, not spec.has_instances
     is_sharded, is_trained = spec.strategy in SHARDED, spec.fine_tuning == "full"
-    # Devices that together process one row and each hold a part of the weights.
+    # Number of devices that process a row together, each with a part of the weights.
     row_devices = degrees.tensor * degrees.pipeline
-    # With a device map one device works at a time.
+    # With a device map, only one device works at a time.
     parts = 1 if spec.strategy == DEVICE_MAP else pipeline_parts(rows, degrees.pipeline, spec.max_seq_length)
 
     attention_factor = 1 + (_ATTENTION - 1) * work.attention_share
@@ -107,28 +108,28 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
     units = rows * work.tokens * built.layers * built.hidden_size * work.passes / 3
     moved = units * share_in_layers(degrees.tensor) / degrees.pipeline
     moved *= fused * (_MOVED_BYTES if is_half and not (formats.autocast or share.on_processor) else _MOVED_BYTES_CAST)
-    passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights
+    passes = work.passes - 1 if work.adapted_widths else work.passes  # frozen weights need no products for gradients
     packed = work.packed_weights
     of_trained = _READ_BYTES_BF16 if formats.weights == "bf16" else _READ_BYTES
     each = of_trained if is_trained else passes * (2.0 if is_half else 4.0)
     read = (each * (built.matrices - packed) + passes * _READ_BYTES_UNPACKED * packed) / row_devices
 
-    # Autocast casts weights that are trained and not sharded; on a CPU, the casts make no measurable difference.
+    # Autocast casts weights that are trained and not sharded. On a CPU, these casts take no measurable time.
     casts = formats.autocast and is_trained and not (is_sharded or share.on_processor)
     per_layer = _KERNELS["decoder" if spec.task == CAUSAL_LM else "encoder"][casts] * fused
     # Adapters double the number of kernels: two products, a dropout, casts, a factor and a sum per linear layer.
     kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
     updated = _UPDATE_BYTES * BYTES[formats.updated] / 4 + (_MASTER_BYTES if rounds else 0.0)
 
-    # Small instances exhaust their network burst within minutes, so the sustained rate counts. SMDDP sends to all nodes
-    # at once; other libraries use a ring with few flows. Local jobs have no network.
+    # Small instances use up their network burst within minutes, so the sustained rate counts. SMDDP sends to all nodes
+    # at once, whereas other libraries use a ring with few flows. Local jobs have no network.
     gbps = 8.0 if instance is None else instance.sustained_gbps or instance.network_gbps
     has_flows = gbps < _EFA_GBPS or share.on_processor  # CPUs use gloo, which supports only TCP
     by_tcp = instance is not None and has_flows and spec.strategy != "smddp"
     kind = "" if instance is None else kind_of(instance)
     before = BOOT_SECONDS + usual("data", kind).seconds + usual("image", kind).seconds if kind else _STARTUP_LOCAL_S
     before += _COMPILING_S if spec.is_compiled else 0.0
-    # Jobs share a cluster's constant only if they divide the devices in the same way.
+    # Jobs share a cluster's constant only if their devices share the model in the same way.
     values = {name: getattr(spec, name) for name, usually in _DIVISIONS.items() if getattr(spec, name) != usually}
     divided = "".join(f" {name}={spell(value)}" for name, value in values.items())
     cluster = f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}"
@@ -162,7 +163,7 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
 
 
 def _arithmetic(share: DeviceShare, formats: Formats) -> float:
-    """Return the FLOP/s that matrix products reach on a device."""
+    """Return the FLOP/s that matrix products reach on one device."""
     device = share.device
     if formats.is_half:
         return _MATMUL * device.half_flops * device.sustained
@@ -196,13 +197,13 @@ def _constants(setting: Setting, cluster: str, stack: str, *, by_tcp: bool) -> d
 def _sent(setting: Setting) -> dict[str, float]:
     """Count the bytes that devices exchange, by field of `Work`.
 
-    An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, an
-    all-reduce twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009).
+    An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, and
+    an all-reduce sends twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009).
 
-    With sharding, every micro-batch gathers the shards for the forward and again for the backward pass, and scatters
-    gradients. Without it, gradients are reduced once per step; so are the gradients of replicated shards. Tensor groups
-    all-reduce activations twice forward and twice backward per layer (Shoeybi et al., arXiv 1909.08053, section 3).
-    Pipeline stages pass activations forward and gradients back.
+    With sharding, every micro-batch gathers the shards for the forward pass and again for the backward pass, and
+    scatters gradients. Without sharding, gradients are reduced once per step; so are the gradients of replicated
+    shards. Tensor groups all-reduce activations twice forward and twice backward in each layer (Shoeybi et al., arXiv
+    1909.08053, section 3). Pipeline stages pass activations forward and gradients backward.
     """
     spec, plan, built = setting.spec, setting.plan, setting.built
     work, formats = setting.work, setting.formats
@@ -212,7 +213,7 @@ def _sent(setting: Setting) -> dict[str, float]:
     here = max(1, min(degrees.per_instance, of_stage) // tensor)  # devices per instance that process different rows
     members = degrees.sharers if is_sharded else degrees.data
     within, across, copies = min(members, here), math.ceil(members / here), degrees.data // members
-    # Each of `tensor` rings has a part of the weights, and all share the connection of an instance.
+    # There are `tensor` rings, each with a part of the weights, and all of them share the connection of an instance.
     link, network = (within - 1) / within / (tensor * stages), (across - 1) / across / stages
     gathers = 1 if stages > 1 else 2  # a pipeline keeps gathered weights for the backward pass
     sharded = gathers * gathered_bytes(work.packed_weights, built, formats) + 4 * trained if is_sharded else 0.0

@@ -1,6 +1,6 @@
-"""Predicted seconds, dollars and memory of a job before it is paid for, and the basis of the prediction.
+"""Predicts the seconds, dollars and memory of a job before it is paid for, and names the evidence for the prediction.
 
-An estimate is optional: if it cannot be made, the job runs all the same.
+An estimate is optional: a job runs even if it cannot be estimated.
 """
 
 import logging
@@ -36,26 +36,26 @@ from paretune.specification.parallelism import BatchPlan
 if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
 
-_MOST_POWERS = 15  # of two that are tried as the largest batch: up to 16,384 rows
-# Assumed for a training of the user's own that has run once; not measured, rather too large than too small.
+_MOST_POWERS = 15  # powers of two that are tried as the largest batch: 1 to 16,384 rows
 _SPREAD, _SPREAD_DEGREES = 0.3, 2.0
-"""Standard deviation of the logarithm of seconds, and with how many degrees of freedom it is known."""
+"""Prior for a user's own training: standard deviation of the logarithm of its seconds, and degrees of freedom. Assumed,
+not measured; meant to be too large rather than too small."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Predicted time and dollars of one job; with paretune's own training also its memory."""
+    """The predicted time and dollars of one job, and its memory if it runs paretune's own training."""
 
     spec: JobSpec
     plan: BatchPlan
     measured_here: int  # number of similar jobs that have run on this cluster
     time: Prediction
-    price: Price | None  # of one instance; None if unknown, then the dollars are None, too
-    basis: str  # evidence for the prediction, in words
-    memory: MemoryPrediction | None = None  # None for a training of the user's own
-    did_not_fit: Footprint | None = None  # an earlier job that ran out of memory, needing no more than this one
-    tokens: float | None = None  # of the whole training of a causal language model; None for other tasks
-    largest_batch: int | None = None  # power of two of rows per device that should fit; 0 if none, None if unknown
+    price: Price | None  # price of one instance; None if unknown, and then all dollars are None, too
+    basis: str  # a phrase that names the evidence for the prediction
+    memory: MemoryPrediction | None = None  # None for a user's own training
+    did_not_fit: Footprint | None = None  # an earlier job that ran out of memory and needed no more than this one
+    tokens: float | None = None  # tokens of the whole training for a causal language model; None for other tasks
+    largest_batch: int | None = None  # largest power of two of rows per device that fits; 0 if none, None if unknown
 
     def usd(self, seconds: float) -> float | None:
         """Return the dollars of this many billable seconds."""
@@ -73,15 +73,16 @@ class Estimate:
 
     @property
     def phases(self) -> Mapping[str, Seconds]:
-        """Seconds of each of `PHASES`; only `training` on this machine."""
+        """Seconds of each phase in `PHASES`; only of `training` if the launcher uploads no files."""
         time = self.time
         return phases_of(time, self.spec, factor=time.startup_factor, uploaded_bytes=time.uploaded_bytes)
 
     @property
     def exceeds_limit(self) -> bool:
-        """Whether the whole interval is above max_runtime_minutes.
+        """Whether the whole 80 % interval is above max_runtime_minutes.
 
-        False for a probe, with force=limit, and for a rehearsal whose table of recorded runs may have other seconds.
+        Always False for a probe, with force=limit, and for a simulation that replays recorded runs, whose seconds may
+        differ from the estimate.
         """
         spec = self.spec
         is_exempt = "limit" in spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
@@ -89,11 +90,14 @@ class Estimate:
 
     @property
     def fits(self) -> str:
-        """`yes`, `no`, or `unsure` if the memory of the device is unknown or inside the predicted interval."""
+        """Whether the job fits into memory: `yes`, `no`, or `unsure`.
+
+        It is `unsure` if the memory of the device is unknown or lies inside the predicted interval.
+        """
         return _fits(self.memory, self.did_not_fit)
 
     def sentence(self) -> str:
-        """Return the estimate in one line: seconds with their interval, dollars, and the evidence."""
+        """Return the estimate as one line: time with its interval, dollars, and the evidence."""
         time = self.time
         dollars = "" if self.cost_usd is None else f", {usd(self.cost_usd)}"
         between = f"{duration(time.seconds_low)} to {duration(time.seconds_high)}"
@@ -101,7 +105,7 @@ class Estimate:
         return f"{duration(time.seconds)}{billed} ({between} in 80 % of such jobs){dollars}; from {self.basis}"
 
     def as_metrics(self) -> dict[str, float]:
-        """Return the metrics of the estimate that a job's run records."""
+        """Return the estimate as metrics, which are recorded in the job's run."""
         values = {
             metrics.ESTIMATED_SECONDS: self.time.seconds,
             f"{metrics.ESTIMATED_SECONDS}_low": self.time.seconds_low,
@@ -130,10 +134,11 @@ class Estimator:
         facts: Mapping[str, float] | None = None,
         stack: str = "own",
     ) -> Estimate | None:
-        """Estimate one job; None if the number of its training rows is unknown.
+        """Estimate one job, or return None if the number of its training rows is unknown.
 
-        `plan` is given if it differs from that of the specification; `facts` are known facts of its prepared data,
-        `stack` names whose code trains.
+        plan: the batch plan, if it is not the one that the specification implies.
+        facts: known facts of the prepared data.
+        stack: name of the code that trains, such as `own` or `published`.
         """
         plan = plan or spec.plan()
         setting = setting_of(spec, plan, built, facts)
@@ -155,7 +160,7 @@ class Estimator:
         )
 
     def _memory_of(self, setting: Setting | None) -> tuple[MemoryPrediction | None, Footprint | None]:
-        """Return the peak memory of a device, and an earlier job that ran out of memory although it needed no more."""
+        """Return the peak memory of a device, and an earlier job that ran out of memory but needed no more, if any."""
         if setting is None:
             return None, None
         described = memory.describe(setting)
@@ -163,7 +168,10 @@ class Estimator:
         return self._memory.predict(described), footprint.why_full(self.evidence.did_not_fit)
 
     def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
-        """Return the largest power of two of rows per device that fits, up to an epoch's rows; 0 if none does."""
+        """Return the largest power of two of rows per device that fits; 0 if none does.
+
+        Batches with more rows than an epoch, or more than 16,384, are not tried.
+        """
         rows = training_rows(item.spec, facts) or 1
         sizes = [2**power for power in range(max(1, math.ceil(rows / item.plan.devices)).bit_length())]
 
@@ -171,7 +179,7 @@ class Estimator:
             plan = replace(item.plan, per_device_train_batch_size=size, global_batch_size=0)
             return _fits(*self._memory_of(setting_of(item.spec, plan, built, facts))) != "yes"
 
-        fitting = bisect_left(sizes[:_MOST_POWERS], True, key=is_too_large)  # a larger batch never needs less
+        fitting = bisect_left(sizes[:_MOST_POWERS], True, key=is_too_large)  # a larger batch never needs less memory
         return sizes[fitting - 1] if fitting else 0
 
     def _basis(self, setting: Setting, work: Work) -> str:
@@ -181,7 +189,7 @@ class Estimator:
             return f"{_count(here)} of this model on this cluster"
         others = [f"{_count(of_model)} of this model on other clusters"] if of_model else []
         others += [f"{_count(of_chip)} on this {machine}"] if of_chip else []
-        basis = f"{' and '.join(others)}: not measured here" if others else "data sheets: nothing like it was measured"
+        basis = f"{' and '.join(others)}: not measured here" if others else "data sheets: nothing similar was measured"
         device = setting.share.device
         if not device.is_listed:
             return f"no data sheet of {device.name}, so its speed is a guess; {basis}"
@@ -193,7 +201,7 @@ class Estimator:
 
 
 def _reservations(spec: JobSpec) -> list[str]:
-    """Return what an estimate leaves out, or what a job loses, in words."""
+    """Return remarks on what the estimate leaves out, or what the job loses."""
     offloads = ["the time of offloading is not counted"] if spec.cpu_offload else []
     loses = ["bf16-true loses updates below 1/512 of a weight"] if spec.precision == "bf16-true" else []
     return [*offloads, *loses]
@@ -206,7 +214,7 @@ def _fits(peak: MemoryPrediction | None, did_not_fit: Footprint | None) -> str:
 
 
 def _count(runs: Sequence[Measurement]) -> str:
-    """Describe the number of runs, and how many of them are published or simulated."""
+    """Describe how many runs there are, and how many of them are published or simulated."""
     plural = "s" if len(runs) > 1 else ""
     foreign = {origin: sum(run.origin == origin for run in runs) for origin in ("published", "simulated")}
     for origin, count in foreign.items():
@@ -217,10 +225,10 @@ def _count(runs: Sequence[Measurement]) -> str:
 
 
 def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
-    """Estimate a training of the user's own from finished jobs and their seconds.
+    """Estimate a user's own training from finished jobs, which are given with their seconds.
 
-    It is the geometric mean of N jobs that differ only in their seeds, with an 80 % interval of the next one; None if
-    N = 0.
+    The estimate is the geometric mean of the jobs that differ only in their seeds, with an 80 % interval for the next
+    job. Returns None if there is no such job.
     """
     key = spec.spec_hash(but=["seed"])
     logs = np.log([seconds for run, seconds in runs if run.spec_hash(but=["seed"]) == key])
@@ -235,10 +243,10 @@ def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpe
 
 
 class Forecast:
-    """Estimates of the jobs of one process, from the runs recorded when it began.
+    """Estimates jobs from the recorded runs, which are read at the first estimate and kept until `renew`.
 
-    `simulated` is whether the jobs are simulated; simulated runs are evidence for no others. Without `tracking` there
-    is no evidence.
+    `simulated` states whether the jobs are simulated, because simulated runs are evidence only for simulated jobs.
+    Without `tracking`, there is no evidence.
     """
 
     def __init__(self, tracking: "Tracking | None", *, simulated: bool = False) -> None:
@@ -249,7 +257,7 @@ class Forecast:
     def evidence(self) -> Evidence:
         """The measurements of recorded runs."""
         if self._tracking is not None:
-            with suppress(TrackingUnavailable):  # recording the job will report this
+            with suppress(TrackingUnavailable):  # the user learns of this when the job is recorded
                 return collect(self._tracking, simulated=self._simulated, machine=machine_name())
         return Evidence()
 
@@ -258,8 +266,12 @@ class Forecast:
         """The estimator of paretune's own training."""
         try:
             return Estimator(self.evidence)
-        except (ArithmeticError, TypeError, ValueError) as error:  # from the fit; TypeError of counts beyond 64 bits
-            logging.getLogger(__name__).warning("earlier runs make no estimate, data sheets do: %s", error)
+        except (
+            ArithmeticError,
+            TypeError,
+            ValueError,
+        ) as error:  # the fit failed; TypeError if a count exceeds 64 bits
+            logging.getLogger(__name__).warning("estimates use data sheets only, not earlier runs: %s", error)
         return Estimator(Evidence())
 
     def renew(self) -> None:
@@ -268,9 +280,10 @@ class Forecast:
         self.__dict__.pop("estimator", None)
 
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
-        """Estimate a job with this batch; a training of the user's own from its finished runs.
+        """Estimate a job with this batch plan. A user's own training is estimated from its finished runs.
 
-        None if its model or its rows are unknown, or no training like it has run there.
+        Returns None if the model or the number of rows is unknown, or if the user's own training has not run on this
+        cluster.
         """
         if spec.runs_user_code:
             return estimate_own(spec, price, self.evidence.own)
@@ -282,7 +295,7 @@ class Forecast:
 
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
-    """Return the model by its name or by the configuration prepared for the job; nothing is downloaded."""
+    """Return the architecture by the model's name or its prepared config.json, or None. Nothing is downloaded."""
     architecture = well_known(spec.model, spec.task)
     if architecture is not None or inputs.model is None:
         return architecture

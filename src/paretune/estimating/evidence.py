@@ -1,6 +1,6 @@
 """Evidence from earlier jobs, read from their MLflow runs: seconds, memory, and batches that did not fit.
 
-Every ordinary job, probe and imported run counts.
+Jobs, probes and imported runs all count as evidence.
 """
 
 import math
@@ -25,50 +25,52 @@ if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}
-"""Numbers of runs that are read: more would cost every launch more time (1.5 ms each) than they improve its estimate.
+"""Number of newest runs that are read, by filter. Reading a run takes 1.5 ms at every launch, and more runs would
+hardly improve the estimate.
 
-Local runs have a separate limit, so that many cheap ones do not push out paid or published ones.
+Local runs have a separate limit, so that many cheap ones do not displace paid or published ones.
 """
 _OUT_OF_MEMORY = {
     f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'": 100,
     f"tags.`{schema.OUT_OF_MEMORY_RETRIES}` LIKE '%'": 100,
 }
 DATA_FACTS = ("train_rows", "train_tokens", "validation_rows")
-"""Metrics of a run that describe its prepared data."""
+"""Metrics of a run that describe the prepared data."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Measurements from earlier jobs; may be empty."""
+    """Measurements from earlier jobs. All of them may be empty."""
 
     times: Sequence[Measurement] = ()
     peaks: Sequence[tuple[MemorySetting, float]] = ()
     did_not_fit: Sequence[Footprint] = ()
-    own: Sequence[tuple[JobSpec, float]] = ()  # measured jobs of the user's own trainings, with their seconds
+    own: Sequence[tuple[JobSpec, float]] = ()  # finished jobs of users' own trainings, with their billable seconds
 
     def runs_like(self, work: Work) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
-        """Count jobs of this model on this cluster, of this model anywhere, and of any model on this accelerator."""
+        """Return jobs of this model on this cluster, of this model anywhere, and of any model on this accelerator."""
         of_model = [item for item in self.times if item.work.constants["model"] == work.constants["model"]]
         of_chip = [item for item in self.times if item.work.constants["chip"] == work.constants["chip"]]
         return [item for item in of_model if item in of_chip and item.work.cluster == work.cluster], of_model, of_chip
 
     def has_network(self, work: Work) -> bool:
-        """Return whether one of the user's jobs ran on several machines with such a network."""
+        """Return whether one of the user's jobs has used the same kind of network between machines."""
         own = (item.work.constants["network"] for item in self.times if item.origin != "published")
         return work.constants["network"] in own
 
 
 def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "") -> Evidence:
-    """Collect the evidence of the newest runs that have ended, and of those that ran out of memory.
+    """Collect evidence from the newest runs that have ended, and from those that ran out of memory.
 
-    Simulated runs are read only for jobs that are `simulated`, too: their clock follows estimates from the other runs.
-    `machine` is the name of this machine; local runs of others are ignored. Raises TrackingUnavailable.
+    Simulated runs are read only if `simulated` is True, for simulated jobs, because their seconds are themselves
+    estimates. `machine` is the name of this machine; local runs of other machines are ignored. Raises
+    TrackingUnavailable.
     """
     runs: dict[str, RecordedRun] = {}
     for is_origin in ("!=", "=") if simulated else ("!=",):
         finished = f"tags.`{schema.ORIGIN}` {is_origin} 'simulated' and tags.`{schema.STATE}` != 'Running'"
         found = [tracking.runs(f"{finished} and {kind}", newest=newest) for kind, newest in NEWEST.items()]
-        # Kinds with fewer runs than their limit were read whole, with those out of memory among them.
+        # If no limit was reached, all runs were read, including those that ran out of memory.
         if any(len(some) == newest for some, newest in zip(found, NEWEST.values(), strict=True)):
             found += [tracking.runs(f"{finished} and {kind}", newest=newest) for kind, newest in _OUT_OF_MEMORY.items()]
         runs |= {run.run_id: run for some in found for run in some}
@@ -80,7 +82,7 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
 
 
 def read(runs: Iterable[RecordedRun]) -> Evidence:
-    """Read the evidence in these runs, skipping those that cannot be read."""
+    """Return the evidence in these runs. Runs that cannot be read are skipped."""
     times, peaks, did_not_fit = list[Measurement](), list[tuple[MemorySetting, float]](), list[Footprint]()
     own = list[tuple[JobSpec, float]]()
     for job in runs:
@@ -101,16 +103,15 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
             continue
         if (measured := _time(job, plan, work)) is not None:
             times.append(measured)
-        if not job.param("profile_steps") and (
-            peak := job.metrics.get(metrics.PEAK_MEMORY_GIB)
-        ):  # a profile adds memory
+        is_profiled = bool(job.param("profile_steps"))  # profiling uses memory itself
+        if not is_profiled and (peak := job.metrics.get(metrics.PEAK_MEMORY_GIB)):
             peaks.append((setting, peak))
     return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit, own=own)
 
 
 def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | None, MemorySetting | None]:
     if job.used_precision and spec.has_instances and spec.instance().has_gpu:
-        spec = spec.replace(precision=job.used_precision)  # `auto` may have gone on in fp32
+        spec = spec.replace(precision=job.used_precision)  # a job with `auto` may have continued in fp32
     plan, measured = job.used_plan(spec), job.metrics
     built = built_of(spec, measured)
     if built is None:
@@ -124,7 +125,7 @@ def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | N
 
 
 def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
-    """Return the model of a run: a well-known one, or one whose weights its job has counted."""
+    """Return the architecture of a run's model, if it is well known or the job has counted its weights, else None."""
     architecture = well_known(spec.model, spec.task)
     if architecture is not None or "total_parameters" not in measured:
         return architecture
@@ -141,7 +142,10 @@ def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | Non
 
 
 def _time(job: RecordedRun, plan: BatchPlan, work: Work) -> Measurement | None:
-    """Return the seconds of the run; only those per step if it was interrupted, retried, profiled or on spot."""
+    """Return the measured seconds of a run, or None if it has none.
+
+    If the run was resumed, retried, profiled or on spot instances, only its seconds per step are used.
+    """
     speed = job.metrics.get(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
     seconds = job.billable_seconds if _is_whole(job) else None
@@ -156,7 +160,10 @@ def _is_whole(job: RecordedRun) -> bool:
 
 
 def _batch_that_did_not_fit(job: RecordedRun, spec: JobSpec, plan: BatchPlan) -> int | None:
-    """Return the smallest per-device batch with which the run ran out of memory: its plan's, or the one before."""
+    """Return the smallest per-device batch with which the run ran out of memory, or None if it never did.
+
+    If a retry with a smaller batch succeeded, this is the batch before the last reduction.
+    """
     if job.ran_out_of_memory:
         return plan.per_device_train_batch_size
     tried = spec.plan()

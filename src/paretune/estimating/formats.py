@@ -1,7 +1,8 @@
-"""The number formats of a training, decided once: `training` computes in them, and `estimating` counts them.
+"""The number formats of a training. They are chosen here, for `training`, which uses them, and for `estimating`.
 
-A weight in bf16 has 8 significant bits: an update below 1/512 of it is lost. So the optimizer usually changes an fp32
-copy of each weight, its master, or the weights are fp32 and each product casts them (autocast).
+A weight in bf16 has 8 significant bits, so an update smaller than 1/512 of the weight is lost. To avoid this, either
+the optimizer updates an fp32 copy of each weight, its master, or the weights are in fp32 and each product casts them
+(autocast).
 """
 
 from collections.abc import Mapping
@@ -12,29 +13,29 @@ from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP, SHARDED
 
 PLAIN_ENCODERS = frozenset({"bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
-"""Kinds of encoders whose layers all have the same mask, and whose weights all have gradients in each step."""
+"""Kinds of encoders whose layers all use the same mask, and whose weights all get gradients in each step."""
 PLAIN_DECODERS = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"})
-"""Kinds of decoders whose weights all have gradients in each step."""
+"""Kinds of decoders whose weights all get gradients in each step."""
 BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
 _HALF_BASES = frozenset({"ddp", "smddp", "fsdp", DEVICE_MAP})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Formats:
-    """The number formats of a training: fp32, bf16 or fp16 each."""
+    """The number formats of a training. Each is fp32, bf16 or fp16."""
 
-    weights: str  # trained weights, as the model holds them outside a layer, and their gradients
-    updated: str  # trained weights as the optimizer changes them: their masters, if this is another format
+    weights: str  # trained weights in the model, outside of the computation of a layer, and their gradients
+    updated: str  # trained weights as the optimizer updates them; if it differs from `weights`, there are masters
     frozen: str  # weights that are neither trained nor in 4 bits
-    compute: str  # products
-    autocast: bool  # whether each product casts its inputs; else the weights of a layer have the format of products
-    mask: str | None  # of a mask that is added to the scores of all layers; None if the model makes its own
+    compute: str  # matrix products
+    autocast: bool  # whether each product casts its inputs; if not, the weights of a layer have the format of products
+    mask: str | None  # attention mask that is added to the scores of all layers; None if the model makes its own
     scales: bool  # whether the loss is scaled, so that gradients do not underflow
-    saved: str  # of the files that are written: that of the files of the model
+    saved: str  # files of the trained model, the same as those of the original model
 
     @property
     def has_masters(self) -> bool:
-        """Whether the optimizer has a copy of each weight in another format."""
+        """Whether the optimizer keeps a copy of each weight in another format."""
         return self.updated != self.weights
 
     @property
@@ -44,14 +45,14 @@ class Formats:
 
 
 def formats_of(spec: JobSpec, kind: str, precision: str, stored: str = "fp32") -> Formats:
-    """Return the formats of a job that trains a model of this `kind` in `precision`, which is not auto.
+    """Return the formats of a job that trains a model of this `kind` in `precision`, which must not be auto.
 
-    `kind_of` and `stored_in` read kind and stored format from a configuration.
+    `kind_of` and `stored_in` read `kind` and `stored`, the format of the model's files, from a configuration.
     """
     compute, is_pure = precision.removesuffix("-true"), precision.endswith("-true")
     is_divided = spec.strategy in SHARDED and (spec.degrees.devices > 1 or spec.cpu_offload)
     is_sharded = is_divided and (spec.degrees.data > 1 or spec.cpu_offload)
-    # Without autocast all weights of a layer are bf16: those that the model holds, or those gathered from shards.
+    # Without autocast, a layer computes with bf16 weights: either the model's own, or gathered from shards.
     is_whole_bf16 = compute == "bf16" and spec.fine_tuning == "full" and is_plain(kind)
     has_bf16_layers = is_whole_bf16 and (is_sharded or not is_divided)
     adapts_half = spec.fine_tuning in ADAPTERS and compute == "bf16" and spec.strategy in _HALF_BASES
@@ -68,17 +69,17 @@ def formats_of(spec: JobSpec, kind: str, precision: str, stored: str = "fp32") -
 
 
 def is_plain(kind: str) -> bool:
-    """Return whether all weights of such a model have gradients in each step, and all of them may be bf16."""
+    """Return whether all weights of such a model get gradients in each step, so that all of them may be bf16."""
     return kind in PLAIN_ENCODERS | PLAIN_DECODERS
 
 
 def kind_of(config: Mapping[str, Any]) -> str:
-    """Return the kind of a model by its configuration, "" for an encoder that is used as a decoder."""
+    """Return the kind of a model from its configuration; "" for an encoder that is used as a decoder."""
     kind = str(config.get("model_type", ""))
     return "" if kind in PLAIN_ENCODERS and config.get("is_decoder") else kind
 
 
 def stored_in(config: Mapping[str, Any]) -> str:
-    """Return the format of a model's files by its configuration: fp32, bf16 or fp16."""
+    """Return the format of a model's files, according to its configuration: fp32, bf16 or fp16."""
     name = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")
     return {"bfloat16": "bf16", "float16": "fp16"}.get(name, "fp32")

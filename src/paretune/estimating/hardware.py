@@ -1,6 +1,6 @@
 """Peak figures of accelerators, processors and links, rounded from their data sheets.
 
-The time model starts from these and learns from measurements what share of them a training gets.
+The time model starts from these, and learns from measurements which share of them a training reaches.
 """
 
 import math
@@ -26,28 +26,32 @@ class Accelerator:
     fp32_flops: float  # FLOP/s in fp32, without TF32
     half_flops: float  # dense FLOP/s in bf16 or fp16 with fp32 accumulation
     memory_bytes_per_s: float
-    link_bytes_per_s: float  # bandwidth to its neighbors in the same instance, one direction
+    link_bytes_per_s: float  # bandwidth to its neighbors in the same instance, in one direction
     usable_gib: float  # memory that CUDA reports; less than the nominal figure
     has_bf16: bool = True
     sustained: float = 1.0  # share of `half_flops` that its power limit allows, relative to other accelerators
-    sustained_fp32: float = 1.0  # the same of `fp32_flops`
+    sustained_fp32: float = 1.0  # the same share for `fp32_flops`
     compute_capability: tuple[int, int] | None = None
-    """Of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run. None for others."""
-    name: str = ""  # as instances.csv spells it, or its driver, if it is not listed here
+    """Compute capability of an NVIDIA GPU, such as (7, 0) for sm_70. It decides which CUDA kernels run. None for
+    others."""
+    name: str = ""  # the name in instances.csv; for a GPU that is not listed here, that of its driver
     is_listed: bool = True  # False for a GPU whose figures are a guess
 
 
-# NVIDIA data sheets, dense rates, read 2026-11-20, in the order of the fields. Compute capability: NVIDIA's "CUDA GPU
-# Compute Capability". A K80 is one of the two GPUs of its board. RTX PRO 4500: memory of the Server Edition, arithmetic
-# of the card with as many cores (exxactcorp.com, hmc-tech.com).
+# Peaks: NVIDIA data sheets, dense rates, read 2026-11-20, in the order of the fields. A K80 here is one of the two GPUs
+# on its board. RTX PRO 4500: memory of the Server Edition, arithmetic of the card with the same number of cores
+# (exxactcorp.com, hmc-tech.com).
+# Compute capability: NVIDIA's page "CUDA GPU Compute Capability".
 # Usable memory: MemoryInfo of EC2 DescribeInstanceTypes, MiB / 1024.
 # Links: half of NVLink's two-way figure (V100 300, A100 600, H100 and H200 900, B200 and B300 1800 GB/s), else PCIe.
-# Sustained: products of 4096 x 4096 matrices in fp16 reach 24 of a T4's 65 TFLOP/s, whose limit of 70 W lowers the
-# clock (NVIDIA developer forum, thread 264462, read 2026-11-21), in fp32 by less (fitted on Pollux's single machines).
-# Of 8192 x 8192: V100 97 of 125, A10G 66 of 70, L4 54 to 59 of 121, H100 736 to 797 of 989
-# (zzc0721/torch-performance-test-data, issues 140, 126, 120, 79, read 2026-11-23); A100 271 of 312
-# (stas00/ml-engineering). Trainings reach 0.5 of a V100's peak and 0.5 to 0.64 of an A100's, whose copies overlap with
-# products; of an A10's 0.40 where 0.49 of an A100's (karpathy/llm.c, pull request 621).
+# Sustained, from matrix products in fp16:
+# - 4096 x 4096: T4 24 of 65 TFLOP/s, because its limit of 70 W lowers the clock (NVIDIA developer forum, thread 264462,
+#   read 2026-11-21). In fp32 the limit lowers it less (fitted on Pollux's single machines).
+# - 8192 x 8192: V100 97 of 125, A10G 66 of 70, L4 54 to 59 of 121, H100 736 to 797 of 989 TFLOP/s
+#   (zzc0721/torch-performance-test-data, issues 140, 126, 120, 79, read 2026-11-23); A100 271 of 312
+#   (stas00/ml-engineering).
+# Trainings reach 0.5 of the peak on a V100, and 0.5 to 0.64 on an A100, whose copies overlap with products. The same
+# training reached 0.40 of an A10's peak and 0.49 of an A100's (karpathy/llm.c, pull request 621).
 _ACCELERATORS = {
     "NVIDIA K80": Accelerator(4.1e12, 4.1e12, 240e9, 16e9, 11441 / 1024, has_bf16=False, compute_capability=(3, 7)),
     "NVIDIA T4": Accelerator(
@@ -67,17 +71,21 @@ _ACCELERATORS = {
     "NVIDIA RTX PRO 6000 Blackwell": Accelerator(120e12, 500e12, 1597e9, 64e9, 96.0, compute_capability=(12, 0)),
     "NVIDIA RTX PRO 4500": Accelerator(54.9e12, 220e12, 800e9, 64e9, 32.0, compute_capability=(12, 0)),
 }
-_MEMORY_OF_LARGER = {"NVIDIA A100": 2039e9}  # bytes/s of the card with 80 GB, HBM2e instead of HBM2
-_CONTEXT_GIB = 0.9  # GiB of a GPU that CUDA, NCCL and fragmentation take; by experience, not measured here
-_USABLE_SHARE = 0.85  # of a machine's memory that a training may take
+_MEMORY_OF_LARGER = {"NVIDIA A100": 2039e9}  # bytes/s of the card with 80 GB, which has HBM2e instead of HBM2
+_CONTEXT_GIB = 0.9  # GiB of a GPU that CUDA, NCCL and fragmentation take; from experience, not measured here
+_USABLE_SHARE = 0.85  # share of a machine's memory that a training without a GPU may take
 _REPORTED_SHARE = 0.93
-"""Share of a GPU's nominal memory that CUDA reports: the least of those listed, A10G and L4, which keep codes for
-errors in a sixteenth of their GDDR6. Consumer cards have no such codes and report all: 24,564 MiB of an RTX 4090."""
+"""Share of a GPU's nominal memory that CUDA reports: the lowest of the listed GPUs, that of A10G and L4, which use a
+sixteenth of their GDDR6 for error correction. Consumer cards have no error correction and report all of their memory,
+such as 24,564 MiB for an RTX 4090."""
 _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 faster than fp32
 
 
 def accelerator_of(instance: Instance) -> Accelerator | None:
-    """Return the GPU of an instance type with that type's memory, listed or not, or None if it has none."""
+    """Return the GPU of an instance type with its memory on that type, or None if the type has no GPU.
+
+    A GPU without a data sheet here has guessed figures.
+    """
     if not instance.has_gpu:
         return None
     accelerator = _ACCELERATORS.get(instance.accelerator)
@@ -95,7 +103,10 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
 
 @cache
 def local_gpu() -> Accelerator | None:
-    """Return this machine's first GPU as NVIDIA's driver names it, or None if there is none, or it is hidden."""
+    """Return this machine's first GPU, according to NVIDIA's driver.
+
+    Returns None if there is none, or if CUDA_VISIBLE_DEVICES hides it.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip()
     if not visible or visible.startswith("-"):
         return None
@@ -108,13 +119,13 @@ def local_gpu() -> Accelerator | None:
 
 
 def unlisted_gpu(name: str, usable_gib: float) -> Accelerator:
-    """Describe a GPU of which only name and memory are known, NaN without memory. Its speed is an A10G's."""
+    """Return a guess for a GPU without a data sheet here: it has the speed of an A10G. `usable_gib` may be NaN."""
     guess = replace(_ACCELERATORS["NVIDIA A10G"], compute_capability=None)
     return replace(guess, name=name or "this GPU", usable_gib=usable_gib, is_listed=False)
 
 
 def named(model: str) -> Accelerator | None:
-    """Find the accelerator that a driver calls, say, "NVIDIA A100-SXM4-80GB" or "Tesla T4"; None if unlisted."""
+    """Return the accelerator with this name of a driver, such as "Tesla T4", or None if it is not listed."""
     words = model.replace("-", " ").split()
     for name, accelerator in _ACCELERATORS.items():
         if set(name.removeprefix("NVIDIA ").split()) <= set(words):
@@ -124,10 +135,11 @@ def named(model: str) -> Accelerator | None:
 
 
 def processor(cores: int, memory_gib: float) -> Accelerator:
-    """Describe all virtual processors of one machine as one device.
+    """Return all virtual processors of one machine as one device.
 
-    Per virtual processor: 3 GHz x 32 FLOP a cycle (AVX-512, one of two hyper-threads) = 96e9 in fp32, twice that in
-    bf16 where it is multiplied natively; 6e9 bytes/s of memory bandwidth (two hyper-threads of an AMD EPYC reach 12e9).
+    Each virtual processor counts with 3 GHz x 32 FLOP per cycle (AVX-512, one of two hyper-threads) = 96e9 FLOP/s in
+    fp32, twice that in bf16 if it multiplies bf16 natively, and 6e9 bytes/s of memory bandwidth (two hyper-threads of
+    an AMD EPYC reach 12e9).
     """
     return Accelerator(
         fp32_flops=cores * 96e9,
@@ -140,12 +152,12 @@ def processor(cores: int, memory_gib: float) -> Accelerator:
 
 @cache
 def this_processor() -> Accelerator:
-    """Describe the processors and the memory of this machine that this process may use."""
+    """Return the processors and the memory of this machine that this process may use, as one device."""
     return processor(machine.usable_cores(), machine.usable_memory_bytes() / 2**30)
 
 
 def multiplies_bf16(flags: set[str]) -> bool:
-    """Return whether a processor multiplies bf16 natively, by its flags; emulation is slower than fp32."""
+    """Return whether a processor with these flags multiplies bf16 natively. Emulation would be slower than fp32."""
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
@@ -160,14 +172,17 @@ def usual_precision(*, has_bf16: bool, compute_capability: tuple[int, int] | Non
 
 
 def resolved_precision(precision: str, accelerator: Accelerator | None) -> str:
-    """Return a job's number format on this accelerator; `auto` stays for a processor (None)."""
+    """Return the precision that `auto` means on this accelerator; without one (None), `auto` is returned unchanged."""
     if precision != "auto" or accelerator is None:
         return precision
     return usual_precision(has_bf16=accelerator.has_bf16, compute_capability=accelerator.compute_capability)
 
 
 def precision_faults(precision: str, instance: Instance) -> list[str]:
-    """Return why an instance type cannot compute in this format. CPU types are not checked: no list has bf16."""
+    """Return a fault if an instance type cannot compute in this format.
+
+    bf16 is not checked for CPU types, because no list shows which of them support it.
+    """
     chip, name = accelerator_of(instance), instance.instance_type
     if precision == "fp16" and not instance.has_gpu:
         return [f"precision fp16 needs a GPU, {name} has none: use auto or fp32"]
@@ -179,7 +194,10 @@ def precision_faults(precision: str, instance: Instance) -> list[str]:
 
 
 class DeviceShare:
-    """One device of a job's cluster; all are alike. Locally they are processes, which share the processors evenly."""
+    """One device of a job's cluster, all of which are alike.
+
+    Without a GPU, each process is one device and gets an equal share of the machine's processors and memory.
+    """
 
     def __init__(self, spec: JobSpec) -> None:
         self.instance = spec.instance() if spec.has_instances else None
@@ -189,18 +207,19 @@ class DeviceShare:
         )
         self.device = gpu or _processor_share(self.instance, self.devices)
         self.on_processor = gpu is None
-        self.precision = resolved_precision(spec.precision, gpu)  # `auto` stays on a processor
+        self.precision = resolved_precision(spec.precision, gpu)  # may still be `auto` on a processor
         gib = self.device.usable_gib
-        self.usable_gib = gib - _CONTEXT_GIB if gpu else gib * _USABLE_SHARE  # that a training may take
+        self.usable_gib = gib - _CONTEXT_GIB if gpu else gib * _USABLE_SHARE  # memory that a training may take
         is_guess = gpu is not None and self.instance is not None and not gpu.is_listed
         self.unsure_gib = self.instance.accelerator_memory_gib - gib if is_guess and self.instance else 0.0
         self.degrees = spec.degrees
-        self.sharers = spec.degrees.sharers if spec.strategy in {*SHARDED, *DEEPSPEED} else 1  # of weights and state
+        # Number of devices that share one copy of the weights and the training state.
+        self.sharers = spec.degrees.sharers if spec.strategy in {*SHARDED, *DEEPSPEED} else 1
         self._spec = spec
 
     @property
     def computes_in(self) -> str:
-        """The precision of the job; for `auto` on processors bf16 if this machine has it, and fp32 on others."""
+        """The precision of the job. `auto` on processors means bf16 if this machine supports it, and fp32 elsewhere."""
         if self.precision != "auto":
             return self.precision
         return "bf16" if self.instance is None and multiplies_bf16(machine.processor_flags()) else "fp32"

@@ -1,27 +1,29 @@
-"""Predicts the peak memory of a device by a formula, whose activations are fitted to a model's measured peaks.
+"""Predicts the peak memory of a device with a formula; the activations are fitted to measured peaks of the same model.
 
     bytes       = framework + weights + training state + activations + gathered
     weights     = 4 T / n,  2 T / n more if fp32 weights are multiplied in half precision,  and f F / n
-    state       = 12 T / n            gradient and two moments of AdamW, of T trained weights
-                  12 T                for bf16 weights, in addition to 2 + 2 T for them and their gradients: masters
-                                      and moments; during the update, when there are no activations, 4 T more for
-                                      fp32 gradients
+    state       = 12 T / n            gradient and two moments of AdamW for each trained weight
+                  12 T                instead, for bf16 weights: masters and moments, in addition to (2 + 2) T for the
+                                      weights and their gradients. During the update, when there are no activations,
+                                      fp32 gradients take 4 T more
                   4 T / n             more on a CPU with load_best_model_at_end, which keeps the best weights
     activations = a x rows x tokens x layers x hidden size,  and for a language model 12 x rows x tokens x vocabulary,
-                  or 4 x the same of an evaluation batch if that is more
+                  or 4 x rows x tokens x vocabulary of an evaluation batch if that is more
     gathered    = with fsdp, the weights of two layers and all weights outside layers in the format of the products,
                   and the gradients of one layer and of the weights outside layers
 
-F weights are frozen. They take f = 4 bytes each, 2 with adapters if the device multiplies in half precision, and half a
-byte with qlora; its constants, another 32nd of that, are held in full by each device. Autocast keeps no copy of frozen
-weights (measured with torch 2.13: 0 of 2 bytes). With fsdp, n devices share weights and state; otherwise n is 1.
-Activations take about 34 bytes per token, layer and unit of width in half precision (Korthikanti et al., arXiv
-2205.05198, section 4.1; without the attention matrix, which modern kernels do not keep), and twice that in fp32.
+T is the number of trained weights, F that of frozen weights. With fsdp, n devices share weights and state; otherwise n
+is 1. A frozen weight takes f = 4 bytes, 2 with adapters if the device multiplies in half precision, and half a byte
+with qlora. Each device also has all quantization constants of qlora, which take another 32nd of that. Autocast keeps no
+copy of frozen weights (measured with torch 2.13: 0 of 2 bytes). Activations take about 34 bytes per token, layer and
+unit of width in half precision (Korthikanti et al., arXiv 2205.05198, section 4.1; without the attention matrix, which
+modern kernels do not keep), and twice that in fp32.
 
-Jobs that did not fit also show which batches do not fit (`Footprint`). A job is compared only with jobs that have equal
-values of every parameter that affects memory; a job with other `training_arguments` (such as gradient_checkpointing)
-shows nothing. Among these, more rows, longer rows and fp32 instead of bf16 need more memory. The memory of a device is
-what CUDA reports (hardware.py), not the data sheet's figure: two types with "24 GB" differ.
+Jobs that ran out of memory also show which batches do not fit (`Footprint`). A job is compared only with jobs that have
+equal values of all parameters that affect memory, so jobs with other `training_arguments` (such as
+gradient_checkpointing) are not compared. Among comparable jobs, more rows, longer rows, and fp32 instead of bf16 need
+more memory. The memory of a device is what CUDA reports (hardware.py), not the figure of the data sheet, because two
+types with "24 GB" may differ.
 """
 
 import math
@@ -40,15 +42,16 @@ from paretune.specification.parallelism import SHARDED, BatchPlan
 GIB = 2**30
 
 # Bytes of activations per unit, and bytes of the framework, each with the standard deviation of its logarithm. On a
-# GPU: the 34 bytes and what is freed late; workspaces of the libraries. On a CPU: the same and the process with its
-# libraries, from the peaks of twelve jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON).
+# GPU, activations are the 34 bytes plus memory that is freed late, and the framework is workspaces of the libraries. On
+# a CPU, the framework also includes the process and its libraries; the figures come from the peaks of twelve jobs with
+# two models (benchmarks/estimate_memory.py, CHOSEN_ON).
 _OF_DEVICE = (45.0, 0.3), (0.3 * GIB, 0.6)
 _OF_PROCESSOR = (75.0, 0.3), (0.65 * GIB, 0.3)
 _NOISE = 0.06  # standard deviation of the logarithm of a peak
-# Tokens per row in the longest batches, relative to the mean row of a data set that is not padded.
+# Tokens per row in the longest batches, relative to the mean tokens per row in a data set that is not padded.
 _LONGEST_OVER_MEAN = 2.5
-_KEPT_OF_A_LAYER = 2 / 34  # share of a layer's activations that its input is (Korthikanti et al., table 2)
-_TOLERANCE = 1.001  # for rounding errors of sizes that were summed in different orders
+_KEPT_OF_A_LAYER = 2 / 34  # a layer's input as a share of the layer's activations (Korthikanti et al., table 2)
+_TOLERANCE = 1.001  # allows for rounding errors of sizes that were summed in different orders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +59,18 @@ class MemorySetting:
     """The numbers that the memory of one device depends on."""
 
     model: str  # model and kind of fine-tuning; each has its own activations
-    on_processor: bool  # whether the peak is the resident memory of a process
-    parameters: float  # number of weights, of which the optimizer changes `trained_parameters`
-    trained_parameters: float
+    on_processor: bool  # whether there is no GPU, so that the peak is the resident memory of a process
+    parameters: float  # number of weights
+    trained_parameters: float  # number of weights that the optimizer changes
     half: bool  # whether the device multiplies in bf16 or fp16
-    sharers: int  # devices that share weights, gradients and moments; 1 if each holds all
+    sharers: int  # number of devices that share weights, gradients and moments; 1 if each device has all of them
     units: float  # rows of a micro-batch x tokens x layers that keep activations x hidden size
-    logit_bytes: float  # bytes of a language model's logits; 0 for classification
+    logit_bytes: float  # bytes of a language model's logits; 0 for other tasks
     frozen_bytes: float = 4.0  # bytes per weight that is not trained
     kept_bytes: float = 0.0  # bytes per trained weight for the copy of the best weights so far
     state_bytes: float = 16.0  # bytes per trained weight: itself, gradient, moments, and master or copy for products
     update_bytes: float = 0.0  # further bytes per trained weight, during the update only
-    whole_bytes: float = 0.0  # held in full by each sharer: constants of 4-bit weights, and gathered weights
+    whole_bytes: float = 0.0  # bytes that each device has in full: constants of 4-bit weights, and gathered weights
     offloads_weights: bool = False  # whether weights and state are kept in the machine's memory
     usable_gib: float = math.inf  # memory of the device that the job may use
     unsure_gib: float = 0.0  # further memory that a GPU without a data sheet may have
@@ -75,7 +78,7 @@ class MemorySetting:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPrediction:
-    """Peak memory of one device in GiB, as PyTorch counts it, with an interval that covers 80 % of such jobs."""
+    """The predicted peak memory of one device in GiB, as PyTorch counts it, with an 80 % interval."""
 
     gib: float
     gib_low: float
@@ -85,7 +88,7 @@ class MemoryPrediction:
 
     @property
     def fits(self) -> str:
-        """`yes`, `no`, or `unsure` if the memory is unknown or inside the interval."""
+        """Whether the job fits: `yes`, `no`, or `unsure` if the memory is unknown or lies inside the interval."""
         if self.gib_low > self.usable_gib + self.unsure_gib:
             return "no"
         return "yes" if self.gib_high <= self.usable_gib else "unsure"
@@ -125,7 +128,7 @@ def describe(setting: Setting) -> MemorySetting:
 
 
 class MemoryModel:
-    """Predicts peaks by formula; measured peaks (GiB of one device) shift the activations of their own model."""
+    """Predicts peak memory with the formula. Measured peaks (GiB per device) correct the activations of their model."""
 
     def __init__(self, peaks: Sequence[tuple[MemorySetting, float]] = ()) -> None:
         groups: dict[tuple[str, bool], list[tuple[MemorySetting, float]]] = {}
@@ -150,7 +153,7 @@ class MemoryModel:
 
 
 def _state_bytes(formats: Formats) -> float:
-    """Return the bytes per trained weight: weight, gradient, two moments, and a master or the copy for products."""
+    """Return the bytes per trained weight: weight, gradient, two moments, and a master or a copy for products."""
     weight, updated = BYTES[formats.weights], BYTES[formats.updated]
     master = updated if formats.has_masters else 0.0
     copy = BYTES[formats.compute] if formats.weights != formats.compute else 0.0
@@ -158,10 +161,10 @@ def _state_bytes(formats: Formats) -> float:
 
 
 def _whole_bytes(setting: Setting) -> float:
-    """Return the bytes that a device holds in full, in addition to its share of the weights.
+    """Return the bytes that a device needs in addition to its share of the weights.
 
-    The current layer and the next one are gathered. Weights outside layers stay gathered from the forward pass to the
-    end of the backward pass, and so do their gradients. Gradients of a layer are summed in fp32.
+    The weights of the current layer and the next one are gathered. Weights outside layers, and their gradients, stay
+    gathered from the forward pass to the end of the backward pass. Gradients of a layer are summed in fp32.
     """
     spec, built, packed = setting.spec, setting.built, setting.work.packed_weights
     scales = SCALE_BYTES * packed
@@ -179,7 +182,7 @@ def _constants(setting: MemorySetting) -> tuple[tuple[float, float], tuple[float
 
 
 def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
-    """Return the bytes in total, of activations and of the framework; `shift` is added to the log of activations."""
+    """Return the bytes in total, of activations, and of the framework. `shift` is added to the log of activations."""
     (activations, _), (framework, _) = _constants(setting)
     activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
     trained = setting.trained_parameters
@@ -193,7 +196,7 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
 
 
 def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:
-    """Fit the mean and standard deviation of `shift` to one model's peaks, with a normal prior, by Gauss-Newton."""
+    """Fit `shift` to one model's peaks with a normal prior, by Gauss-Newton. Returns mean and standard deviation."""
     (_, prior), _ = _constants(peaks[0][0])
     shift, precision = 0.0, 1 / prior**2
     for _ in range(4):
@@ -209,17 +212,20 @@ def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """The memory that one device needs in a job, and the memory that it has."""
+    """What decides whether a job needs more memory than another one, and the memory that one device has.
 
-    alike: tuple[object, ...]  # all other settings that must be equal
+    All figures are per device.
+    """
+
+    alike: tuple[object, ...]  # all other settings; two jobs are compared only if these are equal
     rows: int  # per-device batch
     dataset: str
     max_seq_length: int
     units_per_row: float  # proportional to the activations of a row; NaN, which equals nothing, if unknown
     half: bool  # whether the device multiplies in bf16 or fp16
-    sharers: int  # devices that share weights and training state; 1 if each holds all
-    usable_gib: float  # memory of the device that a training may use; processes without a GPU share evenly
-    run_id: str = field(default="", compare=False)  # the run that measured it; empty for a job that has not run
+    sharers: int  # number of devices that share weights and training state; 1 if each device has all of them
+    usable_gib: float  # memory that a training may use; processes without a GPU share a machine's memory evenly
+    run_id: str = field(default="", compare=False)  # the run that ran out of memory; empty for a job that has not run
 
     @classmethod
     def of(
@@ -229,7 +235,7 @@ class Footprint:
         memory: MemorySetting | None = None,
         share: DeviceShare | None = None,
     ) -> "Footprint":
-        """Return the footprint of a job; `memory` and `share` are given if its model and data are known."""
+        """Return the footprint of a job. `memory` and `share` can be given if its model and data are known."""
         share = share or DeviceShare(spec)
         return cls(
             alike=(share.on_processor, *spec.key_of("memory", but="max_seq_length")),
@@ -243,7 +249,7 @@ class Footprint:
         )
 
     def why_full(self, full: Iterable["Footprint"]) -> "Footprint | None":
-        """Return a job of `full` that needed no more memory and had no less, or None."""
+        """Return a job in `full` that ran out of memory, but needed no more and had no less than this one, or None."""
         return next((other for other in full if self._is_no_easier_than(other)), None)
 
     def _is_no_easier_than(self, other: "Footprint") -> bool:

@@ -1,12 +1,14 @@
-"""The phases of a job on SageMaker and their usual seconds, by which an estimate is divided.
+"""The phases of a job on SageMaker and their usual seconds, by which an estimate is divided into phases.
 
-`phases.csv` has for each phase and kind of instance the median over public jobs and two standard deviations of the
-logarithm: between repositories, which stand for accounts and habits, and between jobs of one repository. `python
-benchmarks/public_jobs.py TIMELINES --write` fits them and prints how many jobs of repositories that were left out lie
-inside. Source: 555 jobs that public notebooks and threads print, 2018 to 2026, read 2026-11-23.
+`phases.csv` has, for each phase and kind of instance, the median over public jobs and two standard deviations of the
+logarithm of seconds: between repositories, which represent accounts and habits, and between jobs of one repository.
+Source: 555 jobs whose logs were printed in public notebooks and threads, 2018 to 2026, read 2026-11-23. `python
+benchmarks/public_jobs.py TIMELINES --write` fits the table, and prints how many jobs of repositories that were left out
+of a fit lie inside the intervals.
 
-Waits for capacity are assumed: a few dozen jobs show whether they waited at all. What a job leaves is uploaded in
-addition to the usual seconds; the latest that it may take is in `launchers.deadlines`.
+Waits for capacity are poorly known: only a few dozen public jobs show whether they waited. The time to upload a job's
+model comes in addition to the usual seconds. The longest upload that a worst case allows for is in
+`launchers.deadlines`.
 """
 
 import csv
@@ -22,46 +24,46 @@ from paretune.specification.catalog import Instance, owner
 from paretune.specification.job import JobSpec
 
 PHASES = ("waiting", "starting", "data", "image", "training", "uploading")
-"""Waiting for capacity, starting of instances, download of data, pull of the image, training with evaluation, upload.
-
-The first two are not billed.
+"""Waiting for capacity, starting of instances, download of the data, pull of the image, training with evaluation, and
+upload. The first two are not billed.
 """
 UNBILLED = frozenset({"waiting", "starting"})
 
 BOOT_SECONDS = 195.0
-"""From the container's start to the first step: imports, packages, model, data; a part of the training's phase.
+"""Seconds from the start of the container to the first step: imports, packages, model, data. Part of `training`.
 
-With the medians of the other phases on one GPU it adds up to 360 s, which fine-tunings take around their steps.
+Together with the medians of the other billed phases on one GPU this is 360 s, the time that fine-tunings take around
+their steps.
 """
-UPLOAD_RATE = 200e6  # bytes a second; assumed, because no public job shows an upload of files that are not packed
+UPLOAD_RATE = 200e6  # bytes per second; assumed, because no public job shows an upload of unpacked files
 BOUND_CONFIDENCE = 0.95  # share of jobs whose phase takes no longer than its `bound`
-_FAST_NETWORK_GBPS = 100.0  # from there on instances talk by EFA
-_MOST_OVERHEAD = 0.9  # of a job's billed seconds, if they are fewer than the usual phases take
+_FAST_NETWORK_GBPS = 100.0  # instances with at least this bandwidth use EFA
+_MOST_OVERHEAD = 0.9  # largest share of a job's billed seconds that the other phases get, if the job is short
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seconds:
-    """Seconds of a job or of one of its phases, with an interval that holds 80 % of such jobs."""
+    """Seconds of a job or of one of its phases, with an interval that contains 80 % of such jobs."""
 
     seconds: float
     seconds_low: float
     seconds_high: float
 
     def scaled(self, factor: float) -> "Seconds":
-        """Multiply all three by `factor`."""
+        """Return all three multiplied by `factor`."""
         return Seconds(**{name: factor * getattr(self, name) for name in ("seconds", "seconds_low", "seconds_high")})
 
 
 @dataclass(frozen=True, kw_only=True)
 class UsualSeconds(Seconds):
-    """Seconds of a phase on a kind of instance."""
+    """The usual seconds of a phase on a kind of instance."""
 
-    bound: float  # seconds that BOUND_CONFIDENCE of jobs stay within, whichever account they are of
-    longest: float  # of all public jobs on such instances; on any GPU for those
+    bound: float  # seconds that are not exceeded in BOUND_CONFIDENCE of jobs, in any account
+    longest: float  # longest of all public jobs on such instances; `gpu` and `multi_gpu` have the same figure
 
 
 def kind_of(instance: Instance) -> str:
-    """Return the kind of an instance: `cpu`, `gpu` (one accelerator), `multi_gpu` (several, or EFA)."""
+    """Return the kind of an instance: `cpu`, `gpu` (one accelerator), or `multi_gpu` (several, or a fast network)."""
     if not instance.accelerator_count:
         return "cpu"
     is_large = instance.accelerator_count > 1 or instance.network_gbps >= _FAST_NETWORK_GBPS
@@ -69,17 +71,17 @@ def kind_of(instance: Instance) -> str:
 
 
 def usual(phase: str, kind: str) -> UsualSeconds:
-    """Return the seconds of a phase on a kind of instance; `any` if the instance is unknown."""
+    """Return the seconds of a phase on a kind of instance. The kind `any` covers all instances."""
     return _table()[phase, kind]
 
 
 def phases_of(
     total: Seconds, spec: JobSpec, *, factor: float = 1.0, uploaded_bytes: float = 0.0
 ) -> Mapping[str, Seconds]:
-    """Divide the billed seconds of a job among its phases; waiting and starting come in addition and are not billed.
+    """Divide the billed seconds of a job among its phases. Waiting and starting come in addition and are not billed.
 
-    `factor` is what earlier jobs took around their steps, against the usual. A job whose files do not travel
-    only trains.
+    `factor` is the time that earlier jobs took around their steps, divided by the usual time. If the launcher uploads
+    no files, `training` is the only phase.
     """
     if not (spec.has_instances and owner(spec.instance_type).files_travel):
         return {"training": total}
@@ -104,7 +106,7 @@ def _table() -> Mapping[tuple[str, str], UsualSeconds]:
 def usual_of_row(row: Mapping[str, str]) -> UsualSeconds:
     """Return the seconds in a row of phases.csv."""
     median, longest = float(row["median_seconds"]), float(row["longest_seconds"])
-    if row["most_seconds"]:  # most jobs wait for nothing: the interval is that of counted jobs
+    if row["most_seconds"]:  # waits, most of which are 0, have an interval of counted jobs instead of deviations
         most = float(row["most_seconds"])
         return UsualSeconds(seconds=median, seconds_low=0.0, seconds_high=most, bound=longest, longest=longest)
     deviation = math.hypot(float(row["between"]), float(row["within"]))

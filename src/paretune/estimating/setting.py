@@ -1,4 +1,4 @@
-"""A job as its estimate sees it: what it computes and on which device, described once for time and memory."""
+"""The description of a job that estimates of time and of memory share: its work, and the device that does it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from paretune.specification.parallelism import BatchPlan
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A job with its batch, its model, its work, one of its devices, and the number formats of the model there."""
+    """A job with its batch plan, model and work, one of its devices, and the number formats of the model there."""
 
     spec: JobSpec
     plan: BatchPlan
@@ -26,7 +26,7 @@ class Setting:
 def setting_of(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> Setting | None:
-    """Describe a job with these facts of its data; None if the number of its training rows is unknown."""
+    """Describe a job, given known facts of its data. Returns None if the number of training rows is unknown."""
     work = workload(spec, plan, built, facts)
     if work is None:
         return None

@@ -1,24 +1,26 @@
-"""Seconds of a training: counted work, five kinds of time, and constants that measurements correct.
+"""Predicts the seconds of a training from its counted work, and from constants that are fitted to measurements.
 
-    describe(job) -> Work              what one device does in a step, at which rates (counting.py)
-    seconds(work, constants)           the seconds of each of `PARTS`
-    fit(measurements) -> TimeModel     constants as near to their priors as the measurements allow
+    describe(job) -> Work              what one device does in a step, and at which rates (counting.py)
+    seconds(work, constants)           the seconds of each part in `PARTS`
+    fit(measurements) -> TimeModel     the constants, as close to their priors as the measurements allow
 
     job       = start + steps x step + evaluation + upload
     step      = micro-batches x (busy + bubble x busy + waiting + exposed(exchange, pass))
                 + update + exposed(exchange, 2/3 busy)
     pass      = (FLOP / arithmetic + bytes / memory) / (chip x model x stack x cluster)
     launches  = kernels x launch
-    busy      = (pass^3 + launches^3)^(1/3) on a GPU, whose host runs ahead: the longer shows; a processor adds them
+    busy      = (pass^3 + launches^3)^(1/3) on a GPU, close to the longer of the two, because its host runs ahead;
+                pass + launches on a processor
     update    = (bytes of the optimizer / memory + its kernels x launch) x update
     exchange  = the slower of bytes / (link x share) inside a machine and bytes / (network x share x between) outside
-    exposed   = exchange^2 / (exchange + arithmetic): what cannot hide behind the pass, or its backward two thirds
+    exposed   = exchange^2 / (exchange + time to hide in): the part of an exchange that does not overlap with the pass,
+                or with the backward two thirds of `busy`
 
-A constant has a prior, a median and how far off that may be, and belongs to all jobs that share its name: a measurement
-of one cluster moves the prediction for its neighbors, and what was never measured keeps a wide interval (partial
-pooling: Gelman and Hill, Data Analysis Using Regression and Multilevel Models, 2007, chapter 12). The fit is the
-maximum of the posterior, intervals come from its curvature. Priors were chosen on benchmarks/tables, on Pollux on one
-to four nodes and on IBM's fms (benchmarks/estimate_error_cold.py).
+Each constant has a prior (a median and a spread), and all jobs that use a constant of the same name share it. So a
+measurement of one cluster also improves the prediction for similar ones, and a constant that was never measured keeps
+its wide interval (partial pooling: Gelman and Hill, Data Analysis Using Regression and Multilevel Models, 2007, chapter
+12). The fit is the maximum of the posterior, and intervals come from its curvature. The priors were chosen on
+benchmarks/tables, on Pollux with one to four nodes, and on IBM's fms (benchmarks/estimate_error_cold.py).
 """
 
 import math
@@ -33,42 +35,45 @@ from paretune.core.noise import SECONDS_NOISE_OF_OTHER_DATA, Z80
 from paretune.estimating.counting import TCP, Work
 from paretune.estimating.phases import UPLOAD_RATE, Seconds
 
-# Name of a constant up to the colon: (median, standard deviation of its logarithm).
+# Prior of each constant, by its name up to the colon: (median, standard deviation of its logarithm).
 _PRIORS = {
-    "chip": (1.0, 0.19),  # one accelerator in one precision against its data sheet
-    "unlisted": (1.0, 0.8),  # a GPU without a data sheet here, against an A10G
-    "local": (1.8, 1.2),  # this machine, of which only the number of its processors is known
-    "model": (1.0, 0.18),  # one model, sequence length and kind of fine-tuning against its count
-    "stack": (1.0, 0.15),  # whose code trains, against the counts here
-    "cluster": (0.95, 0.15),  # one instance type, count and strategy of several devices: they wait for each other
-    "processes": (0.8, 0.35),  # several processes of this machine: they share its processors and its memory
-    "launch": (20e-6, 0.5),  # seconds; a host of one family of instances starts a kernel on a GPU
-    "launch local": (23e-6, 0.4),  # seconds; an operator on a processor
-    "update": (2.0, 0.8),  # optimizer, gradient norm and copies against the count of the optimizer alone
-    "update local": (0.5, 0.1),  # a processor's memory is twice as fast as it is guessed here
-    "link": (0.5, 0.45),  # share of its bandwidth that an exchange inside a machine reaches
-    "efa": (0.5, 0.45),  # the same of a network with EFA
-    TCP: (0.35, 0.6),  # share of the most that one TCP flow carries, which an exchange reaches, up to the network
-    "between": (1.0, 0.3),  # the network of one instance type and count against the others
-    "startup": (1.0, 0.6),  # SageMaker: seconds billed before the first step and after the last, against the usual
-    "startup local": (1.0, 0.7),  # the same of a process on this machine
+    "chip": (1.0, 0.19),  # speed of one accelerator in one precision, relative to its data sheet
+    "unlisted": (1.0, 0.8),  # speed of a GPU without a data sheet here, relative to an A10G
+    "local": (1.8, 1.2),  # speed of this machine, relative to a guess from its number of processors
+    "model": (1.0, 0.18),  # speed of one model, sequence length and kind of fine-tuning, relative to its counted work
+    "stack": (1.0, 0.15),  # speed of the code that trains, relative to the counted work
+    "cluster": (0.95, 0.15),  # speed of one instance type, count and strategy with several devices, which wait
+    "processes": (0.8, 0.35),  # speed of several processes on this machine, which share its processors and memory
+    "launch": (20e-6, 0.5),  # seconds in which a host of one family of instances launches a kernel on a GPU
+    "launch local": (23e-6, 0.4),  # seconds in which an operator starts on a processor
+    "update": (2.0, 0.8),  # time of optimizer, gradient norm and copies, relative to the count for the optimizer alone
+    "update local": (0.5, 0.1),  # the same on a processor, whose memory is twice as fast as assumed in hardware.py
+    "link": (0.5, 0.45),  # share of the bandwidth that an exchange inside a machine reaches
+    "efa": (0.5, 0.45),  # share of the bandwidth that an exchange over a network with EFA reaches
+    TCP: (0.35, 0.6),  # rate of an exchange without EFA, relative to one TCP flow's limit; never above the network's
+    "between": (1.0, 0.3),  # speed of the network of one instance type and count, relative to all others
+    "startup": (1.0, 0.6),  # SageMaker: billed seconds before the first step and after the last, relative to the usual
+    "startup local": (1.0, 0.7),  # the same for a process on this machine
 }
-_NOISE_WEIGHT = 6.0  # measurements that the noise before any measurement counts like
-_NOISE_OF_LOCAL = 1.6  # times as large on this machine, which does other things as well
-_NOISE_AROUND = 0.25  # of start-up and evaluation together, taken from one job
-_T_DEGREES = 4.0  # of freedom: usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
+_NOISE_WEIGHT = 6.0  # number of measurements that the prior noise counts for
+_NOISE_OF_LOCAL = 1.6  # factor of the noise on this machine, which runs other programs as well
+_NOISE_AROUND = 0.25  # noise of start-up and evaluation together, as measured in one job
+_T_DEGREES = 4.0  # degrees of freedom, usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
 _SLOPE = 1e-4  # step of a central difference; logarithms of constants vary over about 1
 
 
 PARTS = ("compute", "memory", "launches", "exchange", "evaluation", "start", "upload")
-"""What the seconds of a job go to: matrix products; traffic of memory, the optimizer's included; what launches add to
-both; what exchanges and waiting for other devices add; evaluations; all before the first step; and all after the last.
-"""
+"""The parts of a job's seconds: matrix products; memory traffic, including the optimizer's; what kernel launches add to
+these two; what exchanges and waiting for other devices add; evaluations; everything before the first step; and
+everything after the last step."""
 _OF_A_STEP = PARTS[:4]
 
 
 def seconds(work: Work, constants: Mapping[str, Any]) -> dict[str, Any]:
-    """Compute seconds of each of `PARTS` with these constants by role: four of a step, then the job's others."""
+    """Return the seconds of each part in `PARTS`, given the constants by role.
+
+    The first four parts are per step, the others for the whole job.
+    """
     c = constants
     speed = c["chip"] * c["model"] * c["stack"] * c["cluster"]
     rate = np.minimum(work.flow * c["network"], work.network) * c["between"]
@@ -93,44 +98,44 @@ def seconds(work: Work, constants: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _exposed(exchange: Any, hidden_by: Any) -> Any:
-    """Return the seconds of an exchange that are not hidden by this many seconds of arithmetic."""
+    """Return the seconds of an exchange that do not overlap with `hidden_by` seconds of arithmetic."""
     return exchange**2 / (exchange + hidden_by + 1e-12)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Measured seconds of a job: all billable seconds, those of a step, or both.
+    """Measured seconds of a job: all billable seconds (`seconds`), the seconds of one step, or both.
 
-    With `step_seconds`, `seconds` is used only for the time around the steps.
+    If both are given, `seconds` is used only for the time around the steps.
     """
 
     work: Work
     seconds: float | None = None
     step_seconds: float | None = None
-    origin: str = "measured"  # or published, simulated
+    origin: str = "measured"  # measured, published or simulated
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction(Seconds):
-    """Billable seconds of a job; those of steps are 0 for a training of the user's own."""
+    """Predicted billable seconds of a job. For a user's own training, the fields below keep their defaults."""
 
-    startup_seconds: float = 0.0  # the time around the steps, evaluation included
+    startup_seconds: float = 0.0  # seconds around the steps, including evaluation
     step_seconds: float = 0.0
     steps: int = 0
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of each of `PARTS`, which sum to those of the job; empty for a training of the user's own."""
-    startup_factor: float = 1.0  # start-up of such jobs, as measured so far, against the usual one of public jobs
-    uploaded_bytes: float = 0.0  # of the model
+    """Seconds of each part in `PARTS`, which add up to `seconds`."""
+    startup_factor: float = 1.0  # start-up time of such jobs, as measured so far, relative to that of public jobs
+    uploaded_bytes: float = 0.0  # size of the uploaded model
 
 
 class TimeModel:
-    """Constants by name, the covariance of their logarithms, and the noise of a measurement."""
+    """Predicts seconds from fitted constants, the covariance of their logarithms, and the noise of a measurement."""
 
     def __init__(self, names: Sequence[str], mean: np.ndarray, covariance: np.ndarray, noise: float) -> None:
         self._names, self._mean, self._covariance, self._noise = list(names), mean, covariance, noise
 
     def predict(self, works: Sequence[Work]) -> list[Prediction]:
-        """Return one prediction per job; constants without a measurement have their prior."""
+        """Return one prediction per job. Constants that were never measured have their prior."""
         if not works:
             return []
         known = len(self._names)
@@ -163,11 +168,11 @@ class TimeModel:
 
 
 def fit(measurements: Sequence[Measurement] = ()) -> TimeModel:
-    """Fit constants to these measurements; the more measurements, the further they may leave their priors.
+    """Fit the constants to these measurements. Without any, all constants have their priors.
 
-    The noise is fitted together with them; a constant that is fixed by a single measurement absorbs its deviation
-    (MacKay, Neural Computation 4, 1992: the effective number of parameters). Published runs count as in a t
-    distribution, so that an odd one does not move all others.
+    The noise is fitted as well. A constant that is determined by a single measurement absorbs its deviation, so the
+    noise is computed with the effective number of parameters (MacKay, Neural Computation 4, 1992). Errors of published
+    runs follow a t distribution, so an outlier has little influence.
     """
     used = [item for item in measurements if item.seconds or item.step_seconds]
     works = [item.work for item in used]
@@ -193,7 +198,7 @@ def fit(measurements: Sequence[Measurement] = ()) -> TimeModel:
 
     for _ in range(3):
         found = least_squares(residuals, mean, partial(_gradient, residuals), method="lm", ftol=1e-6)
-        mean, covariance = found.x, np.linalg.inv(found.jac.T @ found.jac)  # the inverse of the curvature
+        mean, covariance = found.x, np.linalg.inv(found.jac.T @ found.jac)  # covariance is the inverse curvature
         fitted = len(names) - float(np.sum(np.diag(covariance) / deviations**2))
         left = misfits(mean)[~is_around]
         squares = _NOISE_WEIGHT * SECONDS_NOISE_OF_OTHER_DATA**2 + float(left @ left)
@@ -205,9 +210,9 @@ _STEP, _AROUND, _TOTAL = range(3)
 
 
 def _observed(measurements: Sequence[Measurement]) -> Iterator[tuple[int, int, float, float, bool]]:
-    """Yield what was measured, index of the job, seconds, their scatter, and whether an odd run moves it little.
+    """Yield for each measured time its kind, index of the job, seconds, scatter, and whether the job was published.
 
-    The scatter is a multiple of the noise of a job on SageMaker, but that of the time around steps is what it is.
+    The scatter is relative to the noise of a job on SageMaker; for the time around steps it is absolute.
     """
     for index, item in enumerate(measurements):
         noisier, is_foreign = _NOISE_OF_LOCAL if item.work.is_local else 1.0, item.origin == "published"
@@ -220,14 +225,14 @@ def _observed(measurements: Sequence[Measurement]) -> Iterator[tuple[int, int, f
 
 
 def _observables(work: Work, parts: Mapping[str, Any]) -> np.ndarray:
-    """Return seconds per step, around the steps, and in all, of N jobs: 3 x N."""
+    """Return an array (3, N) for N jobs: seconds per step, around the steps, and in total."""
     step = sum(parts[name] for name in _OF_A_STEP)
     around = sum(parts[name] for name in PARTS if name not in _OF_A_STEP)
     return np.stack([step, around, around + work.steps * step])
 
 
 def _parts(works: Sequence[Work], names: Sequence[str]) -> Callable[[np.ndarray], dict[str, Any]]:
-    """Return a function from logarithms of the named constants to the seconds of N jobs."""
+    """Return a function that computes the parts of N jobs from the logarithms of the named constants."""
     places = {name: index for index, name in enumerate(names)}
     roles, stacked = works[0].constants, _stacked(works)
     at = {role: np.array([places.get(work.constants[role], len(names)) for work in works]) for role in roles}
@@ -251,13 +256,13 @@ def _names(works: Sequence[Work]) -> list[str]:
 
 
 def _prior(names: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return medians of the logarithms of constants, and their deviations."""
+    """Return the prior of each constant: median and standard deviation of its logarithm."""
     pairs = [_PRIORS[name.partition(":")[0]] for name in names]
     medians, deviations = np.array(pairs, dtype=float).reshape(-1, 2).T
     return np.log(medians), deviations
 
 
 def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
-    """Differentiate M values of `function` by K logarithms, by central differences."""
+    """Return the derivatives (M, K) of the M values of `function` by its K arguments, from central differences."""
     steps = np.eye(len(at)) * _SLOPE
     return np.stack([(function(at + step) - function(at - step)) / (2 * _SLOPE) for step in steps], axis=1)

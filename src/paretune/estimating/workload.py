@@ -1,4 +1,4 @@
-"""The work of a training: rows, tokens, steps, arithmetic. Known before any weights or data are there."""
+"""The work of a training: rows, tokens, steps and arithmetic, computed before weights or data are downloaded."""
 
 import math
 from collections.abc import Mapping
@@ -11,50 +11,53 @@ from paretune.specification import metrics
 from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import MICRO_BATCH_TOKENS, BatchPlan
 
-_EVALUATIONS = 4  # of a training with eval_strategy=steps, spread over it, unless eval_steps is given
-LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, fewer if they are long; at least those trained
+_EVALUATIONS = 4  # evaluations, evenly spaced, of a training with eval_strategy=steps and without eval_steps
+LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, unless rows are long or training batches larger
 EVALUATED_LOGITS = 2**26
-"""Logits of a language model's evaluation batch on one device, 256 MiB in fp32; more only if a training batch has."""
+"""Most logits in a language model's evaluation batch on one device (256 MiB in fp32), unless a training batch has more.
+"""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of the bundled data sets."""
 
-PACKED_BYTES = 4 / 8  # of a weight in nf4
+PACKED_BYTES = 4 / 8  # bytes of a weight in nf4
 SCALE_BYTES = (8 / 64 + 32 / (64 * 256)) / 8
-"""Bytes of the constants of a weight in nf4 with double quantization, 0.016: 8 bits for 64 weights, and 32 for 256 such
-constants (Dettmers et al., arXiv 2305.14314, section 3)."""
-PROBE_STEPS = 40  # steps of a short job that measures the speed of a cluster: ten of them warm up, thirty are measured
+"""Bytes of quantization constants per weight in nf4 with double quantization, about 0.016: 8 bits for 64 weights, and
+32 bits for 256 of these constants (Dettmers et al., arXiv 2305.14314, section 3)."""
+PROBE_STEPS = 40  # steps of a probe, a short job that measures the speed of a cluster: 10 warm up, 30 are measured
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
     """The work of one training, independent of its cluster."""
 
-    tokens: float  # mean tokens of a row
-    steps: int  # optimizer steps; the last one of an epoch may be smaller
-    evaluated_rows: float
-    evaluations: float  # evaluations of a whole training, of `evaluated_rows` each
+    tokens: float  # mean tokens per row
+    steps: int  # optimizer steps; the last one of an epoch may have fewer rows
+    evaluated_rows: float  # rows of each evaluation
+    evaluations: float  # evaluations in the whole training
     flops_per_row: float
-    """Floating-point operations forward and backward, attention included, and the forward pass below the output layer
-    again if the backward pass recomputes it. A causal model attends to earlier tokens only."""
-    forward_flops_per_row: float
-    attention_share: float  # share of these operations for attention matrices
-    trained_parameters: float  # weights that the optimizer changes
-    passes: float  # forward and backward passes, in forward passes: 3, 4 with recomputation, 1 if frozen
-    adapted_widths: float  # inputs plus outputs of the linear layers that have adapters, summed
+    """FLOP of the forward and backward pass, including attention, and of the second forward pass below the output layer
+    if the backward pass recomputes activations. A causal model attends only to earlier tokens."""
+    forward_flops_per_row: float  # FLOP of the forward pass, without adapters
+    attention_share: float  # share of attention in the FLOP of the forward pass
+    trained_parameters: float  # number of weights that the optimizer changes
+    passes: (
+        float  # work of all passes in units of a forward pass: 3, 4 with recomputation, 1 if only the head is trained
+    )
+    adapted_widths: float  # sum of inputs and outputs of the linear layers that have adapters
     model: str  # equal for jobs whose time and memory can be predicted from each other
-    packed_weights: float  # weights in 4 bits
-    output_weights: int  # weights of a language model's output layer
+    packed_weights: float  # number of weights in 4 bits
+    output_weights: int  # number of weights in a language model's output layer
     recomputes: bool  # whether the backward pass recomputes activations layer by layer
-    evaluation_batch: int  # rows of an evaluation on one device; 0 if there is none
+    evaluation_batch: int  # rows of an evaluation batch on one device; 0 without evaluation
 
 
 def workload(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> Workload | None:
-    """Count the work of a job; None if the number of its training rows is unknown.
+    """Count the work of a job, or return None if the number of its training rows is unknown.
 
-    `facts` are known facts of the prepared data: train_rows, train_tokens, validation_rows. Raises BadInput for values
-    in training_arguments that the Trainer does not take.
+    `facts` has known facts of the prepared data: train_rows, train_tokens, validation_rows. Raises BadInput for wrong
+    values in training_arguments.
     """
     data = data_of(spec, facts)
     if data is None:
@@ -85,20 +88,22 @@ def workload(
 
 @dataclass(frozen=True, kw_only=True)
 class Flops:
-    """Floating-point operations of a training row."""
+    """Floating-point operations (FLOP) of one training row."""
 
-    forward: float  # of the model without adapters, attention included
-    once: float  # forward and backward with adapters: what MFU counts
-    again: float  # what the backward pass recomputes
-    attention_share: float  # share of `forward` for attention matrices
+    forward: float  # forward pass without adapters, including attention
+    once: float  # forward and backward pass with adapters, which is what MFU counts
+    again: float  # forward operations that the backward pass repeats
+    attention_share: float  # share of `forward` that computes attention matrices
 
 
 def flops_of_row(spec: JobSpec, built: Architecture, tokens: float) -> Flops:
-    """Return the operations of a row of so many tokens: 2 a weight and token forward, and as many for each gradient.
+    """Return the FLOP of a row with this many tokens.
 
-    A layer's attention has 4 x width x tokens^2, half of it in a causal model, which attends to earlier tokens only
-    (Chowdhery et al., arXiv 2204.02311, appendix B, for the whole matrix). Gradients of activations need as much as the
-    forward pass, those of weights, too; of attention, twice as much. Below a head that is trained alone there are none.
+    - Matrix products: 2 per weight and token in the forward pass, the same again for gradients of activations, and the
+      same again for gradients of weights.
+    - Attention: 4 x width x tokens^2 per layer in the forward pass (Chowdhery et al., arXiv 2204.02311, appendix B), or
+      half of that in a causal model, which attends only to earlier tokens; twice as much in the backward pass.
+    - If only the head is trained, there is no backward pass below it.
     """
     widths = built.adapted_widths if spec.fine_tuning in ADAPTERS else 0
     attention = tokens * 4 * built.layers * built.hidden_size * tokens / (2 if spec.task == metrics.CAUSAL_LM else 1)
@@ -117,23 +122,23 @@ def flops_of_row(spec: JobSpec, built: Architecture, tokens: float) -> Flops:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The rows of a training, in numbers."""
+    """The size of a training's data."""
 
-    rows: float  # of an epoch
-    tokens: float  # mean tokens of a row
-    evaluated_rows: float  # of each evaluation
+    rows: float  # training rows per epoch
+    tokens: float  # mean tokens per row
+    evaluated_rows: float  # rows of each evaluation
 
 
 def data_of(spec: JobSpec, facts: Mapping[str, float] | None = None) -> Data | None:
-    """Return the rows of a job, or None if neither its parameters nor `facts` of the prepared data have their number.
+    """Return the size of a job's data, or None if the number of rows is neither in its parameters nor in `facts`.
 
-    Rows of data that are not prepared are `max_seq_length` long, those of the package as long as its texts. A language
-    model trains on whole rows of all texts joined.
+    Until data are prepared, rows are assumed to have `max_seq_length` tokens; the mean length of the bundled data sets
+    is known. A language model trains on full rows, which are cut from all texts joined.
     """
     facts = facts or {}
     rows, validation, tokens = BUNDLED_ROWS.get(spec.dataset, (None, None, None))
     if spec.max_train_samples is not None and (rows is None or spec.max_train_samples > rows):
-        validation, tokens = None, None  # not the rows of the package
+        validation, tokens = None, None  # more rows than the bundled data set has, so its figures do not apply
     given, length = spec.max_train_samples or rows, min(tokens or math.inf, float(spec.max_seq_length))
     evaluated = None if given is None else _evaluated(spec, given, validation)
     if given and evaluated and tokens and spec.task == metrics.CAUSAL_LM:
@@ -150,13 +155,13 @@ def data_of(spec: JobSpec, facts: Mapping[str, float] | None = None) -> Data | N
 
 
 def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> float | None:
-    """Return the training rows of an epoch, or None if neither the parameters nor `facts` of the data have them."""
+    """Return the training rows per epoch, or None if they are neither in the parameters nor in `facts`."""
     data = data_of(spec, facts)
     return None if data is None else data.rows
 
 
 def share_in_layers(tensor: int) -> float:
-    """Return the share of the activations inside layers that one device of a tensor group keeps."""
+    """Return the share of a layer's activations that each device of a tensor group keeps."""
     return (10 + 24 / tensor) / 34  # Korthikanti et al., arXiv 2205.05198, section 4.2.1
 
 
@@ -166,9 +171,10 @@ def recomputes(spec: JobSpec) -> bool:
 
 
 def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
-    """Return the rows of an evaluation batch on one device, at least those of a training batch.
+    """Return the rows of an evaluation batch on one device: per_device_eval_batch_size, or a default.
 
-    Logits of a language model are rows x tokens x vocabulary, so its batches are limited by them.
+    The default is at least a training batch. For a language model it is also limited by the number of logits, which is
+    rows x tokens x vocabulary.
     """
     limit = min(LEAST_EVALUATED_ROWS, MICRO_BATCH_TOKENS // spec.max_seq_length)
     if spec.task == metrics.CAUSAL_LM:
@@ -177,18 +183,22 @@ def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
-    """Return the optimizer steps of a whole training on `rows` rows; max_steps overrides epochs, as in the Trainer."""
+    """Return the optimizer steps of a training on `rows` rows. max_steps overrides the epochs, as in the Trainer."""
     whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
     return _whole_argument(spec, "max_steps") or max(1, whole)
 
 
 def warmup_steps(steps: int) -> int:
-    """Return the number of warm-up steps, in which memory is allocated and kernels chosen: a tenth, at most ten."""
+    """Return the number of steps that allocate memory and choose kernels, and are not timed: a tenth, at most 10."""
     return min(10, max(1, steps // 10))
 
 
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
-    """Return the rows of one evaluation before data are prepared: by default a ninth of the training rows."""
+    """Return the rows of one evaluation before the data are prepared.
+
+    `validation` is the number of validation rows, if known. If it is not, or if max_train_samples is set, the default
+    is a ninth of the training rows.
+    """
     if spec.max_eval_samples is not None:
         return min(spec.max_eval_samples, validation or spec.max_eval_samples)
     return rows / 9 if spec.max_train_samples is not None or validation is None else validation
@@ -196,10 +206,10 @@ def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a training evaluates, or saves: at the end of each epoch, every so many steps, or never."""
+    """When a training evaluates or saves: at the end of each epoch, every `every` steps, or never."""
 
     strategy: str  # no, steps, epoch, or best
-    every: float  # steps; below 1 a share of all of them
+    every: float  # number of steps; a value below 1 is a share of all steps
 
     def is_due(self, step: int, steps: int, steps_per_epoch: int) -> bool:
         """Return whether it is due after `step` of `steps` steps."""
@@ -208,7 +218,7 @@ class Schedule:
         return self.strategy == "epoch" and (step % steps_per_epoch == 0 or step == steps)
 
     def evaluations(self, steps: int, steps_per_epoch: int) -> int:
-        """Return the number of evaluations of a training: those that are due, and that of the returned model."""
+        """Return the number of evaluations in a training: those that are due, and one of the returned model."""
         due = {"steps": steps // self._interval(steps), "epoch": math.ceil(steps / steps_per_epoch)}
         return due.get(self.strategy, 0) + (not self.is_due(steps, steps, steps_per_epoch))
 
@@ -217,7 +227,7 @@ class Schedule:
 
 
 def evaluation_schedule(spec: JobSpec, steps: int) -> Schedule:
-    """Return when a training of so many steps evaluates; raises BadInput for another strategy than the Trainer's."""
+    """Return when a training with this many steps evaluates. Raises BadInput for an unknown strategy."""
     given = spec.training_arguments
     strategy = str(given.get("eval_strategy", "steps" if "eval_steps" in given else "no"))
     if strategy not in {"no", "steps", "epoch"}:
@@ -229,7 +239,10 @@ def evaluation_schedule(spec: JobSpec, steps: int) -> Schedule:
 
 
 def _whole_argument(spec: JobSpec, name: str) -> int | None:
-    """Return a count among the training arguments, or None if absent or off. Raises BadInput for fractions."""
+    """Return a count in the training arguments, rounded down, or None if it is absent or not positive.
+
+    Raises BadInput if it cannot be converted to a whole number.
+    """
     value = spec.training_arguments.get(name, -1)
     try:
         return int(value) if int(value) > 0 else None
@@ -238,28 +251,28 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
 
 
 def output_weights(spec: JobSpec, built: Architecture) -> int:
-    """Return the weights of a language model's output layer; 0 for other tasks."""
+    """Return the number of weights in a language model's output layer; 0 for other tasks."""
     return built.vocabulary * built.hidden_size if spec.task == metrics.CAUSAL_LM else 0
 
 
 def frozen_weight_bytes(packed: float, built: Architecture, formats: Formats) -> float:
-    """Return the mean bytes of a frozen weight, of a model with so many weights packed in 4 bits."""
+    """Return the mean bytes of a frozen weight in a model of which `packed` weights are in 4 bits."""
     share = packed / built.parameters
     return PACKED_BYTES * share + BYTES[formats.frozen] * (1 - share)
 
 
 def gathered_bytes(packed: float, built: Architecture, formats: Formats) -> float:
-    """Return the bytes of all weights as shards are gathered: in the format of products, or packed in 4 bits."""
+    """Return the bytes of all weights when shards are gathered, which are in the format of products or in 4 bits."""
     return PACKED_BYTES * packed + BYTES[formats.compute] * (built.parameters - packed)
 
 
 def quantized_weights(spec: JobSpec, built: Architecture) -> float:
-    """Count the 4-bit weights: with qlora, all matrices except the output layer."""
+    """Return the number of 4-bit weights: with qlora, all matrices except the output layer, otherwise 0."""
     return float(built.matrices - output_weights(spec, built)) if spec.fine_tuning == "qlora" else 0.0
 
 
 def trained_weights(spec: JobSpec, built: Architecture) -> float:
-    """Count the weights that the optimizer changes; with adapters, a classification head is among them."""
+    """Return the number of weights that the optimizer changes, including the head of a classifier with adapters."""
     of_words, head = output_weights(spec, built), float(built.hidden_size**2)
     if spec.fine_tuning in ADAPTERS:
         return spec.lora.r * built.adapted_widths + (0.0 if of_words else head)

@@ -117,7 +117,7 @@ WRONG = {  # words to sentences of the one message
         "the number of rows of dataset some/reviews is not known yet",
         "train --dataset some/reviews --text_column body --dry_run true`",
     ],
-    "estimate --model nobody/knows": ["model nobody/knows is not well known, and its config.json is needed"],
+    "estimate --model nobody/knows": ["model nobody/knows is not well known, and its config.json is missing"],
     "prices --region us-east": ["region must be an AWS region that has SageMaker"],
     "mcp --budget nowhere.yaml": ["budget must name a YAML file"],
     "reconcile": ["bill must be an export of CUR 2.0 or FOCUS"],

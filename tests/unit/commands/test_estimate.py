@@ -88,14 +88,14 @@ def test_clusters_make_a_table_that_is_printed_and_kept_in_the_run_of_mlflow_run
         assert float(row["cost_usd"]) == pytest.approx(
             float(row["seconds"]) * int(row["instance_count"]) * float(row["price_usd_per_hour"]) / 3600, rel=1e-3
         )
-        assert row["basis"].endswith("data sheets: nothing like it was measured")
+        assert row["basis"].endswith("data sheets: nothing similar was measured")
         assert row["basis"] in out
     marked = [line for line in out.splitlines() if line.startswith("*")]
     assert len(marked) == sum(row["on_front"] == "true" for row in table) > 0
     assert "none of these has run" in out
     assert "prices of us-east-1" in out
     assert recorded.info.run_id in out
-    assert "nothing like it was measured" in run(instance_type="ml.g5.12xlarge")[1]  # an estimate is no evidence
+    assert "nothing similar was measured" in run(instance_type="ml.g5.12xlarge")[1]  # an estimate is no evidence
 
 
 def test_measured_and_published_runs_are_used_and_simulated_ones_only_for_simulated_jobs(
@@ -124,7 +124,7 @@ def test_runs_whose_figures_cannot_be_right_leave_the_estimate_of_data_sheets(
     code, out, _ = run(instance_type="ml.g5.xlarge")
 
     assert code == 0
-    assert "data sheets: nothing like it was measured" in out
+    assert "data sheets: nothing similar was measured" in out
 
 
 def test_rows_without_a_dataset_are_as_long_as_max_seq_length_and_the_table_says_so(run: Command) -> None:

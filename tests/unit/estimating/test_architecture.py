@@ -158,7 +158,7 @@ def test_a_configuration_is_read_without_weights_and_what_cannot_be_had_is_refus
     assert hub_config("good/bert", {"HF_ENDPOINT": hub.url}) == CONFIG
     assert {path for _, path, _ in hub.requests} == {"/good/bert/resolve/main/config.json"}
 
-    faults = {"nobody/knows": "404", "gated/bert": "needs HF_TOKEN", "odd/list": "holds no JSON object"}
+    faults = {"nobody/knows": "404", "gated/bert": "needs HF_TOKEN", "odd/list": "is not a JSON object"}
     for model, message in faults.items():
         assert message in refusal(model, {"HF_ENDPOINT": hub.url})
 
@@ -173,5 +173,5 @@ def test_a_hub_that_does_not_answer_is_named_without_the_token() -> None:
 
     assert "is not well known (did you mean distilbert-base-uncased?), and its config.json" in near
     assert "did you mean" not in text
-    assert f"{address} gives none" in text
+    assert f"{address} did not provide it" in text
     assert "hf_secret" not in text

@@ -63,7 +63,7 @@ def test_dollars_are_seconds_times_instances_times_price_and_absent_without_one(
 @pytest.mark.parametrize(
     ("evidence", "basis"),
     [
-        (Evidence(), "data sheets: nothing like it was measured"),
+        (Evidence(), "data sheets: nothing similar was measured"),
         (evidence_of({}, {}), "2 runs of this model on this cluster"),
         (evidence_of({}, {}, origin="published"), "2 published runs of this model on this cluster"),
         (evidence_of({}, origin="simulated"), "1 simulated run of this model on this cluster"),
@@ -132,9 +132,9 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "must hold a config.json that can be read"),
-        ("[]", "must hold a config.json that can be read"),
-        (json.dumps({"model_type": "resnet"}), "does not say hidden size, layers and vocabulary"),
+        (None, "must have a config.json that can be read"),
+        ("[]", "must have a config.json that can be read"),
+        (json.dumps({"model_type": "resnet"}), "does not have hidden size, layers and vocabulary"),
     ],
     ids=itertools.count(),
 )
