@@ -219,9 +219,7 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
         reason = "HF_HUB_OFFLINE is set" if offline else f"{endpoint} did not provide it ({why_none})"
         near = did_you_mean(model.rpartition("/")[2], _architectures(), lead=" (", most=1, cutoff=0.9)
         fault = f"model {model} is not well known{near and near + ')'}, and its config.json is missing: {reason}"
-        remedy = (
-            "a private or gated model needs HF_TOKEN; otherwise give a folder that contains the file, or a well-known"
-        )
+        remedy = "a private or gated model needs HF_TOKEN; otherwise give a folder with this file, or a well-known"
         raise BadInput([f"{fault}; {remedy} model of the same size"]) from error
     return read_config(Path(path).parent)
 

@@ -40,9 +40,7 @@ class Workload:
     forward_flops_per_row: float  # FLOP of the forward pass, without adapters
     attention_share: float  # share of attention in the FLOP of the forward pass
     trained_parameters: float  # number of weights that the optimizer changes
-    passes: (
-        float  # work of all passes in units of a forward pass: 3, 4 with recomputation, 1 if only the head is trained
-    )
+    passes: float  # work of all passes, in forward passes: 3, 4 with recomputation, 1 if only the head is trained
     adapted_widths: float  # sum of inputs and outputs of the linear layers that have adapters
     model: str  # equal for jobs whose time and memory can be predicted from each other
     packed_weights: float  # number of weights in 4 bits
