@@ -113,7 +113,7 @@ WRONG = [  # what was typed, and the beginning of its only fault
     ({"text_column": "a" * 5000}, "text_column must have at most 4,096 characters, got 5,000"),
     (
         {"global_batch_size": 10, "per_device_train_batch_size": 16},
-        "global_batch_size 10 on 1 device cannot be made wi",
+        "global_batch_size 10 on 1 device is impossible wi",
     ),
     ({"learning_rate": 0.5}, "learning_rate must be at most 0.1 for full fine-tuning, got 0.5"),
     ({"init": "random", "fine_tuning": "head"}, "fine_tuning must be full with init=random, got head"),
