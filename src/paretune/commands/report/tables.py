@@ -332,18 +332,20 @@ def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
         instance_type=frame.instance_type.replace("", "local"),
         **{ALL: ALL},
     )
-    sums = ("cost_usd", "billed_usd", "failed_usd", "instance_hours")
-    measures: dict[str, tuple[str, str | Callable[[pd.Series[float]], float]]] = {
-        "jobs": ("date", "size"),
-        **{name: (name, lambda values: values.sum(min_count=1)) for name in sums},
-        "best_f1": ("best_f1", "max"),
-        "without_cost": ("without_cost", "sum"),
-    }
+    sums = ["cost_usd", "billed_usd", "failed_usd", "instance_hours"]
+    values = frame[["origin", *sums, "best_f1", "without_cost"]]
     tables = list[pd.DataFrame]()
     for name in (ALL, *([by] if by else TOTAL_KEYS)):
-        keyed = frame.assign(by=name, key=frame[name]).explode("key")
+        keyed = values.assign(by=name, key=frame[name]).explode("key")
         keyed["key"] = keyed.key.fillna("").replace("", NONE)
-        tables.append(keyed.groupby(["by", "key", "origin"]).agg(**measures).reset_index())
+        groups = keyed.groupby(["by", "key", "origin"])
+        columns = [
+            groups.size().rename("jobs"),
+            groups[sums].sum(min_count=1),
+            groups.best_f1.max(),
+            groups.without_cost.sum(),
+        ]
+        tables.append(pd.concat(columns, axis="columns").reset_index())
     return pd.concat(tables, ignore_index=True)
 
 
