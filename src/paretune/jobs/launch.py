@@ -169,7 +169,7 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
             raise
         if not job.taken_by:
             return job
-        if workplace.tracking.runs(f"attributes.run_id = '{job.taken_by}'"):
+        if workplace.tracking.recorded(job.taken_by):
             workplace.record_cost(record.spec, record.run.run_id, 0.0, None)
             return _begun(_adopted(record.spec, workplace, job.taken_by, record.run))
         assert names is not None  # without `names`, a job is named after its run, and its name is never taken
@@ -249,8 +249,8 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
     run, is_ours, has_job = workplace.tracking.run(run_id), True, False
     try:
         with alone_with(run_id):  # other processes and threads of this run may launch jobs at the same moment
-            recorded = workplace.tracking.runs(f"attributes.run_id = '{run_id}'")
-            tags = recorded[0].tags if recorded else {}
+            recorded = workplace.tracking.recorded(run_id)
+            tags = recorded.tags if recorded else {}
             is_ours = _may_record(tags, spec)
             if is_ours and schema.GIVEN not in tags:  # in one write, because the process may be killed between two
                 run.set_tags(opening_tags(spec, workplace))

@@ -44,7 +44,9 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
     says so, and `sync` registers the model later.
     """
     try:
-        (run,) = tracking.runs(f"attributes.run_id = '{run_id}'")
+        run = tracking.recorded(run_id)
+        if run is None:
+            return f"nothing is registered as {name}: its run has been deleted"
         if run.tags.get(schema.REGISTERED):
             return f"registered before: {run.tags[schema.REGISTERED]}"
         is_simulated, fault = run.tags.get(schema.ORIGIN) == "simulated", run.tags.get(schema.NO_MODEL)

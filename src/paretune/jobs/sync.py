@@ -169,10 +169,12 @@ def _record_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float |
     """
     recorded = {}
     for run_id in ledger.reserved_runs():
-        for run in tracking.runs(f"attributes.run_id = '{run_id}'"):
-            if run.tags.get(schema.STATE) in ENDED and run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
-                recorded[run_id] = run.metrics.get(metrics.COST_USD)
-                ledger.record_cost(run_id, recorded[run_id])
+        run = tracking.recorded(run_id)
+        if run is None or run.tags.get(schema.STATE) not in ENDED:
+            continue
+        if run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
+            recorded[run_id] = run.metrics.get(metrics.COST_USD)
+            ledger.record_cost(run_id, recorded[run_id])
     return recorded
 
 

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import mlflow
 from mlflow import MlflowClient
 from mlflow.artifacts import load_text
-from mlflow.entities import ViewType
+from mlflow.entities import LifecycleStage, ViewType
+from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
@@ -168,6 +169,20 @@ class Tracking:
                 search_all_experiments=True,
             )
         return [_recorded(run) for run in runs]
+
+    def recorded(self, run_id: str) -> RecordedRun | None:
+        """Return what is recorded in one run now, or None if there is no such run or it has been deleted.
+
+        Raises TrackingUnavailable.
+        """
+        with self._usable():
+            try:
+                run = self._client.get_run(run_id)
+            except MlflowException as error:
+                if error.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:  # or is no id at all
+                    return None
+                raise
+        return None if run.info.lifecycle_stage == LifecycleStage.DELETED else _recorded(run)
 
     def artifact_text(self, run_id: str, path: str) -> str | None:
         """Return the text of an artifact of a run, or None if the path does not exist. Raises TrackingUnavailable."""

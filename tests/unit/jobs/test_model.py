@@ -119,6 +119,9 @@ def test_a_model_becomes_one_version_with_the_alias_candidate(tracking: Tracking
     assert not overdue(tracking)
     assert candidate() == ("2", second)
 
+    MlflowClient().delete_run(second)
+    assert register(NAME, second, tracking) == f"nothing is registered as {NAME}: its run has been deleted"
+
 
 def test_a_command_that_was_killed_after_it_had_made_the_version_is_completed(
     tracking: Tracking, monkeypatch: pytest.MonkeyPatch

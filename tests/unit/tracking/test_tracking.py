@@ -64,6 +64,17 @@ def test_a_value_that_mlflow_refuses_is_left_out_and_holds_nothing_back(store: M
     assert not run.has_gap  # it is not tried again
 
 
+def test_a_run_is_read_by_its_id_in_every_experiment_unless_it_is_deleted_or_unknown(store: MlflowClient) -> None:
+    other = store.create_run(store.create_experiment("other"), tags={"paretune.state": "Completed"}).info.run_id
+    recorded = tracking().recorded(other)
+    assert recorded is not None
+    assert (recorded.run_id, recorded.tags["paretune.state"]) == (other, "Completed")
+
+    store.delete_run(other)
+
+    assert [tracking().recorded(run_id) for run_id in (other, "0" * 32, "no id '", "")] == [None] * 4
+
+
 @pytest.mark.parametrize(
     ("name", "recorded"),
     [

@@ -368,7 +368,9 @@ class Driver:
             # What cannot be read now is read later, also by `sync`.
             with suppress(BadInput, LaunchRefused, TrackingUnavailable, LostContact):
                 if trial.number not in self._pools:
-                    run = self.workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'")[0]
+                    run = self.workplace.tracking.recorded(trial.run_id)
+                    if run is None:
+                        continue
                     self._pools[trial.number] = Bill.of_run(run, self.workplace), run
                 bill, run = self._pools[trial.number]
                 kept_usd, sentence = bill.record_pool(run, self.workplace)
