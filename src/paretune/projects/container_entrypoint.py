@@ -87,6 +87,7 @@ class Supervisor:
 
     def __init__(self) -> None:
         self.was_stopped = False
+        self._is_ending = False  # by a thread that will exit
         self._group: int | None = None
         signal.signal(signal.SIGTERM, self._pass_on)
 
@@ -105,6 +106,8 @@ class Supervisor:
         if self.was_stopped:
             self._pass_on()
         code = process.wait()
+        while self._is_ending:  # its exit code is the one that counts, not that of the process that it has killed
+            time.sleep(1)
         while self.was_stopped and self._has_members(process.pid):
             time.sleep(0.05)
         self._group = None
@@ -121,6 +124,7 @@ class Supervisor:
         """Kill the command and end this process. `sentence` becomes the reason unless one is recorded already."""
         if sentence:
             write_failure(ml, f"error: {sentence}")
+        self._is_ending = True
         self.send(signal.SIGKILL)
         os._exit(code)
 

@@ -60,9 +60,11 @@ def test_the_command_runs_in_the_project_s_folder_and_gives_the_exit_code(ml: Pa
 def test_a_command_that_hangs_is_ended_with_the_reason(ml: Path) -> None:
     prepare(ml, "sleep 600")
     code = ml / "input" / "data" / "code"
-    (code / "watchdog.py").write_text(
-        (code / "watchdog.py").read_text().replace("SILENCE_S = 1800.0", "SILENCE_S = 1.0")
-    )
+    slow_end = "os._exit", "time.sleep(0.5); os._exit"  # the killed command must not end the job with its own exit code
+    for name, (old, new) in {"watchdog.py": ("SILENCE_S = 1800.0", "SILENCE_S = 1.0"), "inside.py": slow_end}.items():
+        text = (code / name).read_text()
+        assert old in text
+        (code / name).write_text(text.replace(old, new))
 
     process = subprocess.run([sys.executable, "inside.py", str(ml)], cwd=code, capture_output=True, check=False)
 
