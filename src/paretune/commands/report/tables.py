@@ -339,13 +339,10 @@ def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
         keyed = values.assign(by=name, key=frame[name]).explode("key")
         keyed["key"] = keyed.key.fillna("").replace("", NONE)
         groups = keyed.groupby(["by", "key", "origin"])
-        columns = [
-            groups.size().rename("jobs"),
-            groups[sums].sum(min_count=1),
-            groups.best_f1.max(),
-            groups.without_cost.sum(),
-        ]
-        tables.append(pd.concat(columns, axis="columns").reset_index())
+        table = groups[sums].sum(min_count=1)
+        table.insert(0, "jobs", groups.size())
+        table["best_f1"], table["without_cost"] = groups.best_f1.max(), groups.without_cost.sum()
+        tables.append(table.reset_index())
     return pd.concat(tables, ignore_index=True)
 
 
