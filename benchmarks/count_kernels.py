@@ -34,11 +34,10 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM, CLASSIFICATION, TOKEN_CLASSIFICATION
-from paretune.training import cpu, meter
+from paretune.training import cpu, downloads, meter
 from paretune.training.job import train
 from paretune.training.loop import Loop
 from paretune.training.model import auto_class, load_tokenizer
-from paretune.training.rows import hub
 from paretune.training.rows.sources import read_rows
 from paretune.training.rows.tokenized import TokenRows, prepare
 
@@ -169,7 +168,7 @@ class Case:
         self.folder, self.model_folder = JobFolder(folder / "job"), folder / "model"
         sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 4}
         labels = {} if self.task == CAUSAL_LM else {"num_labels": 2}
-        tokenizer = load_tokenizer(hub.bundled_model("bundled:all-MiniLM-L6-v2"))
+        tokenizer = load_tokenizer(downloads.bundled_model("bundled:all-MiniLM-L6-v2"))
         values = {**values, **(sizes if is_small else {}), **labels, "vocab_size": len(tokenizer), "pad_token_id": 0}
         config = transformers.AutoConfig.for_model(**values)
         auto_class(self.task).from_config(config).save_pretrained(self.model_folder)

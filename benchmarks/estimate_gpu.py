@@ -126,7 +126,7 @@ def make_model(model: str, path: Path, *, layers: int | None = None, **changes: 
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-    from paretune.training.rows.hub import bundled_model
+    from paretune.training.downloads import bundled_model
 
     config = _config(model)
     config.num_hidden_layers = layers or config.num_hidden_layers

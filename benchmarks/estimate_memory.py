@@ -32,7 +32,7 @@ from paretune.estimating.memory import MemoryPrediction
 from paretune.jobs.launch import launch
 from paretune.specification.inputs import BUNDLED_MODEL
 from paretune.specification.job import JobSpec
-from paretune.training.rows.hub import bundled_model
+from paretune.training.downloads import bundled_model
 
 PEAKS = Path(__file__).parent / "results" / "local_peaks.csv"
 CHOSEN_ON = ("MiniLM", "GPT-2")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paretune.specification.inputs import BUNDLED_MODEL
-from paretune.training.rows.hub import bundled_model
+from paretune.training.downloads import bundled_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 FIGURE = re.compile(r"[0-9a-f]{32}|\d+(?:\.\d+)?(?:e-?\d+)?")

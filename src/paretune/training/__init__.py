@@ -18,6 +18,7 @@ Modules:
     experiments/            matrices and layers divided over devices; not yet run on a GPU
     device, cpu             what this machine can do; faster attention and dropout on processors
     model, mlflow_model     finds, builds and writes the model; writes the files that MLflow needs to load it
+    downloads               errors of the Hugging Face hub; the model and data that are installed as packages
     rows/, tasks            rows of a data set; labels, losses, metrics and baselines of each task
     script.run_script       runs a user's own training script
 """

@@ -22,8 +22,7 @@ from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
-from paretune.training import device, processes
-from paretune.training.rows import hub
+from paretune.training import device, downloads, processes
 
 _FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary, and largest width, of the model that `_padding_faults` tries
 _CAUSAL = "sdpa_causal"  # name under which our attention without masks is registered in transformers
@@ -38,7 +37,7 @@ def find_model(name: str, init: str = "pretrained", revision: str | None = None)
     weights, and none are fetched. Raises BadInput if there is no such model, or if it lacks weights.
     """
     if name.startswith(BUNDLED):
-        return hub.bundled_model(name)
+        return downloads.bundled_model(name)
     path, needs_weights = at_home(name), init != "random"
     if not is_folder(path):
         if exists(path) or name.startswith((".", "/", "~")):
@@ -49,7 +48,7 @@ def find_model(name: str, init: str = "pretrained", revision: str | None = None)
             if needs_weights and not any(path.glob(_WEIGHTS[0])):  # the repository has the older format only
                 path = _fetched(name, path.name, [_WEIGHTS[1]])
         except Exception as error:
-            raise BadInput([hub.explain("model", name, error)]) from error
+            raise BadInput([downloads.explain("model", name, error)]) from error
     if needs_weights and not any(file for pattern in _WEIGHTS for file in path.glob(pattern)):
         expected = f"expected {' or '.join(_WEIGHTS)} in {path}"
         raise BadInput([f"model {name} has no weights: {expected}; init=random trains without them"])

@@ -1,1 +1,1 @@
-"""Rows of a data set: read and split (sources, hub), checked (findings), tokenized and distributed (tokenized)."""
+"""Rows of a data set: read and split (sources), checked (findings), tokenized and distributed (tokenized)."""

@@ -32,7 +32,7 @@ from paretune.specification.inputs import (
     used_columns,
 )
 from paretune.specification.job import JobSpec
-from paretune.training.rows import hub
+from paretune.training import downloads
 from paretune.training.rows.tokenized import DroppedRows, Rows
 from paretune.training.tasks import cells_of, missing_faults, read_targets, words_of
 
@@ -124,7 +124,7 @@ def _read_tables(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datas
 
 
 def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
-    path, source = hub.bundled_dataset(name)
+    path, source = downloads.bundled_dataset(name)
     frame = pd.read_csv(path, keep_default_na=False)
     frame = frame.loc[frame["source"] == source, ["text", "label"]]
     frame["label"] = frame["label"].astype(int).map({0: "negative", 1: "positive"})
@@ -137,7 +137,7 @@ def _read_named(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datase
     if path.suffix.lower() in ROW_FILES or is_file(path):
         return {"train": _read_file(spec, path, "dataset", "train", ragged)}
     is_local = is_folder(path)
-    name = str(path.resolve()) if is_local else hub.MOVED_DATASETS.get(dataset, dataset)
+    name = str(path.resolve()) if is_local else downloads.MOVED_DATASETS.get(dataset, dataset)
     try:
         # Data sets of the hub get no options: offline, `datasets` finds only data that was fetched with equal options.
         builder = datasets.load_dataset_builder(name) if is_local else None
@@ -219,7 +219,7 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
         return f"{parameter} {name} has several configurations: {fix} ({reason})"
     if is_local:
         return f"{parameter} {name} cannot be loaded: {first_line(links[-1])}"
-    return hub.explain(parameter, name, error)
+    return downloads.explain(parameter, name, error)
 
 
 def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:

@@ -11,8 +11,8 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.specification.container import TELLS, JobInputs
+from paretune.training import downloads
 from paretune.training.model import find_model
-from paretune.training.rows import hub
 from tests.support.stand_ins.hub import Hub
 
 MODEL = "bundled:all-MiniLM-L6-v2"
@@ -116,14 +116,14 @@ def test_a_gated_model_is_explained_with_the_way_to_log_in(
     with pytest.raises(huggingface_hub.errors.GatedRepoError) as refused:
         huggingface_hub.hf_hub_download("someone/secret", "config.json", endpoint=server.url, cache_dir=tmp_path)
 
-    assert hub.explain("model", "someone/secret", refused.value) == (
+    assert downloads.explain("model", "someone/secret", refused.value) == (
         "model someone/secret needs an access token with accepted terms: log in with `hf auth login`"
     )
 
 
 def fault(name: str) -> str:
     with pytest.raises(BadInput) as refused:
-        hub.bundled_dataset(name) if "review" in name or "tomatoes" in name else hub.bundled_model(name)
+        downloads.bundled_dataset(name) if "review" in name or "tomatoes" in name else downloads.bundled_model(name)
     (sentence,) = refused.value.faults
     return sentence
 
@@ -131,7 +131,7 @@ def fault(name: str) -> str:
 def test_a_package_that_is_not_installed_is_answered_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hub, "find_spec", lambda _: None)
+    monkeypatch.setattr(downloads, "find_spec", lambda _: None)
 
     for name in (MODEL, REVIEWS):
         assert "are not installed: install them with: python -m pip install" in fault(name)
