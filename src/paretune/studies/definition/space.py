@@ -12,18 +12,19 @@ from paretune.specification.declaration import COMPUTES, Fault, Value, effects_o
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.rules import launch_faults
 
-_MOST_COMBINATIONS = 2000  # up to here all are checked; each takes 250 microseconds (measured 2026-11-25, AMD EPYC)
+_MOST_COMBINATIONS = 2000  # up to this many, all are checked, in 0.25 ms each (measured 2026-11-25, AMD EPYC)
 _DRAWN = 500  # if there are more, number of combinations that are drawn at random and checked
+_RETRIED = 20  # a value that was drawn only in invalid ones is also tried in this number of valid ones
 INSIDE = "."  # between a parameter that is a mapping and a key in it, as in training_arguments.weight_decay
 
 
 def why_not_searched(name: str) -> str:
-    """Return the reason why a study cannot search this parameter, or an empty text if it can."""
+    """Return the reason why a study cannot search this parameter, or an empty string if it can."""
     effects = {*effects_of(JobSpec, name)}
     if reason := extra_of(JobSpec, name, "not_searched"):
         return str(reason)
     if "evaluation" in effects:
-        return "F1 is comparable only on the same validation rows, so use one study per value"
+        return "quality is comparable only on the same validation rows, so use one study per value"
     if "noise" in effects:
         return "it only changes random noise, which the study measures with repeats"
     # If a parameter does not change a job's hash, two jobs that differ only in it share a checkpoint. The second one
@@ -40,7 +41,7 @@ class Choices:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """All values. Their combinations are checked to be valid jobs."""
+        """All values; `combination_faults` tries their combinations."""
         return self.values
 
     def as_json(self) -> dict[str, Any]:
@@ -58,7 +59,7 @@ class Range:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """Both ends. Their combinations are checked to be valid jobs."""
+        """Both ends; `combination_faults` tries their combinations."""
         return self.low, self.high
 
     def at(self, share: float) -> float:
@@ -76,7 +77,7 @@ Point = Mapping[str, Value]  # searched parameter to its value
 
 
 def json_type(name: str) -> str:
-    """Return the JSON type of a parameter: string, boolean, integer, number, array or object; empty for any type."""
+    """Return the JSON type of a parameter, such as string, integer or object; empty if it accepts any type."""
     return str(JobSpec.schema_at(name.split(INSIDE, 1)).get("type", ""))
 
 
@@ -162,16 +163,25 @@ def all_points(search: Search) -> Iterator[dict[str, Value]]:
         yield dict(zip(search, values, strict=True))
 
 
-def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
-    """Return a fault for every value that is invalid in all combinations, without duplicates.
+def _is_valid(job: Mapping[str, Any], point: Point) -> bool:
+    faults = list[str]()
+    with collecting(faults):
+        make_spec(job, point)
+    return not faults
 
-    An invalid combination of valid values is not a fault: the study skips it at no cost. Ranges are checked at both
-    ends.
+
+def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
+    """Return a fault for every value that is invalid in all combinations that are tried, without duplicates.
+
+    An invalid combination of valid values is not a fault: the study skips it at no cost. Of ranges, both ends are
+    tried. If there are more than `_MOST_COMBINATIONS`, `_DRAWN` of them are drawn at random.
     """
     corners, draw = {name: entry.corners for name, entry in search.items()}, random.Random(0)
     points: Iterable[dict[str, Value]] = all_points(search)
+    drawn = ""
     if math.prod(map(len, corners.values())) > _MOST_COMBINATIONS:
         points = ({name: draw.choice(values) for name, values in corners.items()} for _ in range(_DRAWN))
+        drawn = f" of {_DRAWN} that were drawn at random"
     tried: list[tuple[dict[str, Value], list[str]]] = []
     for point in points:
         tried.append((point, []))
@@ -181,14 +191,18 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     for text in everywhere:
         name = text.split()[0].split("=")[0]  # each fault text begins with a parameter name
         result.append(Fault(("search" if name in search else "job", name), text))
+    valid = [point for point, faults in tried if not faults][:_RETRIED]
     for name in search:
         for value in dict.fromkeys(point[name] for point, _ in tried):
             texts = _in_all([faults for point, faults in tried if point[name] == value])
-            if text := "; ".join(text for text in texts if text not in everywhere):
-                text = f"{name}={spell(value)} is invalid in every combination: {text}"
+            text = "; ".join(text for text in texts if text not in everywhere)
+            if text and not (drawn and any(_is_valid(job, {**point, name: value}) for point in valid)):
+                text = f"{name}={spell(value)} is invalid in every combination{drawn}: {text}"
                 result.append(Fault(("search", name), text))
     if not result and (fewest := min((faults for _, faults in tried), key=len)):
-        result.append(Fault(("search",), f"no combination of values in search is a valid job: {'; '.join(fewest)}"))
+        result.append(
+            Fault(("search",), f"no combination of values in search is a valid job{drawn}: {'; '.join(fewest)}")
+        )
     return result
 
 

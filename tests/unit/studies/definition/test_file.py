@@ -127,6 +127,12 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
         swap(RATE, "instance_count: {choices: [8, 16]}").replace("[16, 64]", "[12, 20]"),
         ["no combination of values in search is a valid job"],
     ),
+    "a choice that makes no job in any of many combinations": (
+        swap("num_train_epochs: 2", "instance_count: 8")
+        .replace("[16, 64]", "[12, 64]")
+        .replace(RATE, f"num_train_epochs: {{choices: {[*range(1, 1200)]}}}"),  # half of them are drawn only with 12
+        [":6:", "global_batch_size=12 is invalid in every combination of 500 that were drawn at random"],
+    ),
     # objectives and constraints
     "an unknown objective": (swap("cost_usd: min", "cost: min"), [":8:", "unknown metric cost", "cost_usd?"]),
     "a direction that there is not": (swap("f1: maximize", "f1: max"), [":9:", "minimize or maximize", "'max'"]),
