@@ -41,10 +41,11 @@ VALIDATION_SHARE = 0.1
 
 
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
-    """Read the rows of each split and the class names. Raises BadInput with all faults.
+    """Read the rows of each split and the class names. Raises BadInput with all faults of the first step that fails.
 
-    If there is no validation split, a tenth of the training rows becomes one, stratified and drawn with a fixed seed.
-    Then each split is sampled down to max_train_samples or max_eval_samples.
+    If there is no validation split, a tenth of the training rows becomes one, drawn with a fixed seed and, if possible,
+    stratified by class. Then the training rows are sampled down to max_train_samples, and the others to
+    max_eval_samples or, if only max_train_samples is set, to a ninth of it.
     """
     ragged = dict[str, list[int]]()
     tables = _read_tables(spec, ragged)
@@ -76,13 +77,14 @@ def _drop(
         if not (numbers or lines):
             continue
         kept = np.setdiff1d(np.arange(len(table)), np.array(numbers, dtype=int) - 1)
-        parts = [f"{len(numbers)} without text or label ({_first('row', numbers)})"] if numbers else []
+        counted = ", not counting the lines with more fields" if lines else ""  # these were removed before
+        parts = [f"{len(numbers)} without text or label ({_first('row', numbers)}{counted})"] if numbers else []
         parts += [f"{len(lines)} with more fields than the header ({_first('line', lines)})"] if lines else []
         count, source = len(numbers) + len(lines), _source(spec, split)
         sentence = f"{count} of {len(table) + len(lines)} rows of {source} are left out: {', '.join(parts)}"
         dropped[split] = DroppedRows(rows=count, sentence=sentence)
         tables[split] = table.select(kept)
-        empty += [] if len(kept) else [f"missing_rows=drop leaves no row of {source}: {sentence}"]
+        empty += [] if len(kept) else [f"missing_rows=drop leaves no rows in {source}: {sentence}"]
     refuse(empty)
     return dropped
 
@@ -116,10 +118,10 @@ def _read_tables(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datas
             with collecting(faults):
                 tables[split] = _read_file(spec, at_home(path), f"{split}_file", split, ragged)
     refuse(faults)
-    empty = [split for split, table in tables.items() if len(table) == 0]
-    if empty or "train" not in tables:
-        reason = f"its {empty[0]} split is empty" if empty else f"it has only {', '.join(tables)}"
-        raise BadInput([f"dataset {spec.dataset} has no rows to train on: {reason}"])
+    if "train" not in tables:
+        others = f", only {' and '.join(tables)}" if tables else ""
+        raise BadInput([f"dataset {spec.dataset} has no train split{others}"])
+    refuse([f"{_source(spec, split)} has no rows" for split, table in tables.items() if len(table) == 0])
     return tables
 
 
@@ -139,7 +141,7 @@ def _read_named(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datase
     is_local = is_folder(path)
     name = str(path.resolve()) if is_local else downloads.MOVED_DATASETS.get(dataset, dataset)
     try:
-        # Data sets of the hub get no options: offline, `datasets` finds only data that was fetched with equal options.
+        # Data sets of the hub get no options: offline, `datasets` finds only data fetched with the same options.
         builder = datasets.load_dataset_builder(name) if is_local else None
         options = _csv_options(spec) if builder is not None and isinstance(builder.config, CsvConfig) else {}
         tables = dict(datasets.load_dataset(name, configuration, **options))
@@ -162,7 +164,7 @@ def _label(cell: str) -> str | None:
 
 
 def _with_numbers(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
-    """Convert the labels of a CSV file to numbers if they include fractions, which are then refused as classes."""
+    """Convert labels of a CSV file to floats if all are numbers and some have fractions, so that they are refused."""
     column = spec.label_column
     texts = cells_of(table, column) if column in table.column_names else []
     numbers = pd.to_numeric(pd.Series(texts), errors="coerce")
@@ -192,7 +194,8 @@ def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: di
 def _without_lines(path: Path, mark: str, lines: Collection[int]) -> Iterator[Path]:
     """Yield the path of a copy of a CSV file without these lines, or of the file itself if `lines` is empty.
 
-    If the first row has more fields than the header, pandas would take its first field as an index.
+    pandas cannot skip all of them: if the first row has more fields than the header, pandas takes the first column for
+    an index.
     """
     if not lines:
         yield path
@@ -211,7 +214,7 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
         if isinstance(link, UnicodeDecodeError):
             return encoding_fault(parameter, name, link.object, link.start)
     reason = " ".join(str(links[-1]).split())
-    is_empty = "corresponds to no data" in reason or "at least one example" in reason  # datasets 5, and 4.5
+    is_empty = "corresponds to no data" in reason or "at least one example" in reason  # as datasets 5 and 4.5 say it
     if is_empty or isinstance(links[-1], pd.errors.EmptyDataError | StopIteration):
         return f"{parameter} {name} has no rows"
     if "Config name is missing" in reason or "BuilderConfig" in reason:
@@ -229,7 +232,9 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
         try:
             columns = {name: cells_of(table, name) if name in used else () for name in table.column_names}
         except UnicodeDecodeError:  # the JSON reader accepts any bytes as text
-            faults.append(f"dataset {spec.dataset} is not UTF-8 text in its {split} rows: convert it, e.g. with iconv")
+            faults.append(
+                f"dataset {spec.dataset} has {split} rows that are not UTF-8 text: convert them, e.g. with iconv"
+            )
             continue
         faults += column_faults(spec, split, columns)
         kind = table.features.get(spec.text_column)
@@ -237,14 +242,14 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
         is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}
         if kind is not None and not is_text:
             content = getattr(kind, "dtype", kind)
-            faults.append(f"text_column {spec.text_column!r} must hold text, and holds {content}")
+            faults.append(f"text_column {spec.text_column!r} must contain text, but contains {content}")
     return faults
 
 
 def _pick(
     spec: JobSpec, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[str, np.ndarray]]:
-    """Return the rows of each split: the split of the data set that they come from, and their numbers in it."""
+    """Return where each split's rows come from: a split of the data set, and the numbers of the rows in it."""
     picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
     if "validation" not in picked:
         classes = ids["train"] if spec.task == metrics.CLASSIFICATION else None

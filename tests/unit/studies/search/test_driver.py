@@ -555,7 +555,7 @@ def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(
 
     driver = desk.next_driver(job=KEEPING)
     with monkeypatch.context() as outage:
-        outage.setattr(Tracking, "runs", no_answer)
+        outage.setattr(Tracking, "recorded", no_answer)
         driver.finish()
     kept = [text for text in desk.said if "are still billed: `paretune sync`" in text]
     assert len(kept) == len(RATES)

@@ -68,7 +68,8 @@ def test_rows_that_are_left_out_are_counted_by_file_row_and_line(tmp_path: Path)
 
     assert found.facts == {"dropped_rows": 3.0}
     assert found.warnings == (
-        f"3 of 400 rows of {tmp_path / 'rows.csv'} are left out: 2 without text or label (rows 3, 5), "
+        f"3 of 400 rows of {tmp_path / 'rows.csv'} are left out: 2 without text or label "
+        "(rows 3, 5, not counting the lines with more fields), "
         "1 with more fields than the header (line 8)",
     )
 
@@ -80,5 +81,5 @@ def test_a_first_row_with_too_many_fields_does_not_shift_the_columns(tmp_path: P
 
 
 def test_a_file_of_blank_rows_has_nothing_left_to_train_on(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"missing_rows=drop leaves no row of .*rows\.csv"):
+    with pytest.raises(BadInput, match=r"missing_rows=drop leaves no rows in .*rows\.csv"):
         found_in(tmp_path, "text,label\none,\ntwo,\n", missing_rows="drop")

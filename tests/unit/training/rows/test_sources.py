@@ -173,7 +173,7 @@ def test_an_empty_label_is_refused_with_its_row(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize(
     ("columns", "fault"),
     [
-        ({"texts": [number / 2 for number in range(20)]}, "text_column 'text' must hold text, and holds float64"),
+        ({"texts": [number / 2 for number in range(20)]}, "text_column 'text' must contain text, but contains float64"),
         ({"labels": ["good"] * 20}, "label_column 'label' has only one class (good): there is nothing to learn"),
     ],
 )
@@ -189,6 +189,24 @@ def test_a_file_without_rows_is_said_to_have_none(tmp_path: Path, name: str, tex
 
     (fault,) = faults(tmp_path / name)
     assert fault == f"dataset {tmp_path / name} has no rows"
+
+
+def test_a_folder_without_training_rows_is_refused_with_what_it_has(tmp_path: Path) -> None:
+    write(tmp_path / "folder" / "test.csv")
+
+    assert faults(tmp_path / "folder") == (f"dataset {tmp_path / 'folder'} has no train split, only test",)
+
+
+def test_row_numbers_next_to_lines_with_too_many_fields_say_what_they_count(tmp_path: Path) -> None:
+    lines = [f"text {number},{label}" for number, label in enumerate(LABELS)]
+    lines[0] += ",more"
+    lines[3] = "no label,"
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+
+    rows, _ = read_rows(spec(tmp_path / "rows.csv", missing_rows="drop"))
+
+    assert rows["train"].dropped is not None
+    assert "1 without text or label (row 3, not counting the lines with more fields)" in rows["train"].dropped.sentence
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "folder/train.csv"])
