@@ -24,7 +24,7 @@ def usable_cores() -> int:
 
 
 def busy_sentence() -> str:
-    """Return a warning if the load average shows that this machine is busy; otherwise an empty text."""
+    """Return a warning if the load average shows that this machine is busy; otherwise an empty string."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     is_busy = load > 1.5 * cores  # not 1.0, because a job that has just ended still counts
     busy = f"this machine is busy, with a load average of {load:.1f} on {cores} cores"

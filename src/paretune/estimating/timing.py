@@ -1,4 +1,4 @@
-"""Predicts the seconds of a training from its counted work, and from constants that are fitted to measurements.
+"""Predicts the seconds of a training run from its counted work, and from constants that are fitted to measurements.
 
     describe(job) -> Work              what one device does in a step, and at which rates (counting.py)
     seconds(work, constants)           the seconds of each part in `PARTS`
@@ -10,17 +10,20 @@
     pass      = (FLOP / arithmetic + bytes / memory) / (chip x model x stack x cluster)
     launches  = kernels x launch
     busy      = (pass^3 + launches^3)^(1/3) on a GPU, close to the longer of the two, because its host runs ahead;
-                pass + launches on a processor
+                pass + launches on a CPU
     update    = (bytes of the optimizer / memory + its kernels x launch) x update
-    exchange  = the slower of bytes / (link x share) inside a machine and bytes / (network x share x between) outside
+    exchange  = bytes / (link x share) inside a machine or, if that is slower,
+                bytes / (min(flow x share, network) x between) between machines; `flow` is a TCP connection's limit
+    waiting   = (1 + bubble) x the exchange that arithmetic has to wait for
     exposed   = exchange^2 / (exchange + time to hide in): the part of an exchange that does not overlap with the pass,
-                or with the backward two thirds of `busy`
+                or with the backward pass, which takes two thirds of `busy`
 
 Each constant has a prior (a median and a spread), and all jobs that use a constant of the same name share it. So a
 measurement of one cluster also improves the prediction for similar ones, and a constant that was never measured keeps
 its wide interval (partial pooling: Gelman and Hill, Data Analysis Using Regression and Multilevel Models, 2007, chapter
-12). The fit is the maximum of the posterior, and intervals come from its curvature. The priors were chosen on
-benchmarks/tables, on Pollux with one to four nodes, and on IBM's fms (benchmarks/estimate_error_cold.py).
+12). The fit is the maximum of the posterior, and intervals come from its curvature. The priors were tuned on
+benchmarks/tables, on the throughputs of Pollux on one to four nodes, and on those of IBM's fms
+(benchmarks/estimate_error_cold.py).
 """
 
 import math
@@ -42,16 +45,16 @@ _PRIORS = {
     "local": (1.8, 1.2),  # speed of this machine, relative to a guess from its number of processors
     "model": (1.0, 0.18),  # speed of one model, sequence length and kind of fine-tuning, relative to its counted work
     "stack": (1.0, 0.15),  # speed of the code that trains, relative to the counted work
-    "cluster": (0.95, 0.15),  # speed of one instance type, count and strategy with several devices, which wait
+    "cluster": (0.95, 0.15),  # speed of devices that wait for each other, by instance type, count and strategy
     "processes": (0.8, 0.35),  # speed of several processes on this machine, which share its processors and memory
-    "launch": (20e-6, 0.5),  # seconds in which a host of one family of instances launches a kernel on a GPU
-    "launch local": (23e-6, 0.4),  # seconds in which an operator starts on a processor
+    "launch": (20e-6, 0.5),  # seconds that a host of one instance family takes to launch a kernel on a GPU
+    "launch local": (23e-6, 0.4),  # seconds that starting an operator takes on a CPU
     "update": (2.0, 0.8),  # time of optimizer, gradient norm and copies, relative to the count for the optimizer alone
-    "update local": (0.5, 0.1),  # the same on a processor, whose memory is twice as fast as assumed in hardware.py
+    "update local": (0.5, 0.1),  # the same on a CPU, whose memory is twice as fast as assumed in hardware.py
     "link": (0.5, 0.45),  # share of the bandwidth that an exchange inside a machine reaches
     "efa": (0.5, 0.45),  # share of the bandwidth that an exchange over a network with EFA reaches
     TCP: (0.35, 0.6),  # rate of an exchange without EFA, relative to one TCP flow's limit; never above the network's
-    "between": (1.0, 0.3),  # speed of the network of one instance type and count, relative to all others
+    "between": (1.0, 0.3),  # speed of the network of one cluster and strategy, relative to all others
     "startup": (1.0, 0.6),  # SageMaker: billed seconds before the first step and after the last, relative to the usual
     "startup local": (1.0, 0.7),  # the same for a process on this machine
 }
@@ -59,7 +62,7 @@ _NOISE_WEIGHT = 6.0  # number of measurements that the prior noise counts for
 _NOISE_OF_LOCAL = 1.6  # factor of the noise on this machine, which runs other programs as well
 _NOISE_AROUND = 0.25  # noise of start-up and evaluation together, as measured in one job
 _T_DEGREES = 4.0  # degrees of freedom, usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
-_SLOPE = 1e-4  # step of a central difference; logarithms of constants vary over about 1
+_SLOPE = 1e-4  # step of a central difference; small, because the logarithms of constants vary by about 1
 
 
 PARTS = ("compute", "memory", "launches", "exchange", "evaluation", "start", "upload")
@@ -117,7 +120,7 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction(Seconds):
-    """Predicted billable seconds of a job. For a user's own training, the fields below keep their defaults."""
+    """Predicted billable seconds of a job. For a user's own script or project, the fields below keep their defaults."""
 
     startup_seconds: float = 0.0  # seconds around the steps, including evaluation
     step_seconds: float = 0.0
@@ -210,7 +213,7 @@ _STEP, _AROUND, _TOTAL = range(3)
 
 
 def _observed(measurements: Sequence[Measurement]) -> Iterator[tuple[int, int, float, float, bool]]:
-    """Yield for each measured time its kind, index of the job, seconds, scatter, and whether the job was published.
+    """Yield each measured time: kind, index of the job, seconds, scatter, and whether an outlier may be discounted.
 
     The scatter is relative to the noise of a job on SageMaker; for the time around steps it is absolute.
     """
@@ -263,6 +266,6 @@ def _prior(names: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
-    """Return the derivatives (M, K) of the M values of `function` by its K arguments, from central differences."""
+    """Return the derivatives (M, K) of the M values of `function` in its K arguments, from central differences."""
     steps = np.eye(len(at)) * _SLOPE
     return np.stack([(function(at + step) - function(at - step)) / (2 * _SLOPE) for step in steps], axis=1)

@@ -1,4 +1,4 @@
-"""Prepares the inputs of a job: its rows and its model, or the code of a user's own training.
+"""Prepares the inputs of a job: its rows and its model, or the code of a user's own script or project.
 
 `paretune.training.prepare` checks and prepares rows and model in a separate process, so that this one does not import
 torch.
@@ -36,10 +36,11 @@ def inputs_of(
 ) -> JobInputs:
     """Return the prepared rows and the model's folder for `spec`, or the code of a user's own script or project.
 
-    An equal preparation of an earlier job is reused. The inputs are empty if the launcher reads none. `revision` is the
-    commit of a model on the hub, by default the newest. `meanwhile` is called while the other process prepares them,
-    and its faults are reported together with the others. Raises BadInput with all faults at once, Interrupted after the
-    preparing process has been ended, and JobFailed if that process crashed.
+    The result of an identical earlier preparation is reused. The inputs are empty if the launcher reads none.
+    `revision` is the commit of a model on the hub, by default the newest. `meanwhile` is called while a separate
+    process prepares rows and model, or afterwards if none is needed; its faults are reported together with those of the
+    preparation. Raises BadInput with all faults of the first step that fails, Interrupted once the preparing process is
+    killed, and JobFailed if that process crashed.
     """
     inputs, faults = JobInputs(), list[str]()
     if spec.project is not None:
@@ -69,7 +70,7 @@ def _in_s3(spec: JobSpec) -> dict[str, str]:
 
 
 def _fetch(spec: JobSpec, workplace: Workplace) -> None:
-    """Fetch the files of the specification from S3 and record where they are; raises BadInput with all faults."""
+    """Fetch the S3 files that `spec` names, and record where they are; raises BadInput with all faults."""
     if not (addresses := _in_s3(spec)):
         return
     from paretune.launchers.sagemaker.storage import fetch, s3_client  # other jobs need no boto3
@@ -84,7 +85,7 @@ def _fetch(spec: JobSpec, workplace: Workplace) -> None:
 
 
 def _length_faults(spec: JobSpec, home: Path) -> list[str]:
-    """Return a fault if rows are longer than the model accepts, as far as its folder or its name shows that.
+    """Return a fault if max_seq_length exceeds what the model accepts, as far as its folder or its name shows.
 
     Any other model is checked by the preparing process, which takes seconds to import torch.
     """
@@ -118,7 +119,7 @@ def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
 
 
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], revision: str | None) -> JobInputs:
-    if reason := missing("train"):  # rows are tokenized on this machine, wherever they are trained on
+    if reason := missing("train"):  # rows are tokenized on this machine, wherever the training runs
         raise BadInput([f"{reason}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
     fetched = _in_s3(spec)
     local = {name: str(_on_disk(uri, workplace.home)) for name, uri in fetched.items()}
@@ -163,7 +164,7 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], re
 
 
 def _inputs(prepared: Mapping[str, Any]) -> JobInputs:
-    """Return the inputs that an answer of the preparing process describes, or the cached copy of an answer."""
+    """Return the inputs described by an answer of the preparing process, or by a cached copy of such an answer."""
     recorded = prepared["findings"]
     findings = DataFindings(words=recorded["words"], warnings=tuple(recorded["warnings"]), facts=recorded["facts"])
     dataset = PreparedDataset.read(Path(prepared["dataset"]))
@@ -183,7 +184,7 @@ _PACKAGES = (
 
 
 def load_cached_inputs(spec: JobSpec, home: Path) -> JobInputs | None:
-    """Return the inputs of an equal preparation if all its files still exist, otherwise None."""
+    """Return the inputs of an identical earlier preparation if its data set and model still exist, otherwise None."""
     path = _path(spec, home)
     if path is None or not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Reads the phases of a SageMaker job from an answer of DescribeTrainingJob."""
+"""Reads the phases of a SageMaker job from a response of DescribeTrainingJob."""
 
 import itertools
 import math
@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 DOWNLOADING = "downloading"  # data and image together: the transitions do not show where one ends and the other begins
-# Secondary statuses of the SageMaker API reference (read 2026-11-23). The duration and cost of Interrupted and
-# Restarting are assumed, because no public job prints them.
+# Secondary statuses of the SageMaker API reference (read 2026-11-23). The phases of Interrupted and Restarting
+# are assumed, because no public log of a job shows these statuses.
 _PHASE_OF = {
     **dict.fromkeys(("Starting", "LaunchingMLInstances", "PreparingTrainingStack", "Restarting"), "starting"),
     **dict.fromkeys(("Pending", "Interrupted"), "waiting"),
@@ -20,9 +20,9 @@ FINAL = frozenset({"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxW
 
 
 def read_phases(description: Mapping[str, Any], now: float | None = None) -> dict[str, float]:
-    """Return the seconds of each phase in DescribeTrainingJob's answer. `downloading` is both data and image.
+    """Return the seconds of each phase in a response of DescribeTrainingJob. `downloading` is both data and image.
 
-    Times may be datetimes, seconds since the epoch or ISO 8601 texts. A transition without a start is left out. One
+    Times may be datetimes, seconds since the epoch or ISO 8601 strings. A transition without a start is left out. One
     that starts before its predecessor is counted from the predecessor's start. One with an unknown status belongs to
     the phase before it. If the last transition has no end, it lasts until `now` (seconds since the epoch), or 0 s
     without `now`.
@@ -44,7 +44,7 @@ def read_phases(description: Mapping[str, Any], now: float | None = None) -> dic
 
 
 def seconds_since_epoch(value: object) -> float | None:
-    """Convert a time from AWS (a datetime, number or ISO 8601 text) to epoch seconds; None for other values."""
+    """Convert a time from AWS (a datetime, number or ISO 8601 string) to epoch seconds; None for other values."""
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value)

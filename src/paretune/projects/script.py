@@ -12,10 +12,10 @@ from paretune.specification.script_arguments import argument_faults, asked_optio
 
 
 def script_inputs(spec: JobSpec) -> JobInputs:
-    """Return the inputs of the job of an `entry_script`; raises BadInput with all faults.
+    """Return what a job of an `entry_script` needs. Raises BadInput; arguments are checked only if no file is missing.
 
-    On this machine the script and its data are used in place. If files travel, the script's folder is sent, and its
-    data become channels.
+    A job on this machine uses the script and its data in place. If the launcher uploads files, the script's folder is
+    sent, and the data reach the job as channels.
     """
     faults = missing_files(spec.as_text()) or argument_faults(spec)
     script, travels = at_home(spec.entry_script or "").resolve(), spec.runs_on.files_travel

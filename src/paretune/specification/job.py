@@ -79,7 +79,7 @@ class SageMaker(Parameters):
     encrypt_traffic: bool = parameter(False, also="enable_inter_container_traffic_encryption")
     """encrypt the traffic between instances"""
     package_index: str | None = parameter(None)
-    """address of a package index for pip in subnets without internet"""
+    """address of a package index for pip in subnets without internet access"""
     keep_alive_minutes: float = parameter(0.0, ge=0, le=LONGEST_POOL, experimental=ANY)
     """keep the instances as a warm pool after the job; it is billed"""
 
@@ -135,7 +135,7 @@ class JobSpec(Parameters):
         basic=True,
         also="data dataset_name train_file",
     )
-    """hub id (nyu-mll/glue:sst2), folder, CSV, TSV, JSONL or Parquet file (also s3://BUCKET/KEY), or bundled:imdb"""
+    """hub id (nyu-mll/glue:sst2), folder or file (CSV, TSV, JSON, JSONL, Parquet, TXT), s3://..., or bundled:imdb"""
     validation_file: str | None = parameter(None, "data evaluation quality")
     """file with validation rows; by default the validation split of the data set, or 10 % of it"""
     test_file: str | None = parameter(None, "data evaluation")
@@ -143,15 +143,15 @@ class JobSpec(Parameters):
     text_column: str = parameter("text", "data evaluation quality", basic=True)
     """column with the text"""
     label_column: str = parameter("label", "data evaluation quality", basic=True)
-    """column with the class, the labels (multi-label: lists, a|b, or 0/1 columns as a,b), or a label per word"""
+    """column with the class; multi-label: lists, a|b, or several 0/1 columns named as a,b; or a label per word"""
     task: Literal["classification", "multi-label", "token-classification", "causal-lm"] = parameter(
         metrics.CLASSIFICATION, "data evaluation quality seconds memory", instead=OTHER_TASKS
     )
     """what the model learns"""
     missing_rows: Literal["refuse", "drop"] = parameter("refuse", "data evaluation quality")
-    """rows without text or label, or with more fields than the header: refuse the data, or drop and count such rows"""
+    """rows without text or label, or with too many fields: refuse the whole data set, or drop and count these rows"""
     max_train_samples: int | None = parameter(None, "data quality", ge=1, none="all", basic=True)
-    """training rows, drawn with a fixed seed; all = every row"""
+    """number of training rows, drawn with a fixed seed; all = every row"""
     max_eval_samples: int | None = parameter(None, "data evaluation quality", ge=1, none="all")
     """rows per evaluated split; by default a ninth of max_train_samples"""
     max_seq_length: int = parameter(128, "data quality seconds memory", ge=4, also="max_length")
@@ -182,7 +182,7 @@ class JobSpec(Parameters):
     precision: Literal["auto", "fp32", "bf16", "fp16", "bf16-true"] = parameter(
         "auto", "quality seconds memory", group="how it is trained", also="dtype bf16 fp16 fp32"
     )
-    """auto: bf16 if the device has it, else fp16 with tensor cores, else fp32; bf16-true: also weights and optimizer"""
+    """auto: bf16 if the device has it, else fp16 with tensor cores, else fp32; bf16-true: weights and optimizer, too"""
     fine_tuning: Literal["full", "head", "lora", "qlora"] = parameter("full", "quality seconds memory")
     """full: all weights; head: only the head; lora: low-rank adapters; qlora: adapters on 4-bit weights"""
     lora: Lora = parameter(Lora(), "quality seconds memory", example={"r": 8})
@@ -200,7 +200,7 @@ class JobSpec(Parameters):
     )
     """your own training script, run instead of paretune's training"""
     ask_script: bool = parameter(False, "launcher")
-    """run your script once with --help if its text does not show all options; without network, 10 seconds at most"""
+    """run your script once with --help if its text does not show all options; at most 10 s, without network"""
     project: str | None = parameter(None, "quality seconds memory", not_searched=_ONE_TRAINING)
     """MLflow project, or folder with scripts, run instead of paretune's training: a folder or a git URI"""
     entry_point: str = parameter("main", "quality seconds memory", not_searched=_ONE_TRAINING)
@@ -224,7 +224,7 @@ class JobSpec(Parameters):
         group="strategy: how one job is spread over devices",
         experimental="smp smddp fsdp device_map",
     )
-    """how devices share the model; smp and deepspeed are for your own scripts"""
+    """how devices share the work; smp and deepspeed work only with your own scripts"""
     tensor_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)
     """fsdp, smp: number of devices in one instance that split each layer's matrices"""
     pipeline_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)
@@ -301,7 +301,7 @@ class JobSpec(Parameters):
     )
     """name in MLflow's model registry; the model becomes a version of it, with the alias candidate"""
     force: tuple[Literal["again", "limit", "learning_rate"], ...] = parameter((), "launcher")
-    """launch despite an identical running job (again), an estimate above the limit (limit), or a high learning_rate"""
+    """launch despite: an equal running job (again), an estimate above the limit (limit), a high rate (learning_rate)"""
     dry_run: bool = parameter(False, "launcher", basic=True)
     """check everything and print the job and its worst-case dollars, but do not launch it"""
 

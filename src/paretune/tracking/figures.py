@@ -29,7 +29,7 @@ def classification_report(report: JobReport) -> str:
 
 
 def confusion_figure(report: JobReport) -> Any:
-    """Draw the confusion matrix as scikit-learn does, in shares of the true class."""
+    """Draw the confusion matrix as scikit-learn does, as shares of each true class."""
     from matplotlib import font_manager, rc_context
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay

@@ -1,7 +1,7 @@
 """Tokenizes data sets into arrays of token ids, and makes batches of them.
 
 <key>/train/, validation/, test/    tokens.npy: the tokens of all rows, int32
-                                    lengths.npy: the tokens of each row, (N,)
+                                    lengths.npy: the number of tokens in each row, (N,)
                                     labels.npy, except for causal-lm: (N,) int64 classes, (N, C) float32 flags, or one
                                     label for each token, int32
 <key>/dataset.json                  PreparedDataset; written last, so that it marks a complete folder
@@ -34,7 +34,7 @@ from paretune.training.tasks import text_baselines, word_baselines
 _FORMAT = 5
 _SHOWN_DIGEST = 16  # first hexadecimal digits of a digest of rows, which MLflow shows
 _BATCH = 1000  # texts given to the tokenizer at once
-MOST_LENGTHS = 8  # most different batch lengths on a GPU, so that few shapes are compiled
+MOST_LENGTHS = 8  # limit of distinct batch lengths on a GPU, so that few shapes are compiled
 POOL_STEPS = 50  # number of steps whose rows are sorted by length together, as in transformers' LengthGroupedSampler
 
 
@@ -62,11 +62,11 @@ class DroppedRows:
 
 
 class TokenRows:
-    """Reads one split of N rows, and makes batches. `lengths` (N,) are the tokens of each row.
+    """Reads one split of N rows, and makes batches. `lengths` (N,) holds each row's number of tokens.
 
-    `label_counts` (N,) are the labels of each row that count in the loss. Batches are as long as their longest row,
-    rounded up to a multiple of `pad_multiple`. With `longest_first`, rows are sorted by descending length, so that
-    batches need little padding.
+    `label_counts` (N,) holds the number of labels of each row that count in the loss. Batches are as long as their
+    longest row, rounded up to a multiple of `pad_multiple`. With `longest_first`, rows are sorted by descending length,
+    so that batches need little padding.
     """
 
     def __init__(self, folder: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
@@ -122,11 +122,11 @@ class GlobalBatchSampler:
     The rows of a step depend only on the global batch size and the seed. So one process with batch 64, two with 32, and
     one with 16 and four accumulation steps train on the same steps and differ only by rounding.
 
-    In each epoch, rows get a random order. Pools of up to 50 steps (at least four pools if the data allows) are sorted
-    by length and cut into steps, and the steps get a random order. Only the last step of an epoch may be smaller; its
+    In each epoch, the rows are shuffled. Pools of up to 50 steps (at least four pools if the data allows) are sorted by
+    length and cut into steps, and the steps are shuffled. Only the last step of an epoch may be smaller; its
     rows are distributed evenly. In the first epoch, the step with the longest row comes first, so that a job that does
-    not fit into memory fails in its first step. `lengths` are the tokens of each row; `rank` is the index of this
-    device.
+    not fit into memory fails in its first step. `lengths` holds each row's number of tokens, and `rank` is the index of
+    this device.
     """
 
     def __init__(self, lengths: np.ndarray, plan: BatchPlan, *, rank: int, seed: int) -> None:
@@ -150,7 +150,7 @@ class GlobalBatchSampler:
         """Return the rows of this rank in each micro-batch of a step, and whether they count.
 
         Rows of similar length go to the devices in turn. Because the devices wait for each other, a device without a
-        row computes a row of another device, which does not count for it.
+        row repeats another device's row, which is not counted again.
         """
         rows = self.rows(step)
         parts = np.array_split(rows, -(-len(rows) // (self.plan.per_device_train_batch_size * self.plan.devices)))
@@ -185,7 +185,7 @@ class GlobalBatchSampler:
 
 
 def pad_multiple(longest: int) -> int:
-    """Return a multiple of 8, for tensor cores, to which the lengths of batches on a GPU are rounded up.
+    """Return a multiple of 8, for tensor cores; lengths of batches on a GPU are rounded up to multiples of it.
 
     Batches of rows of up to `longest` tokens then have at most MOST_LENGTHS lengths, so that few shapes are compiled.
     """
@@ -195,8 +195,8 @@ def pad_multiple(longest: int) -> int:
 def masked(batch: dict[str, torch.Tensor], form: torch.dtype | None = None) -> dict[str, torch.Tensor]:
     """Give a `TokenRows` batch the mask that needs the fewest kernels: none if no row is padded.
 
-    With the number format `form`, it is a mask (B, 1, 1, T) that is added to the scores of all layers: 0, or the lowest
-    number for padding.
+    With the dtype `form`, it is a mask (B, 1, 1, T) that is added to the attention scores of all layers: 0, or the
+    lowest number for padding.
     """
     mask = batch["attention_mask"]
     if mask.numpy().all():
@@ -214,7 +214,7 @@ def prepare(
     cache: Path,
     say: Callable[[str], None] = lambda _: None,
 ) -> PreparedDataset:
-    """Tokenize `rows`, or reuse them from `cache` if equal rows were prepared with equal tokenizer, task and length.
+    """Tokenize `rows`, or reuse them from `cache` if they were prepared with the same tokenizer, task and length.
 
     The facts of the data set are row and token counts, the share of truncated rows, and baselines. `say` receives
     messages about progress.
@@ -289,7 +289,7 @@ def _write_splits(
 
 
 def _tokenize(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
-    """Return the token ids of each text, at most `limit`, and the number of texts that were longer."""
+    """Return at most `limit` token ids of each text, and how many texts were longer: 0 for a slow tokenizer."""
     tokens, truncated = list[list[int]](), 0
     for start in range(0, len(texts), _BATCH):
         batch = list(texts[start : start + _BATCH])
@@ -304,12 +304,12 @@ def tokenize_words(
 ) -> tuple[list[list[int]], list[list[int]], int]:
     """Tokenize rows of words to at most `limit` ids each. Also return their labels, and the number of longer rows.
 
-    Words have one space between them. The first token of a word gets the word's label, all others get -100. A word may
-    have no token, such as a control character.
+    Words have one space between them. The first token of a word gets the word's label, all others get -100. A word,
+    such as a control character, may have no tokens.
     """
     if not tokenizer.is_fast:  # a slow one does not return the characters of a token
         name = type(tokenizer).__name__
-        raise BadInput([f"task {TOKEN_CLASSIFICATION} needs a fast tokenizer, got {name}: take another model"])
+        raise BadInput([f"task {TOKEN_CLASSIFICATION} needs a fast tokenizer, got {name}: choose another model"])
     tokens, targets, truncated = [], [], 0
     for text, of_words in zip(texts, labels, strict=True):
         encoded = tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=limit)
@@ -326,7 +326,10 @@ def tokenize_words(
 
 
 def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:
-    """Join all texts, each followed by the end-of-text token, and cut them into blocks of `length`; drop the rest."""
+    """Join all texts, each followed by the end-of-text token, and cut them into blocks of `length`; drop the rest.
+
+    Texts that are shorter than one block together make one short block.
+    """
     stream: list[int] = []
     for start in range(0, len(texts), _BATCH):
         for ids in tokenizer(list(texts[start : start + _BATCH]), return_attention_mask=False)["input_ids"]:
