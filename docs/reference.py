@@ -130,7 +130,8 @@ def _commands() -> Iterator[str]:
 
 def _job_parameters() -> Iterator[str]:
     yield "# Parameters of a job\n"
-    yield "Defaults are in parentheses. An empty value means the default, and switches are off by default."
+    yield "The default, if there is one, is in parentheses. An empty value means the default."
+    yield "Switches are off unless they show a default."
     yield "`paretune train --help all` also shows types and bounds.\n"
     groups, title = dict[str, dict[str, Any]](), ""
     for name in JobSpec.model_fields:
