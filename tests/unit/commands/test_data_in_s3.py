@@ -62,6 +62,7 @@ def test_a_study_whose_data_are_not_in_s3_is_refused_before_a_trial_is_paid(
     assert code == 2
     assert f"dataset s3://{BUCKET}/rows/none.csv is neither an object nor a prefix of objects" in err
     assert aws.count("PutObject", "CreateTrainingJob") == 0
+    assert aws.count("GetRole") == 2  # once for each of the two jobs
     assert not (workplace / ".paretune" / "studies.db").exists()
 
 

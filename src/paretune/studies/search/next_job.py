@@ -111,13 +111,15 @@ class Sampled:
 def some_jobs(file: StudyFile) -> list[JobSpec]:
     """Return the jobs of a design's rows, or of up to `_DRAWN` points: the first values of all parameters, then random.
 
+    A job that is drawn several times is returned once.
     Raises BadInput if none of the points makes a valid job.
     """
     if file.design is not None:
         return [spec for _, spec in file.jobs_at()]
     draw = random.Random(0)
     first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
-    jobs = [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(_DRAWN - 1))])]
+    drawn = [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(_DRAWN - 1))])]
+    jobs = list({spec.spec_hash(): spec for spec in drawn}.values())
     remedy = "remove the values that contradict each other"
     refuse([] if jobs else [f"search: none of the {_DRAWN} points tried makes a valid job: {remedy}"])
     return jobs
