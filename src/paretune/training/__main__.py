@@ -1,7 +1,7 @@
 """One process of a job: `python -m paretune.training FOLDER`.
 
-A launcher starts it once per instance. In a job of several processes it runs torchrun, which starts it once per process
-(see processes.py).
+A launcher starts this module once per instance. In a job of several processes, this first process runs torchrun, which
+starts the module again, once per training process (see processes.py).
 """
 
 import errno
@@ -31,7 +31,7 @@ _LOST_CONNECTION = re.compile(
 def main(folder: JobFolder) -> int:
     """Run this process's share of the job in `folder`, and return its exit code.
 
-    The code is 0 if the job finished or stopped as requested, ENOSPC (28) if the disk is full, and 1 for other faults.
+    The code is 0 if the job finished or stopped as requested, ENOSPC (28) if the disk is full, and otherwise 1.
     """
     hosts = Hosts.read(folder.resource_config)
     grace_s = GRACE_S if hosts is None else SAGEMAKER_GRACE_S
@@ -70,7 +70,7 @@ def main(folder: JobFolder) -> int:
 def _print(error: Exception, folder: JobFolder) -> None:
     """Print the traceback of `error`.
 
-    For a user's script it begins at a line of the script. If the script ended itself, nothing is printed.
+    For a user's script, the traceback begins in the script. If the script ended itself, nothing is printed.
     """
     with suppress(OSError, ValueError, KeyError):
         script = str(JobDocument.read(folder.document).spec.entry_script or "")
@@ -145,7 +145,7 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
 def _end_all(folder: JobFolder, sentence: str = "") -> None:
     """Kill all descendants of this process, and end it with exit code 1.
 
-    `sentence` becomes the reason of the failure, unless one was recorded before.
+    `sentence` becomes the reason for the failure, unless one was recorded before.
     """
     import psutil
 
@@ -160,7 +160,7 @@ def _end_all(folder: JobFolder, sentence: str = "") -> None:
 def leave(code: int) -> None:
     """Flush the output and end this process without Python's shutdown.
 
-    During the shutdown, torch 2.13 on a CPU aborted in gloo's destructors in 2 of 14 runs, and the finished job failed.
+    During the shutdown, torch 2.13 on a CPU aborted in gloo's destructors in 2 of 14 runs, so finished jobs failed.
     """
     gc.collect()
     sys.stdout.flush()

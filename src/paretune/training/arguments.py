@@ -1,4 +1,4 @@
-"""The `training_arguments` that a training reads, with the names and meanings of transformers' TrainingArguments."""
+"""Reads a job's `training_arguments`, which have the names and meanings of transformers' TrainingArguments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +12,14 @@ from paretune.specification.job import JobSpec
 from paretune.specification.training_arguments import name_faults
 from paretune.training import device
 
-LOG_POINTS = 50  # fewest points on a training curve; a training of fewer steps has a point for each step
+LOG_POINTS = 50  # usual minimum of points on a training curve; with fewer steps, each step has a point
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
-    """Return what is wrong with the job's `training_arguments`: unknown names and refused values; empty if nothing."""
+    """Return what is wrong with the job's `training_arguments`; empty if nothing.
+
+    Names and types are checked first. If they are right, transformers checks the values.
+    """
     faults = name_faults(spec)
     if not faults and spec.training_arguments:
         try:
@@ -27,7 +30,10 @@ def argument_faults(spec: JobSpec) -> list[str]:
 
 
 def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
-    """Return the arguments of a training with this many steps. The user's arguments override our defaults."""
+    """Return the arguments for this many steps. The user's arguments override our defaults.
+
+    A probe never evaluates or saves, even if the user's arguments ask for it.
+    """
     evaluates = evaluation_schedule(spec, steps)
     given: dict[str, Any] = {
         "logging_steps": max(1, min(50, steps // LOG_POINTS)),

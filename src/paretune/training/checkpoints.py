@@ -1,11 +1,11 @@
-"""Writes and reads checkpoints. A training resumes from the newest one to which all processes have written their part.
+"""Writes and reads checkpoints. A job resumes from the newest one to which all processes have written their part.
 
 On SageMaker each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs, and
 from there to every instance when the next attempt starts. It copies files in any order, overwrites those that have
 changed, and removes none from S3; an interruption may leave a copy incomplete. So `checkpoint-N/complete.json` is
 written last, with the sizes of all files of all processes. A checkpoint is used only if every instance has all of these
-files in full size. The files of a checkpoint that is no longer needed are emptied, so that S3 does not keep their
-contents.
+files, each with its full size. The files of a checkpoint that is no longer needed are emptied, so that S3 does not keep
+their contents.
 """
 
 import json
@@ -26,14 +26,14 @@ _STATE, _PROGRESS = "state", "progress.json"  # a folder with the tensors, and t
 
 
 def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[str, Any], *, keep: int | None) -> None:
-    """Write a checkpoint, and mark it as complete after all processes have written their part. All must call it.
+    """Write a checkpoint, and mark it as complete when all processes have written their part. All must call this.
 
-    Afterwards only the newest `keep` complete checkpoints, including this one, keep their contents; with None, all do.
+    Afterwards only the newest `keep` complete checkpoints, including this one, keep their contents. With None, all do.
     """
     if processes.is_first():
         (checkpoint / COMPLETE).unlink(missing_ok=True)
         write_json(checkpoint / _PROGRESS, progress)
-    with warnings.catch_warnings(action="ignore"):  # it warns that a process is alone
+    with warnings.catch_warnings(action="ignore"):  # torch warns if there is only one process
         state_dict_saver.save(tensors, checkpoint_id=checkpoint / _STATE)  # returns after all processes have written
     own = {str(path.relative_to(checkpoint)): path.stat().st_size for path in checkpoint.rglob("*") if path.is_file()}
     sizes = {name: size for part in processes.gather(own) for name, size in part.items()}
@@ -56,13 +56,13 @@ def progress(checkpoint: Path) -> dict[str, Any]:
 
 
 def read(checkpoint: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Read a checkpoint into `tensors`. All processes must call it; any number of processes may have written it."""
+    """Read a checkpoint into `tensors`. All processes must call this, but another number may have written the files."""
     with warnings.catch_warnings(action="ignore"):
         state_dict_loader.load(tensors, checkpoint_id=checkpoint / _STATE)
 
 
 def agree(folder: Path) -> Path | None:
-    """Agree on the newest checkpoint that is complete in every process; None if there is none."""
+    """Return the newest checkpoint that is complete in every process, or None. All processes must call this."""
     complete = {_step(path.name): path for path in folder.glob("checkpoint-*") if _is_complete(path)}
     common = set.intersection(*map(set, processes.gather(sorted(complete))))
     return complete[max(common)] if common else None

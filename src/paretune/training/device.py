@@ -30,7 +30,7 @@ def has_bf16() -> bool:
 
 
 def choose_precision(precision: str) -> str:
-    """Return the number format to compute in: `precision`, or the device's usual one if it is `auto`."""
+    """Return the number format to compute in: `precision`, or the device's usual one if that is `auto`."""
     if precision != "auto":
         return precision
     capability = torch.cuda.get_device_capability() if has_gpu() else None
@@ -38,12 +38,12 @@ def choose_precision(precision: str) -> str:
 
 
 def device_name() -> str:
-    """Return the name of the GPU, or of the processor if there is no GPU."""
+    """Return the name of the GPU, or of the CPU if there is no GPU."""
     return torch.cuda.get_device_name() if has_gpu() else machine.processor_name()
 
 
 def peak_flops(precision: str) -> float | None:
-    """Return the GPU's peak FLOP/s in bf16 or fp16; None for fp32, processors and unlisted GPUs."""
+    """Return the GPU's peak FLOP/s in bf16 or fp16; None for fp32, CPUs and unlisted GPUs."""
     if not has_gpu() or precision == "fp32":
         return None
     gpu = hardware.named(torch.cuda.get_device_name())
@@ -51,7 +51,7 @@ def peak_flops(precision: str) -> float | None:
 
 
 def peak_memory_gib() -> float:
-    """Return this process's peak memory: allocated on the GPU that had the most, or resident if there is no GPU."""
+    """Return the peak memory of this process: allocated on its fullest GPU, or resident if there is no GPU."""
     if has_gpu():
         return max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count()))) / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
@@ -59,7 +59,7 @@ def peak_memory_gib() -> float:
 
 
 def synchronize() -> None:
-    """Wait until the device has finished its queued work, so that a clock read afterwards includes it."""
+    """Wait until the device has finished its queued work, so that a time measured afterwards includes this work."""
     if has_gpu():
         torch.cuda.synchronize()
 
@@ -73,7 +73,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def device_faults(spec: JobSpec) -> list[str]:
-    """Return reasons why this machine, or one of the job's instance types, cannot run the job; empty if it can."""
+    """Return why the job's devices lack its precision or, on this machine, are too few; empty if they suffice.
+
+    A job on instances is checked against the data sheets of its instance types.
+    """
     if spec.has_instances:
         types = map(spec.instance, spec.instance_types())
         return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]

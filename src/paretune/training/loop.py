@@ -1,19 +1,20 @@
-"""The steps of a training, with evaluations, checkpoints and a stop in between.
+"""Runs the steps of a training run. Between steps it evaluates, writes checkpoints, and stops on request.
 
     a step:  its rows, the same for any number of processes -> this device's micro-batches
-             -> summed loss / labels of all rows -> backward -> clip, AdamW, schedule
+             -> summed loss / number of labels of all rows -> backward -> clip -> AdamW at the scheduled rate
     after:   the processes exchange values, at least every ten steps -> curves, evaluation, checkpoint, stop
 
 For example, take 64 rows per step on two processes in micro-batches of 16. `GlobalBatchSampler.rows` gives both
 processes the same 64 rows, so each can count the labels of the step without asking the other. `micro_batches` cuts the
 rows into two parts of 32, and each process takes every second row of a part. The loss of a micro-batch is the sum over
-its labels, divided by the labels of all 64 rows, times two, because DDP averages the gradients of two processes. The
-first micro-batch only accumulates gradients. After the second, the processes exchange them and both make the same
-update. If a part has too few rows for all processes, a process without a row computes another's with factor 0.
+its labels, divided by the number of labels in all 64 rows, times two, because DDP averages the gradients of two
+processes. The first micro-batch only accumulates gradients. After the second, the processes exchange them and both make
+the same update. If a part has too few rows for all processes, a process without a row computes another's row with
+factor 0.
 
-The random numbers of a step depend only on seed, step and rank. So a training that continues on as many devices gives
-the same result as one that never stopped (except that with fp16 the loss scale may grow later). On another number of
-devices it sees the same rows, with different dropout.
+The random numbers of a step depend only on seed, step and rank. So a job that continues on the same number of devices
+gives the same result as one that never stopped (except that with fp16 the loss scale may grow at a later step). On
+another number of devices, it trains on the same rows with different dropout.
 """
 
 import gc
@@ -44,7 +45,7 @@ _BETWEEN_SAVES = 20.0  # shortest time between checkpoints on spot, as a multipl
 
 @contextmanager
 def _no_automatic_collection() -> Iterator[None]:
-    """Switch off automatic garbage collection inside the block: in one process, it would make all others wait.
+    """Switch off automatic garbage collection inside the block: a collection in one process makes all others wait.
 
     `Meter.exchange` collects in all processes at once, but never objects that existed before the block.
     """
@@ -60,7 +61,7 @@ def _no_automatic_collection() -> Iterator[None]:
 
 @dataclass
 class Progress:
-    """The progress of a training: everything in a checkpoint that is not a tensor."""
+    """The progress of a training run: everything in a checkpoint that is not a tensor."""
 
     step: int = 0  # completed optimizer steps
     best: float | None = None  # best metric so far; higher is better, so losses are negated
@@ -69,12 +70,12 @@ class Progress:
 
 
 class Loop:
-    """One training of the model of `strategy`.
+    """One training run of the model in `strategy`.
 
-    The training minimizes `loss`. `evaluate` measures the model and returns its metrics, including `loss`. `sampler`
-    assigns the `rows` to steps. Checkpoints, curves and the profile are written into `folder`. On spot instances
-    (`on_spot`), it writes a checkpoint every two minutes, or less often if checkpoints would take more than a twentieth
-    of the time.
+    Training minimizes the function `loss`. `evaluate` measures the model and returns its metrics, one of them named
+    "loss". `sampler` assigns the `rows` to steps. Checkpoints, curves and the profile are written into `folder`. On
+    spot instances (`on_spot`), a checkpoint is also written every two minutes, or less often if checkpoints would take
+    more than a twentieth of the time.
     """
 
     def __init__(
@@ -115,10 +116,11 @@ class Loop:
         return True
 
     def run(self, stop_requested: Callable[[], bool], profile_steps: int | None = None) -> bool:
-        """Train to the last step. Returns False if it was stopped earlier, after writing a checkpoint.
+        """Train to the last step and return True, or stop earlier, write a checkpoint and return False.
 
-        After `stop_requested` is true in any process, all processes stop at their next exchange: within about five
-        seconds, or ten steps if that is sooner. An evaluation that is due then comes before the checkpoint.
+        Once `stop_requested` returns true in any process, all processes stop at their next exchange: after at most ten
+        steps or about five seconds, whichever comes first, but never within a step. If an evaluation is due at that
+        step, it comes before the checkpoint.
         """
         self.meter = meter = Meter(self.progress.step, self.arguments.max_steps, self.strategy.device)
         profile = None
@@ -148,14 +150,14 @@ class Loop:
         return True
 
     def _step(self, step: int) -> torch.Tensor:
-        """Make one optimizer step, counted from 0. Returns the norm of its gradients."""
+        """Make the optimizer step `step`, counted from 0. Returns the norm of its gradients before clipping."""
         strategy, rows = self.strategy, self._sampler.rows(step)  # indices into `self.rows`
-        torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # for dropout; equal in every run
+        torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # for dropout; the same in every run
         strategy.model.train()
         micro_batches, losses = self._sampler.micro_batches(step), []
         # Gradients are averaged over the shares, so each share's loss is multiplied by their number.
         factor = strategy.shares / max(1, int(self.rows.label_counts[rows].sum()))
-        # If rows are not real, they belong to another process, and are computed so that all do the same work.
+        # Rows that are not real belong to another process. They are computed so that all processes do the same work.
         for number, (own, is_real) in enumerate(micro_batches, 1):
             with record_function(BATCH):
                 batch = self.rows.batch(own)
@@ -176,7 +178,7 @@ class Loop:
         return self._loss(logits, labels) * factor
 
     def _after_step(self, rate: float, norm: torch.Tensor, stop_requested: bool) -> bool:
-        """Write curves, evaluate and save when due. Returns whether to stop, the same in all processes."""
+        """Write curves, evaluate and save when due. Returns whether to stop, which is the same in all processes."""
         arguments, step = self.arguments, self.progress.step
         is_last = step == arguments.max_steps
         logs, evaluates, saves = (
@@ -203,7 +205,7 @@ class Loop:
         return stops and not is_last
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate the current model and add the values to the curves. Later calls in a step return the same values."""
+        """Evaluate the model and add the values to the curves. Until weights change, later calls only return them."""
         if self._evaluation is None:
             with self.meter.stopwatch.paused():
                 self._evaluation = self._evaluate()

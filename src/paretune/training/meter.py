@@ -1,4 +1,4 @@
-"""Measures a training: its events and curves, its speed, and the exchange of losses and requests between processes."""
+"""Measures a training run: its events, curves and speed. Also exchanges losses and requests between processes."""
 
 import gc
 import math
@@ -19,13 +19,13 @@ from paretune.specification.container import Event
 from paretune.training import device
 
 NOT_TRAINING = "paretune: evaluation or checkpoint"  # name of blocks in a profile that are not training
-DIVERGED_STEPS = 10  # consecutive optimizer steps with a non-finite loss after which a training ends
-LOAD_S = 10.0  # least seconds between two measurements of the load, as in MLflow
-AGREE_STEPS, AGREE_S = 10, 5.0  # at most so many optimizer steps, and about so many seconds, between two exchanges
+DIVERGED_STEPS = 10  # consecutive optimizer steps with a non-finite loss after which training ends
+LOAD_S = 10.0  # minimum of seconds between two measurements of the load, as in MLflow
+AGREE_STEPS, AGREE_S = 10, 5.0  # between two exchanges: at most this many steps, and this many seconds or one step
 
 
 class Diverged(Exception):
-    """The training cannot recover, because its weights are no longer finite numbers."""
+    """The loss was not a finite number for DIVERGED_STEPS steps in a row, so training cannot recover."""
 
 
 class EventWriter:
@@ -80,9 +80,9 @@ class Stopwatch:
 
 
 class Meter:
-    """Measures losses and speed of a training from step `first` to `total`, and exchanges values between processes.
+    """Measures losses and speed from step `first` to step `total`, and exchanges values between processes.
 
-    Speed is rows per second after the warm-up; evaluations, checkpoints and profiled steps are excluded.
+    Speed is rows and tokens per second after the warm-up, without evaluations, checkpoints and profiled steps.
 
     All processes must stop or save after the same step, or a collective operation waits forever. On GPUs collectives
     are queued, so processes may be several steps apart. Therefore they exchange their requests after the same steps:
@@ -144,7 +144,7 @@ class Meter:
         return stop_share > 0, save_share > 0, mean_norm
 
     def curves(self) -> dict[str, float]:
-        """Return mean loss and throughput since the last call, and every ten seconds the machine's load."""
+        """Return mean loss and throughput since the last call, and at most every ten seconds the machine's load."""
         seconds, rows = self.stopwatch.seconds(), self._rows
         (before_s, before_rows), self._last = self._last, (seconds, rows)
         curves = {"train/loss": sum(self._logged) / len(self._logged)}
@@ -157,7 +157,7 @@ class Meter:
         return curves
 
     def throughput(self) -> tuple[float, float] | None:
-        """Return samples and tokens per second after the warm-up, or None if no step followed it."""
+        """Return samples and tokens per second after the warm-up, or None if no measured step followed it."""
         if self._warm is None:
             return None
         seconds, rows, tokens = self._warm

@@ -1,12 +1,12 @@
-"""Writes the files that MLflow needs to load a model's folder. It does not import MLflow, because an image may lack it.
+"""Writes the files that MLflow needs to load a model's folder, without importing MLflow, which an image may lack.
 
     MLmodel                  flavors transformers and pyfunc, signature
     requirements.txt         packages that load the model
-    python_env.yaml          the Python that it was trained with, for `mlflow models serve`
-    components/tokenizer/    copies of all files except the weights; MLflow looks for the tokenizer here
+    python_env.yaml          the Python version of the training, for `mlflow models serve`
+    components/tokenizer/    copies of the folder's small files; MLflow looks for the tokenizer here
     code/text_model.py       the loader of a model with a named text column
 
-`mlflow.transformers.save_model` (MLflow 3.17.2) writes the same files, but puts the weights into a folder `model`. Here
+`mlflow.transformers.save_model` (MLflow 3.17.2) writes similar files, but puts the weights into a folder `model`. Here
 they are next to the other files, so that transformers and peft can load the same folder.
 """
 
@@ -30,7 +30,7 @@ _PIPELINES = {
     "ForTokenClassification": "token-classification",
     "ForMaskedLM": "fill-mask",
 }
-"""Suffixes of transformers class names to tasks of pipelines, for classes whose pipeline reads one text."""
+"""Maps suffixes of transformers class names to pipeline tasks, for classes whose pipeline reads one text."""
 _TEXT = {"type": "string", "required": True}
 _OUTPUTS = {
     CLASSIFICATION: [{**_TEXT, "name": "label"}, {"type": "double", "name": "score", "required": True}],
@@ -47,8 +47,8 @@ _NO_TOKENIZER = (*_WEIGHTS, "adapter*", "*.pt", "*.pth", "training_args.bin", "R
 def describe(folder: Path, text_column: str | None = None) -> str:
     """Write the files that MLflow needs to load the model in `folder`. Returns why that is impossible, or "".
 
-    With `text_column`, the model predicts from data frames with a column of this name, which is in its signature;
-    without, it predicts from texts. An MLmodel that a script has written itself is kept.
+    With `text_column`, the model predicts from data frames with a column of this name, which is in its signature.
+    Without it, the model predicts from texts. An MLmodel that a script has written itself is kept.
     """
     if (folder / "MLmodel").is_file():
         text = (folder / "MLmodel").read_text(encoding="utf-8", errors="replace")

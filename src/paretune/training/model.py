@@ -94,7 +94,10 @@ def load_config(name: str, folder: Path) -> Any:
 
 
 def model_faults(spec: JobSpec, folder: Path) -> list[str]:
-    """Return reasons why the model in `folder` cannot do the task; empty if it can."""
+    """Return reasons why the model in `folder` does not suit the job (task, row length, adapters, padding).
+
+    The list is empty if it does. Adapters and padding are checked only if there is no other fault.
+    """
     config, faults = load_config(spec.model, folder), list[str]()
     kind = config.model_type
     is_encoder = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
@@ -115,7 +118,8 @@ def _padding_faults(spec: JobSpec, config: Any) -> list[str]:
     """Return a fault if padding after a row changes the model's output for the row, as it does with XLNet.
 
     Each row is padded to the longest row of its batch, so the output for a row would depend on the other rows of the
-    batch. A random one-layer model of the same class is tried; if it cannot be built, there is no fault.
+    batch. A random one-layer model of the same class is tried. There is no fault if it cannot be built or would be too
+    wide, or if the kind of model is listed as plain (`estimating.formats`).
     """
     if is_plain(kind_of(config.to_dict())) or (getattr(config, "hidden_size", None) or 0) > _WIDEST_TRIED:
         return []
@@ -168,11 +172,12 @@ def build_model(
     """Build the model with a head for `labels`; `fine_tuning` decides which parameters are trainable.
 
     Returns the model and the names of its drawn layers: those whose weights the folder lacks, so that random ones were
-    drawn. If these names are given as `drawn`, no weights are loaded: the model is on PyTorch's meta device, where its
-    weights take no memory.
+    drawn (with init=random, no names). If these names are given as `drawn`, no weights are loaded: the model is on
+    PyTorch's meta device, where its weights take no memory.
 
-    Trained weights have the number format in which the optimizer updates them; it rounds them later if the model needs
-    another one. With qlora, frozen weights of linear layers have 4 bits, unless `packs` is false.
+    Trained weights have the number format in which the optimizer updates them. If the model needs another format, the
+    optimizer rounds them later. With qlora, the frozen weights of linear layers below the head have 4 bits, except if
+    they are loaded with `packs` false.
     """
     if drawn is None:
         model, missing = _load(spec, folder, labels, formats, packs=packs)
@@ -198,7 +203,10 @@ def build_model(
 def _load(
     spec: JobSpec, folder: Path, labels: tuple[str, ...], formats: Formats, *, packs: bool
 ) -> tuple[Any, list[str]]:
-    """Load the model with its weights or random ones. Also return the layers whose weights the folder lacks."""
+    """Load the model with its weights or random ones.
+
+    Also return the layers whose weights the folder lacks; none if all weights are random.
+    """
     if spec.init == "random":
         return _from_config(spec, folder, labels, form=_loaded_in(spec, formats), place="cpu"), []
     kind, head = auto_class(spec.task), _head_settings(spec.task, labels)
@@ -303,7 +311,7 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
 def _four_bits(formats: Formats, heads: Iterable[str]) -> dict[str, Any]:
     """Return arguments of `from_pretrained` for nf4 weights with double quantization (arXiv 2305.14314).
 
-    The heads are not quantized, because they are trained or tied to the embeddings.
+    The heads are not quantized, because they are trained or may be tied to the embeddings.
     """
     import bitsandbytes  # noqa: F401  # if it is missing, the job's failure names it
 
@@ -322,8 +330,8 @@ def _correct_four_bits(model: Any) -> None:
     """Correct two faults in the 4-bit layers of a newly loaded model (transformers 5.23, bitsandbytes 0.50.2).
 
     First, a layer whose weights the folder lacks has the 4-bit class but plain weights, so it becomes a plain layer.
-    Second, on processors with AVX-512 and bf16 an evaluation repacks weights, and the steps after it fail or have no
-    gradients, so repacking is switched off.
+    Second, on CPUs with AVX-512 and bf16, an evaluation repacks the weights, and the steps after it fail or have no
+    gradients. So repacking is switched off.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
 
@@ -340,11 +348,12 @@ def _correct_four_bits(model: Any) -> None:
 
 
 def _give_four_bits(model: Any, formats: Formats, kept: Iterable[str]) -> None:
-    """Replace the linear layers below the heads, except those `kept`, with 4-bit layers that have no values yet.
+    """Replace linear layers below the heads with 4-bit layers that have no values yet.
 
-    Packed weights are stored as numbers in the format of products, so that FSDP can shard and gather them like any
-    weight; `pack` computes their values. When transformers quantizes a model while loading it, it chooses the same
-    layers.
+    Left out are the layers `kept`, those that transformers keeps in fp32, and those whose size cannot be packed.
+    transformers leaves out the same layers when it quantizes a model while loading it. Packed weights are stored as
+    numbers in the format of matrix products, so that FSDP can shard and gather them like any weight; `pack` computes
+    their values.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
     from transformers.pytorch_utils import Conv1D
@@ -388,11 +397,11 @@ def four_bit_layers(model: torch.nn.Module) -> dict[str, Any]:
 
 
 def use_causal_attention(model: Any, spec: JobSpec, formats: Formats) -> None:
-    """Let a decoder in bf16 attend without masks. Padding is at the end of a row, where no earlier token sees it.
+    """Let a plain decoder in bf16 attend without masks, unless its sliding window is shorter than a row.
 
-    Given masks, transformers reads each of them, which makes the host wait, and uses a slower kernel for padded rows.
-    For an attention that other code has registered, it makes no masks. In other number formats, PyTorch's fast kernels
-    need masks.
+    This is correct because padding is at the end of a row, where no earlier token sees it. Given masks, transformers
+    reads each of them, which makes the host wait, and uses a slower kernel for padded rows. For an attention that other
+    code has registered, it makes no masks. In other number formats, PyTorch's fast kernels need masks.
     """
     config, longest = model.config, spec.max_seq_length
     is_causal = config.model_type in PLAIN_DECODERS and getattr(config, "is_causal", True)
@@ -412,7 +421,7 @@ def needs_masks(model: Any) -> bool:
 
 
 def use_fused_norms(model: Any, spec: JobSpec) -> None:
-    """Replace the RMS norms of decoders with PyTorch's: one kernel instead of seven, equal results except for rounding.
+    """Replace the RMS norms of plain decoders with PyTorch's: one kernel instead of seven, same results up to rounding.
 
     Only full fine-tuning allows this: its norms have the number format of their inputs, which the kernel requires.
     """
@@ -445,11 +454,11 @@ def write_model(
     say: Callable[[str], None],
     division: Any = None,
 ) -> None:
-    """Write the trained model into `folder`. All processes must call it, and the first one writes.
+    """Write the trained model into `folder`. Only the first process writes.
 
-    `division` is the strategy of a model that is divided over processes. Adapters are merged into the model, or written
-    alone with merge=false in `lora`. If merging fails, the folder keeps the adapters, because they were paid for, and
-    `say` gets the reason.
+    If the model is divided over processes, all of them must call this, with its strategy as `division`. Adapters are
+    merged into the model, or written alone with merge=false in `lora`. If merging fails, the folder keeps the adapters,
+    because they were paid for, and `say` gets the reason.
     """
     if spec.fine_tuning not in ADAPTERS:
         _write(model, folder, formats, division)
@@ -486,15 +495,15 @@ def write_model(
 def _write(model: Any, folder: Path, formats: Formats, division: Any) -> None:
     """Write weights and configuration. The weights of a divided model are gathered first.
 
-    The files have the number format of the original model's files. So a model of 7 billion bf16 weights has 14 GB again
-    and not the 28 GB of its fp32 weights in training.
+    The files have the number format of the original model's files. So a model of 7 billion bf16 weights takes 14 GB
+    again, and not the 28 GB that its fp32 weights take in training.
     """
     for weight in model.parameters():
         if weight.is_floating_point():
             weight.data = weight.data.to(device.DTYPES[formats.saved])
     weights = None if division is None else division.gather_weights(model)
     if processes.is_first():
-        # transformers 5.3 refuses to write generation settings that it would warn of.
+        # transformers 5.3 refuses to write generation settings that it would warn about.
         with patch.object(transformers.GenerationConfig, "validate"):
             model.save_pretrained(folder, state_dict=weights)
 
@@ -503,9 +512,10 @@ def _write(model: Any, folder: Path, formats: Formats, division: Any) -> None:
 def _merge_adapters(base: Any) -> None:
     """Replace peft's layers and 4-bit layers in the model `base` with plain layers that have merged weights.
 
-    A weight becomes W + alpha / r * B A, added in fp32 and rounded once to the number format of W. With qlora, W is the
-    dequantized 4-bit weight in the format of products, so the written model predicts the same as the trained one. The
-    `merge_and_unload` of peft would round the sum to 4 bits again.
+    A weight W becomes W + lora_alpha / r * B A, where A and B are the adapter's matrices of rank r. The sum is computed
+    in fp32 and rounded once to the number format of W. With qlora, W is the dequantized 4-bit weight in the format of
+    matrix products, so the written model predicts the same as the trained one. peft's `merge_and_unload` would round
+    the sum to 4 bits again.
     """
     from peft.tuners.lora import LoraLayer
     from peft.utils import ModulesToSaveWrapper

@@ -1,7 +1,7 @@
 """AdamW that updates fp32 weights, whatever the number format of the model; with bf16-true it updates bf16 weights.
 
-For each bf16 weight of the model, the optimizer has an fp32 copy, its master (`estimating.formats`). It updates the
-master and rounds it into the model. So a bf16 model needs no autocast, which would cast each fp32 weight and many
+Otherwise the optimizer has an fp32 copy of each bf16 weight of the model, its master (`estimating.formats`). It updates
+the master and rounds it into the model. So a bf16 model needs no autocast, which would cast each fp32 weight and many
 activations in every pass. The memory for a weight in the backward pass is the same: 2 + 2 (gradient) + 4 (master) + 8
 (moments) bytes with masters, and 4 + 4 + 8 bytes with autocast. In fp16 the loss is scaled, and so are its gradients.
 """
@@ -15,7 +15,7 @@ from transformers import TrainingArguments
 from paretune.estimating.formats import Formats
 from paretune.training import cpu, device
 
-_FIRST_SCALE, _GROWTH, _BACKOFF, _GROWS_AFTER = 2.0**16, 2.0, 0.5, 2000  # of PyTorch's GradScaler
+_FIRST_SCALE, _GROWTH, _BACKOFF, _GROWS_AFTER = 2.0**16, 2.0, 0.5, 2000  # defaults of PyTorch's GradScaler
 
 
 class MasterAdamW:
@@ -105,7 +105,7 @@ class MasterAdamW:
     def state(self) -> dict[str, torch.Tensor]:
         """Return masters, moments and step counts by name; checkpoints write and read these tensors.
 
-        They do not depend on the number format of the model, so a training may continue in another format.
+        Their names and shapes do not depend on number formats, so a training run may continue in another one.
         """
         tensors = {}
         for name, master in self._masters.items():
@@ -119,9 +119,9 @@ class MasterAdamW:
 
     @torch.no_grad()
     def give_masters(self) -> None:
-        """Replace the rounded weights of the model with their masters, from which it is written. No step may follow.
+        """Replace the rounded weights of the model with their masters, so that these are written. No step may follow.
 
-        This also frees moments and gradients, because writing needs as much memory.
+        This also frees moments and gradients, because writing needs about as much memory.
         """
         self.inner.state.clear()
         self._buffers.clear()

@@ -1,7 +1,8 @@
 """Checks model, data and training arguments, and tokenizes the data: `python -m paretune.training.prepare`.
 
 It runs before a job is launched, in a separate process, so that the launching process does not import torch. It reads a
-specification, and writes either the paths of the prepared data and the model, or all faults.
+specification, and writes either the paths of the prepared data and the model with findings about the data, or all
+faults of the first step that fails.
 """
 
 import json
@@ -96,7 +97,7 @@ def _print_progress(text: str) -> None:
 
 
 def division_faults(spec: JobSpec, config: Any) -> list[str]:
-    """Return reasons why the job cannot divide a model with this configuration, or checkpoint its activations."""
+    """Return why the job cannot divide a model with this configuration, or checkpoint activations; empty if it can."""
     degrees, faults = spec.degrees, list[str]()
     if spec.strategy == "fsdp" and degrees.tensor > 1:
         from paretune.training.experiments.tensor import tensor_faults  # imports DTensor: a second

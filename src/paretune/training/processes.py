@@ -3,9 +3,9 @@
 On SageMaker the first process of each container is `python3 -m paretune.training /opt/ml`, which runs torchrun. The
 processes meet at the first host of the sorted list, on the port that SageMaker's own drivers use.
 
-On SIGTERM the processes agree on a step, write a checkpoint and end with 0. If a process fails, its torchrun ends the
-others of its instance. Those of other instances lose a connection (gloo) or fail when the process group times out
-(NCCL). On SageMaker the job ends as soon as one instance fails.
+On SIGTERM, the processes of our own training agree on a step, write a checkpoint and exit with code 0. If a process
+fails, torchrun kills the others of its instance. Those of other instances lose a connection (gloo) or fail when the
+process group times out (NCCL). On SageMaker, the job ends as soon as one instance fails.
 """
 
 import os
@@ -26,7 +26,7 @@ from paretune.specification.parallelism import DEVICE_MAP
 
 GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint is killed
 SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills 120 s after SIGTERM (StopTrainingJob)
-_POLL_S = 0.5  # seconds between two looks at how many processes have arrived
+_POLL_S = 0.5  # seconds between two checks of how many processes have arrived
 _waits = 0  # number of times that this process has waited for all others
 Value = TypeVar("Value")
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
@@ -40,7 +40,7 @@ def world_size(spec: JobSpec, hosts: Hosts | None) -> int:
 
 
 def network_environment(hosts: Hosts, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that give NCCL, gloo and TensorPipe the network interface, if `environment` lacks them."""
+    """Return variables that name the network interface for NCCL, gloo and TensorPipe, if `environment` lacks them."""
     return {name: hosts.network_interface for name in _INTERFACES if name not in environment}
 
 
@@ -74,7 +74,7 @@ def run_torchrun(arguments: list[str], stopped: Path) -> None:
     """Run torchrun in this process until all processes of this instance have ended.
 
     If the processes stopped as requested, they have written the file `stopped`. Raises RuntimeError if a process
-    failed, which it names, or if the processes were stopped before they had a checkpoint.
+    failed (the message names it), or if the processes were stopped before they had a checkpoint.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException

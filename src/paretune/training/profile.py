@@ -14,7 +14,7 @@ from paretune.training import device
 from paretune.training.meter import NOT_TRAINING, EventWriter, Stopwatch
 
 BATCH = "paretune: batch"  # name of blocks in a profile that read rows
-_STEP = "ProfilerStep"  # beginning of torch's names for blocks that are one optimizer step, with its data and log
+_STEP = "ProfilerStep"  # prefix of torch's names for blocks of one optimizer step, with reading its rows and logging
 _COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms", "gloo:", "nccl")
 _LISTED_OPERATORS = 20  # the slowest ones, in profile.md
 
@@ -72,8 +72,9 @@ class Profile:
 def shares_of(averages: Iterable[Any]) -> tuple[float, dict[str, float]]:
     """Return the microseconds of all steps in torch's `key_averages`, and each part's share of them in percent.
 
-    If a GPU has run kernels, parts are timed by its kernels, else by operators. `idle` is the rest: Python between
-    operators, and waiting.
+    Evaluations and checkpoints are excluded. If a GPU has run kernels, the time of `compute`, `optimizer` and
+    `communication` is that of its kernels, else that of operators; `data` is always CPU time. `idle` is the rest:
+    Python between operators, and waiting.
     """
     items = list(averages)
     here = [item for item in items if item.device_type == DeviceType.CPU]

@@ -170,7 +170,7 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _written() -> Iterator[set[Path]]:
-    """Yield a set to which each log or result file is added that this process writes inside the block."""
+    """Yield a set that collects the log and result files that this process writes inside the block."""
     written, is_open = set[Path](), True
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
@@ -185,7 +185,7 @@ def _written() -> Iterator[set[Path]]:
 
 
 def trim_model_folder(folder: Path) -> None:
-    """Remove the Trainer's checkpoints from the folder of the model; if it has no model, keep the newest."""
+    """Remove the Trainer's checkpoints from the model's folder, but keep the newest one if there is no other model."""
     checkpoints = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal()]
     checkpoints.sort(key=lambda path: int(path.name[11:]))
     has_model = mlflow_model.has_weights(folder) or any(folder.glob("adapter_model*"))
@@ -222,7 +222,7 @@ class PrintedMetrics:
         return getattr(self._stream, name)
 
     def _parse(self, line: str) -> bool:
-        """Return whether the line is a dictionary of numbers that became an event."""
+        """Write an event if the line is a dictionary of metrics, and return whether it was."""
         if self._events is None or not line.startswith("{"):
             return False
         numbers = finite_numbers(dictionary_in(line))

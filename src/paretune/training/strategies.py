@@ -2,7 +2,7 @@
 
     ddp         every device has the whole model; gradients are averaged                       `Replicas`
     smddp       like ddp, with SageMaker's collective operations (some AWS images); never run  `Replicas`
-    device_map  one process loads the layers onto all of its devices                           `Replicas`
+    device_map  one process spreads the layers over all of its devices                         `Replicas`
     fsdp        weights, gradients and optimizer state are sharded over the devices            `Shards`
 
 smp, deepspeed and deepspeed_zero3 are only for users' own scripts.
@@ -38,7 +38,7 @@ PROCESS_TIMEOUT_S = 600
 other processes fail after this time. If one process works alone for longer, use `processes.wait_for_all`."""
 
 Build = Callable[..., tuple[Any, list[str]]]
-"""Builds the whole model, or its layers on the meta device if given `drawn`; also returns the names of drawn layers."""
+"""Builds the model, on the meta device if given `drawn`; also returns the names of drawn layers (see `build_model`)."""
 Batch = Mapping[str, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # takes logits and labels; summed over rows
 
@@ -73,7 +73,7 @@ def _join(backend: str) -> None:
 
 
 def divides(spec: JobSpec) -> bool:
-    """Return whether the model is sharded. A process without others shards it only to offload it to main memory."""
+    """Return whether the model is sharded. A single process shards it only to offload it to main memory."""
     return spec.strategy == "fsdp" and ("RANK" in os.environ or spec.cpu_offload)
 
 
@@ -89,7 +89,7 @@ class Replicas:
     """Keeps the whole model in each process. Processes train on different rows and average their gradients.
 
     `rank` is the index of this process's share of the rows, and `shares` is the number of shares. If several processes
-    have the same rows, only one of them `reports` its evaluation. `begin_training` creates it with an optimizer.
+    have the same rows, only one of them `reports` its evaluation. `begin_training` makes a strategy and its optimizer.
     """
 
     reports = True
@@ -113,7 +113,7 @@ class Replicas:
             self.model.to(self.device)
 
     def wrap(self, arguments: Any) -> None:
-        """Add the exchange of gradients and the compiler. `begin_training` calls it when weights have their format."""
+        """Add the exchange of gradients and the compiler. `begin_training` calls it once weights have their format."""
         if self.shares > 1:
             self._wrapped = DistributedDataParallel(
                 self.model,
@@ -129,8 +129,8 @@ class Replicas:
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
         """Compute a micro-batch, and add its gradients, times `scale` if given. Returns the loss from `loss_of`.
 
-        Gradients are averaged over the processes only if the micro-batch `is_last` in its step. Sharded gradients are
-        averaged in each micro-batch, so that they stay sharded.
+        With DDP, gradients are averaged over the processes only if the micro-batch `is_last` in its step. Sharded
+        gradients are averaged over the shards in each micro-batch, so that they stay sharded.
         """
         skips = not is_last and hasattr(self._wrapped, "no_sync")  # only DDP has no_sync
         exchange: AbstractContextManager[Any] = self._wrapped.no_sync() if skips else nullcontext()
@@ -176,18 +176,18 @@ class Replicas:
 
 
 class Shards(Replicas):
-    """Shards the model over the processes: between forward and backward passes, each has a part of every weight.
+    """Shards the model over the processes: each keeps a part of every weight, and gathers layers to compute them.
 
     Every parameter, even a frozen one, is a DTensor, sharded along its first dimension over the mesh dimension `shard`.
     Trained parameters have the format in which they are updated. With bf16 or fp16, a layer is gathered and computed in
     that format, and gradients are summed in fp32. 4-bit weights are also stored in that format, several in one number:
     each process packs the whole weight, and keeps its shard and the scales of all blocks. If there are several
     replicas, each has a full copy of the model. With `cpu_offload`, shards and optimizer stay in main memory. Without
-    it, nothing is sharded if there is only one sharer and one replica.
+    it, nothing is sharded if one process holds the only replica.
 
     The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with plain data parallelism
-    (transformers 5.23). Only the first process ever has the whole model. It keeps it in main memory while it sends one
-    tensor after another to the others.
+    (transformers 5.23). Only the first process loads the whole model. It keeps the model in main memory while it sends
+    one tensor after another to the others.
     """
 
     _gathers_again = True  # whether the weights of a layer are gathered again in the backward pass
@@ -195,7 +195,7 @@ class Shards(Replicas):
     def _build(self, spec: JobSpec, build: Build) -> None:
         self._degrees = degrees = spec.degrees
         shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
-        names = ("pipeline", "replicate", "shard", "tensor")  # in the order of ranks: a tensor group has adjacent ones
+        names = ("pipeline", "replicate", "shard", "tensor")  # in the order of ranks: a tensor group has adjacent ranks
         mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=names)
         stage, replica, sharer, member = map(mesh.get_local_rank, names)
         self.rank, self.shares = replica * degrees.sharers + sharer, degrees.data
@@ -236,7 +236,10 @@ class Shards(Replicas):
 
     @torch.no_grad()
     def _fill(self, whole: Any | None, place: torch.device) -> None:
-        """Move the model from the meta device to `place`, with the values of `whole`, which the first process has."""
+        """Move the model from the meta device to `place`, with the values of `whole`.
+
+        Only the first process has `whole`; the others pass None.
+        """
         owners: dict[int, tuple[torch.nn.Module, str]] = {}
         ties = []
         for module in self.model.modules():
@@ -269,7 +272,7 @@ class Shards(Replicas):
 
     @torch.no_grad()
     def gather_weights(self, model: Any) -> dict[str, torch.Tensor]:
-        """Gather the weights of the whole `model` by name into main memory; empty except in the first process.
+        """Return all weights of `model` by name, gathered in main memory; empty except in the first process.
 
         All processes must call it, because weights are gathered one at a time. `model` is `self.model`, or its base
         model if it has adapters.

@@ -4,7 +4,7 @@ The labels of N rows are an array: class ids (N,) int64 for classification, flag
 multi-label, or an array of N lists of class ids for token-classification, with one id for each word.
 
 A data set may give several labels per row in one cell: as a list, as a list in the text form of JSON, Python or NumPy,
-or as text with | between the labels, or with commas if no row has a |. Or it has C columns of 0 and 1, whose names are
+or as text with | between the labels (with commas if no row has a |). Or it has C columns of 0 and 1, whose names are
 in `label_column` with commas between them.
 """
 
@@ -29,12 +29,12 @@ from paretune.specification import metrics
 from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns
 from paretune.specification.job import JobSpec
 
-_TFIDF_ROWS = 50_000  # most rows that a baseline is fitted to: more take time and hardly change the result
-_FITTED_CELLS = 500_000  # largest product of rows and labels, because each label has its own regression
+_TFIDF_ROWS = 50_000  # limit of rows for fitting a baseline: more take time and hardly change the result
+_FITTED_CELLS = 500_000  # multi-label: limit of rows x labels above 2,000 rows; each label has its own regression
 _FITTED_WEIGHTS = 2_000_000
 """Largest number of weights of one regression, classes x words. Its solver keeps 20 copies of them: 320 MB."""
-_EXAMPLES = 5  # most rows or labels that a fault names
-_REMEDIES = {  # type of a cell that is no class to the remedy
+_EXAMPLES = 5  # limit of rows or labels that a fault names
+_REMEDIES = {  # maps the type of a cell that is not a class to a remedy
     list: ": set task=multi-label for rows with several labels, or label_column to another column",
     float: NUMBERS_REMEDY,
 }
@@ -45,9 +45,10 @@ Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
 def summed_loss(task: str, logits: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
     """Return the sum of the cross-entropies of B rows, in fp32.
 
-    Shapes: `logits` (B, C) with `labels` (B,) of classes or (B, C) of flags; or `logits` (B, T, V) and `labels` (B, T),
-    where -100 means no label. For causal-lm, labels are the tokens themselves. The caller divides the sum by the number
-    of labels in a step on all devices; the models of transformers would divide by that of one batch.
+    Shapes: `logits` (B, C) with `labels` (B,) of classes or (B, C) of flags; or `logits` (B, T, V) and `labels` (B, T)
+    for T tokens with V possible labels, where -100 means no label. For causal-lm, labels are the tokens themselves.
+    `smoothing` has no effect on flags. The caller divides the sum by the number of labels in a step on all devices; the
+    models of transformers would divide by that of one batch.
     """
     functional = torch.nn.functional
     if task == metrics.MULTI_LABEL:
@@ -68,12 +69,12 @@ class Evaluation:
         self.report_entries: Mapping[str, Any] | None = None
 
     def predict(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return predictions, which are kept until all rows are evaluated: classes, or flags of labels."""
+        """Return the predictions that are kept until all rows are evaluated: class ids, or a flag for each label."""
         return logits >= 0 if self._task == metrics.MULTI_LABEL else logits.argmax(-1)
 
     def __call__(self, predicted: Any, labels: Any) -> dict[str, float]:
         """Return the metrics of the predictions and labels of N rows. Rows of words may have different lengths."""
-        if self._task == metrics.TOKEN_CLASSIFICATION:  # words have a label, all other tokens -100
+        if self._task == metrics.TOKEN_CLASSIFICATION:  # the first token of a word has a label, all others -100
             self.report_entries = {}
             words_of_rows = (
                 [[self._names[number] for number in row[of != -100]] for row, of in zip(side, labels, strict=True)]
@@ -99,8 +100,8 @@ def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     """Return F1 of entities and accuracy of words, from the labels of N rows of words.
 
     An entity is right if its kind, its first word and its last word are. F1 is micro-averaged over all kinds (Tjong Kim
-    Sang and De Meulder, CoNLL 2003, as `seqeval` computes it). If no label begins with B- or I-, it is the macro F1 of
-    the words.
+    Sang and De Meulder, CoNLL 2003, as `seqeval` computes it). If no label in `truth` begins with B- or I-, F1 is the
+    macro F1 of the words.
     """
     flat, answers = ([label for row in rows for label in row] for rows in (truth, predicted))
     if any(label.startswith(("B-", "I-")) for label in flat):
@@ -113,7 +114,7 @@ def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Return kind, first word and end of each entity in a row of labels; an I- that continues none begins one."""
+    """Return kind, first word and end (exclusive) of each entity in a row. An I- that continues none begins one."""
     spans, kind, first = set[tuple[str, int, int]](), "", 0
     for number, label in enumerate([*labels, ""]):
         prefix, _, name = label.partition("-") if label.startswith(("B-", "I-")) else ("", "", "")
@@ -126,7 +127,7 @@ def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
 
 
 def macro_f1(labels: Any, predicted: Any) -> float:
-    """Return the mean F1 over classes or labels. One that is never predicted counts as 0."""
+    """Return the mean F1 over labels, or over the classes that occur. One that is never predicted counts as 0."""
     return float(f1_score(labels, predicted, average="macro", zero_division=0))
 
 
@@ -160,7 +161,7 @@ def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
 
 
 def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dict[str, float]:
-    """Return the F1 of a baseline that gives each word its most frequent label, and new words the most frequent one."""
+    """Return the F1 of a baseline that gives known words their most frequent label, and others the usual one."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for text, labels in zip(*train, strict=True):
         for word, label in zip(text.split(" "), labels, strict=True):
@@ -175,7 +176,8 @@ def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dic
 def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Return the labels of each split and the C class names; both are empty for causal-lm.
 
-    Removes a test split whose labels are hidden (all -1). Raises BadInput if cells contain anything but labels.
+    Removes a test split from `tables` if its labels are hidden (all -1, with declared names). Raises BadInput if cells
+    contain anything but labels, if words lack labels, or if labels occur in no training row.
     """
     if spec.task == metrics.CAUSAL_LM:
         return {}, ()
@@ -263,7 +265,7 @@ def _as_targets(task: str, rows: Sequence[Sequence[str]], names: Sequence[str]) 
 
 
 def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
-    """Return a fault if the sampled training rows lack classes or labels of the data set."""
+    """Return a fault if the sampled training rows lack some of the classes or labels `names`; none for words."""
     if labels is None or spec.task == metrics.TOKEN_CLASSIFICATION:
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
@@ -281,13 +283,13 @@ def cells_of(table: datasets.Dataset, column: str) -> list[Any]:
 
 
 def words_of(cell: Any) -> list[str]:
-    """Return the words, or labels of words, in a cell: a list, the text of a list, or text with spaces between them."""
+    """Return the words in a cell: a list, a list that was written as text, or text with spaces between the words."""
     words = _listed(cell)
     return [str(item) for item in words] if isinstance(words, list) else str(cell).split()
 
 
 def _listed(cell: Any) -> Any:
-    """Return the list in a text that JSON, Python, pandas or NumPy wrote; None if text in brackets is not a list.
+    """Return the list in a string that JSON, Python, pandas or NumPy wrote; None if it has brackets but is no list.
 
     Other cells are returned unchanged.
     """
@@ -336,6 +338,6 @@ def _labels_of(task: str, cell: Any, separator: str) -> list[Any] | None:
 
 
 def _numbers_first(name: str) -> tuple[bool, int, str]:
-    """Return the sort key of a label name: whole numbers come first, by value, then texts."""
+    """Return the sort key of a label name: whole numbers come first, by value, then other names."""
     is_number = name.removeprefix("-").isdecimal()
     return not is_number, int(name) if is_number else 0, name

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class TextModel:
-    """Gives the texts in the only column of a data frame to a pipeline that `mlflow.transformers` has wrapped."""
+    """Passes the texts in the first column of a data frame to a pipeline that `mlflow.transformers` has wrapped."""
 
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline

@@ -28,9 +28,9 @@ from paretune.training.strategies import Batch, Loss, Shards, sent
 class _Family(NamedTuple):
     """Names of modules in the base model: those before its layers, the list of layers, and the one after them.
 
-    After the first stage, the modules `first` are replaced by the identity. `added` is a module whose output the first
-    stage adds to the embeddings; later it is replaced by 0. The classification heads of these families read the last
-    token of a text that is not padding.
+    In later stages than the first, the modules `first` are replaced by the identity. `added` is a module whose output
+    the first stage adds to the embeddings; in later stages it is replaced by 0. The classification heads of these
+    families read the last token that is not padding.
     """
 
     first: tuple[str, ...]
@@ -73,7 +73,7 @@ class Stages(Shards):
     logits, (B, T, vocabulary) or (B, classes).
     """
 
-    _gathers_again = False  # or each layer would be gathered again for each micro-batch
+    _gathers_again = False  # otherwise each layer would be gathered again for each micro-batch
 
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
         if self.formats.scales:  # each stage would choose its own scale of the loss
@@ -210,7 +210,7 @@ class Stages(Shards):
         return torch.empty(rows, length, self.model.config.hidden_size, **options)
 
     def _schedule(self, tokens: torch.Tensor) -> Schedule1F1B:
-        """Return the schedule for batches of this shape. It is given the shapes of the tensors between stages."""
+        """Return the schedule for batches of this shape, made with the known shapes of the tensors between stages."""
         rows, length = key = tokens.shape[0] // self._micro_batches, tokens.shape[1]
         if key not in self._schedules:
             config = self.model.config
@@ -267,5 +267,5 @@ def _pad_rows(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:
     if not missing:
         return dict(batch)
     padded = {name: torch.cat([item, item[:1].expand(missing, *item.shape[1:])]) for name, item in batch.items()}
-    padded["labels"][-missing:] = -100  # transformers computes no loss for this label
+    padded["labels"][-missing:] = -100  # cross_entropy ignores this label
     return padded

@@ -11,9 +11,9 @@ from paretune.specification.container import DataFindings, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training.rows.tokenized import Rows
 
-_MOST_NAMED = 8  # most classes that a sentence names
-_FEW_ROWS = 30  # warn below so many validation rows: the standard error of F1 is then 5 to 9 points or more
-_MANY_DUPLICATES = 0.01  # warn above this share of validation texts among the training texts
+_MOST_NAMED = 8  # limit of classes that a sentence names
+_FEW_ROWS = 30  # warn below this number of validation rows: the standard error of F1 is then 5 to 9 points or more
+_MANY_DUPLICATES = 0.01  # warn if more than this share of validation texts are also training texts
 
 
 def data_findings(

@@ -1,6 +1,6 @@
-"""Reads texts and labels from a data set of the hub, a file or a folder, and reports all of its faults at once.
+"""Reads texts and labels from a data set on the Hugging Face Hub, a file or a folder.
 
-The `datasets` library reads the rows; this module splits, samples and checks them.
+The `datasets` library reads the rows; this module splits, samples and checks them. Each step reports all of its faults.
 """
 
 import csv
@@ -43,9 +43,9 @@ VALIDATION_SHARE = 0.1
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """Read the rows of each split and the class names. Raises BadInput with all faults of the first step that fails.
 
-    If there is no validation split, a tenth of the training rows becomes one, drawn with a fixed seed and, if possible,
-    stratified by class. Then the training rows are sampled down to max_train_samples, and the others to
-    max_eval_samples or, if only max_train_samples is set, to a ninth of it.
+    If there is no validation split, a tenth of the training rows becomes one, drawn with a fixed seed. For
+    classification, it is stratified by class if possible. Then the training rows are sampled down to max_train_samples,
+    and the others to max_eval_samples or, if only max_train_samples is set, to a ninth of it.
     """
     ragged = dict[str, list[int]]()
     tables = _read_tables(spec, ragged)
@@ -108,7 +108,7 @@ def _texts(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> list[st
 
 
 def _read_tables(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datasets.Dataset]:
-    """Read the table of each split. `ragged` receives, by split, the lines of its file that are left out."""
+    """Read the table of each split. `ragged` receives, by split, the numbers of lines that are left out."""
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
     with collecting(faults):
@@ -141,7 +141,7 @@ def _read_named(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datase
     is_local = is_folder(path)
     name = str(path.resolve()) if is_local else downloads.MOVED_DATASETS.get(dataset, dataset)
     try:
-        # Data sets of the hub get no options: offline, `datasets` finds only data fetched with the same options.
+        # Data sets on the hub get no options: offline, `datasets` finds only data fetched with the same options.
         builder = datasets.load_dataset_builder(name) if is_local else None
         options = _csv_options(spec) if builder is not None and isinstance(builder.config, CsvConfig) else {}
         tables = dict(datasets.load_dataset(name, configuration, **options))
@@ -194,7 +194,7 @@ def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: di
 def _without_lines(path: Path, mark: str, lines: Collection[int]) -> Iterator[Path]:
     """Yield the path of a copy of a CSV file without these lines, or of the file itself if `lines` is empty.
 
-    pandas cannot skip all of them: if the first row has more fields than the header, pandas takes the first column for
+    pandas cannot skip all of them: if the first row has more fields than the header, pandas takes the first column as
     an index.
     """
     if not lines:
@@ -249,7 +249,7 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
 def _pick(
     spec: JobSpec, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[str, np.ndarray]]:
-    """Return where each split's rows come from: a split of the data set, and the numbers of the rows in it."""
+    """Return where each split's rows come from: a split of the data set, and the indices of the rows in it."""
     picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
     if "validation" not in picked:
         classes = ids["train"] if spec.task == metrics.CLASSIFICATION else None
@@ -266,7 +266,7 @@ def _pick(
 
 
 def _split(size: int, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Split the row numbers for training and validation, stratified by class if each class has enough rows."""
+    """Return the indices of training and validation rows, stratified by the classes `ids` if there are enough rows."""
     if size < 2:
         raise BadInput([f"the data set has {size} row: at least 2 are needed to train and validate"])
     held_out = max(1, round(size * VALIDATION_SHARE))

@@ -6,8 +6,8 @@
                                     label for each token, int32
 <key>/dataset.json                  PreparedDataset; written last, so that it marks a complete folder
 
-`key` is a hash of rows, labels, tokenizer, task and max_seq_length. All jobs for which these are equal memory-map the
-same folder.
+`key` is a hash of rows, labels, tokenizer, task and max_seq_length. All jobs for which these are the same memory-map
+the same folder.
 """
 
 import hashlib
@@ -94,8 +94,8 @@ class TokenRows:
     def batch(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return the batch of the rows `index`: input_ids and attention_mask (B, T) int64, and labels.
 
-        B is len(index), and T is the longest row, rounded up. Labels are int64 (B,) for classes, int64 (B, T) for words
-        and for causal-lm, where they are the tokens, or float32 (B, C) for flags.
+        B is len(index), and T is the length of the longest row, rounded up. Labels are int64 (B,) for classes, int64
+        (B, T) for words and for causal-lm, where they are the tokens, or float32 (B, C) for flags.
         """
         rows = np.asarray(index)
         longest = max(1, int(self.lengths[rows].max()))  # texts may be empty; a batch has at least one column
@@ -119,8 +119,9 @@ class TokenRows:
 class GlobalBatchSampler:
     """Chooses the rows of each optimizer step, which are the same on every cluster, and this rank's share of them.
 
-    The rows of a step depend only on the global batch size and the seed. So one process with batch 64, two with 32, and
-    one with 16 and four accumulation steps train on the same steps and differ only by rounding.
+    The rows of a step depend only on the data set, the global batch size and the seed. So one process with batch 64,
+    two with 32, and one with 16 and four accumulation steps train on the same steps. Without dropout, they differ only
+    by rounding.
 
     In each epoch, the rows are shuffled. Pools of up to 50 steps (at least four pools if the data allows) are sorted by
     length and cut into steps, and the steps are shuffled. Only the last step of an epoch may be smaller; its
@@ -142,7 +143,7 @@ class GlobalBatchSampler:
         return -(-len(self._lengths) // self.plan.global_batch_size)
 
     def rows(self, step: int) -> np.ndarray:
-        """Return the rows of all devices in an optimizer step, counted from 0."""
+        """Return the rows of all devices in the optimizer step `step`, counted from 0."""
         epoch, index = divmod(step, self.steps)
         return self.epoch_steps(epoch)[index]
 
@@ -195,8 +196,8 @@ def pad_multiple(longest: int) -> int:
 def masked(batch: dict[str, torch.Tensor], form: torch.dtype | None = None) -> dict[str, torch.Tensor]:
     """Give a `TokenRows` batch the mask that needs the fewest kernels: none if no row is padded.
 
-    With the dtype `form`, it is a mask (B, 1, 1, T) that is added to the attention scores of all layers: 0, or the
-    lowest number for padding.
+    Otherwise, with a dtype `form`, it is a mask (B, 1, 1, T) that is added to the attention scores of all layers: 0, or
+    the lowest number for padding. Without `form`, the mask stays as it is.
     """
     mask = batch["attention_mask"]
     if mask.numpy().all():
@@ -328,7 +329,7 @@ def tokenize_words(
 def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:
     """Join all texts, each followed by the end-of-text token, and cut them into blocks of `length`; drop the rest.
 
-    Texts that are shorter than one block together make one short block.
+    If all texts together are shorter than a block, they make one short block.
     """
     stream: list[int] = []
     for start in range(0, len(texts), _BATCH):
