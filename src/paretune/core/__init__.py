@@ -1,4 +1,4 @@
-"""Errors, clocks, signals, facts about this machine, and small algorithms that all folders use.
+"""What other folders share: errors, clocks, signals, facts about this machine, users' scripts, small algorithms.
 
 Third-party libraries are imported inside the functions that need them.
 """

@@ -1,4 +1,4 @@
-"""The errors that paretune raises for its users, one tree:
+"""The errors that paretune raises for its users, as a tree:
 
     ParetuneError              exit code  what the caller should do
     ├── BadInput                   2      change the request: nothing was launched
@@ -88,7 +88,7 @@ class LostContact(ParetuneError):
 
 
 class BudgetRefused(ParetuneError):
-    """The worst-case cost of the job exceeds the budget; nothing was launched."""
+    """A job's worst case exceeds max_cost_usd or the rest of a budget, or cannot be checked; nothing was launched."""
 
     exit_code = 4
 
@@ -138,7 +138,7 @@ def did_you_mean(
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """Return the error, then the errors that it was raised from, outermost first."""
+    """Return the error, then each error that caused the one before or was being handled when that one was raised."""
     chain = [error]
     while before := chain[-1].__cause__ or (None if chain[-1].__suppress_context__ else chain[-1].__context__):
         chain.append(before)
@@ -148,7 +148,7 @@ def causes(error: BaseException) -> list[BaseException]:
 def last_words(lines: Sequence[str]) -> str:
     """Return the last line that has words. If it is part of a box drawn by Typer or rich, return the box as one line.
 
-    If the line only says that a child process failed, return the exception of the child.
+    If the line only says that a child process failed, return the child's exception. Empty if no line has words.
     """
     plain = [_COLOR.sub("", line).strip() for line in lines]
     while plain and not re.search(r"\w", plain[-1]):

@@ -1,4 +1,4 @@
-"""The address of the Hugging Face hub, and whether it can be reached."""
+"""The address of the Hugging Face Hub, and whether it can be reached."""
 
 import socket
 from collections.abc import Mapping
@@ -10,19 +10,19 @@ _TRUE = {"1", "ON", "YES", "TRUE"}  # as huggingface_hub reads it
 
 
 def hub_address(environment: Mapping[str, str]) -> str:
-    """Return the address of the Hugging Face hub: HF_ENDPOINT, or by default the public hub."""
+    """Return the address of the Hugging Face Hub: HF_ENDPOINT, or by default the public Hub."""
     return (environment.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def is_offline(environment: Mapping[str, str]) -> bool:
-    """Return whether HF_HUB_OFFLINE forbids access to the hub."""
+    """Return whether HF_HUB_OFFLINE forbids access to the Hub."""
     return environment.get("HF_HUB_OFFLINE", "").upper() in _TRUE
 
 
 def accepts_connections(endpoint: str, environment: Mapping[str, str]) -> bool:
-    """Return whether the hub accepts a connection within 5 s; always True behind a proxy.
+    """Return whether the Hub accepts a connection within 5 s; always True behind a proxy.
 
-    Without this check, the hub's libraries would retry for 30 s before they fail.
+    Without this check, the Hub's libraries would retry for 30 s before they fail.
     """
     if any(environment.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")):
         return True

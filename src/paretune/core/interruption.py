@@ -1,7 +1,7 @@
 """Interruptions of a command: Ctrl-C, SIGTERM, or the end of the parent process.
 
 MLflow forwards Ctrl-C to the entry point as SIGTERM. But a SIGTERM to `mlflow run` itself ends MLflow at once, and the
-entry point continues without a parent (MLflow 3.17.2, observed). So the parent is watched as well.
+entry point continues without a parent (MLflow 3.17.2, observed). So the parent can be watched as well.
 """
 
 import os
@@ -35,7 +35,7 @@ class Interruption:
     def listening(self) -> Iterator["Interruption"]:
         """Record SIGINT and SIGTERM as `reason` inside the block, and restore the previous handlers after it.
 
-        Python delivers signals only to the main thread. In any other thread this does nothing, and Ctrl-C raises
+        Python handles signals only in the main thread. In any other thread, this method does nothing, and Ctrl-C raises
         KeyboardInterrupt in the main thread.
         """
         if threading.current_thread() is not threading.main_thread():

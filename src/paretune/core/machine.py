@@ -1,4 +1,4 @@
-"""Facts about this machine: its name, its processor, and the memory and cores that this process may use."""
+"""Facts about this machine: its name, its CPU, and the memory and cores that this process may use."""
 
 import os
 import platform
@@ -38,17 +38,17 @@ def machine_name() -> str:
 
 @cache
 def processor_flags() -> set[str]:
-    """Return the feature flags of this machine's processor as Linux lists them; empty on other systems."""
+    """Return the feature flags of this machine's CPU as Linux lists them; empty on other systems."""
     return {flag for value in processor_facts("flags", "features") for flag in value.split()}
 
 
 def processor_facts(*names: str) -> list[str]:
-    """Return the values in /proc/cpuinfo whose names begin with these words; empty on other systems."""
+    """Return the values in /proc/cpuinfo whose names begin with one of these words; empty on other systems."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     return [line.partition(":")[2].strip() for line in lines if line.lower().startswith(names)]
 
 
 def processor_name() -> str:
-    """Return the name of this machine's processor."""
+    """Return the name of this machine's CPU."""
     return next(iter(processor_facts("model name")), platform.processor() or platform.machine())

@@ -1,8 +1,8 @@
-"""How much the seconds and F1 of equal runs differ: assumptions that hold until repeats have been measured.
+"""How much the seconds and F1 of repeated runs differ: assumptions that are used until repeats have been measured.
 
 Measured on the runs of aws-samples/amazon-sagemaker-huggingface-benchmark (data/processed/experiment_results.csv,
 2021): eight pairs of identical SageMaker jobs. Their seconds differ by 1.4 % (median; 6.2 % at most), their F1 by
-0.0005 (median; 0.0052 at most). The difference of two equal runs is a standard normal number times 2 ** 0.5 standard
+0.0005 (median; 0.0052 at most). The difference of two such runs is a standard normal number times 2 ** 0.5 standard
 deviations of one run. The median absolute value of a standard normal number is 0.6745.
 """
 
@@ -28,7 +28,7 @@ degrees, the standard deviation of one run lies between 0.0026 and 0.0123 with a
 have as much weight as this assumption."""
 SECONDS_DEGREES = 4  # degrees of freedom of SECONDS_NOISE: the seconds of those pairs agree better than their F1
 Z80 = 1.2816  # half width of a central 80 % interval of a normal distribution, in standard deviations
-TELLING_ERRORS = 2.0  # two values differ if they are this many standard errors apart: 95 % of equal values are closer
+TELLING_ERRORS = 2.0  # two means differ if they are more standard errors apart: 95 % of identical ones are closer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Scatter:
 
     @classmethod
     def of(cls, groups: Sequence[Sequence[float]], *, is_relative: bool = False) -> "Scatter":
-        """Measure the scatter within groups that differ only in seed, relative to the mean if `is_relative`."""
+        """Measure the scatter within groups of runs that differ only in seed, relative to the mean if `is_relative`."""
         squares, degrees = 0.0, 0
         for group in groups:
             if len(group) > 1 and (scale := abs(statistics.fmean(group)) if is_relative else 1.0):
@@ -50,7 +50,7 @@ class Scatter:
 
 
 def posterior_deviation(prior: float, degrees: float, scatter: Scatter) -> float:
-    """Return the standard deviation of one run, from a prior one with its degrees of freedom and from repeats.
+    """Return the standard deviation of one run, from a `prior` one with `degrees` degrees of freedom and from repeats.
 
     Source: Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2, scaled inverse chi-square prior.
     """

@@ -26,7 +26,7 @@ _PARSERS = {
     "docopt": r"\bdocopt\(",
     "argparse": r"\.add_argument\(",
 }
-"""Command-line parsers, each with a pattern of the text that reveals it in a script. The first match counts."""
+"""Command-line parsers, each with a pattern that reveals it in a script's text. The first match counts."""
 _MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # reveals a parser in a script without declared arguments
 _PLACES = re.compile(r"\bargv\[\d+\]")
 _ELSEWHERE = re.compile(r"\bexec\(\s*(?:compile\(\s*)?open\(|\brunpy\.run_")
@@ -43,7 +43,7 @@ _LOGGERS = {
     "Keras' printed lines": r"^\s*(?:import|from)\b[^\n#]*\bkeras\b",
     "XGBoost's or LightGBM's printed lines": r"^\s*(?:import|from)\b[^\n#]*\b(?:xgboost|lightgbm|catboost)\b",
 }
-"""Loggers that are read after the job, each with the text that reveals it in a script."""
+"""Loggers that are read after the job, each with a pattern that reveals it in a script's text."""
 _CONFIGURATIONS = ("*.yaml", "*.yml", "*.toml", "conf*/**/*.yaml", "conf*/**/*.yml")
 _CONFIGURED = re.compile(
     r"^[\s\-]*[\"']?([A-Za-z_][\w-]*)[\"']?\s*[:=]\s*[-+.\d][\d.eE_+-]*\s*(?:[#,}].*)?$", re.MULTILINE
@@ -54,7 +54,7 @@ _FORMATTED = re.compile(r"\{[^{}]*\}|%[-+ #0]*\d*(?:\.\d+)?[diouxXeEfFgGs]")  # 
 _PRINTS = {"print", "info", "debug", "warning", "echo", "write", "set_description", "set_postfix_str"}
 _LOGS_NAME = {"log_metric", "add_scalar", "log"}
 _LOGS_DICTIONARY = {"print", "log_metrics", "dump", "dumps", "log", "log_dict", "set_postfix", "info", "add_scalars"}
-_MOST_MODULES = 50  # modules that are read: the script, and those that it imports from its folder
+_MOST_MODULES = 50  # modules that are read: the script, and those of its folder that it imports, even indirectly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class OwnScript:
 
     parser: str
     """A key of `_PARSERS`; `places` for positional arguments such as sys.argv[1]; `elsewhere` if another file that the
-    script runs may read them; `none`; `unknown`."""
+    script runs may read them; `none` if it reads none; `unknown` if it may read some in another way."""
     arguments: Mapping[str, str]
     """Maps each option, spelled as in the script but without leading dashes, to its action (see `Options`)."""
     required: tuple[str, ...]  # required arguments; without -- if positional
@@ -71,8 +71,8 @@ class OwnScript:
     mentions_seed: bool
     first_words: tuple[str, ...]  # one of these must precede its options: `fit` of Lightning's command line
     is_notebook: bool  # whether it calls get_ipython(), which only notebooks have
-    constants: Mapping[str, int]  # variables set to a number or a text at the top level, with their line numbers
-    metrics: tuple[str, ...]  # names of numbers that its text prints, logs or writes
+    constants: Mapping[str, int]  # variables set to a number or a string at the top level, with their line numbers
+    metrics: tuple[str, ...]  # names of numbers that it prints, logs or writes
     settings: frozenset[str]
     """Names of settings, which are not metrics even if the script prints them: its arguments, top-level constants, and
     keys of the configuration files in its folder."""
@@ -86,7 +86,7 @@ class OwnScript:
 
     @property
     def reads_anything(self) -> bool:
-        """Whether it may take arguments that its text does not name."""
+        """Whether it may take arguments that its source does not name."""
         return self.parser in ("hugging face", "unknown") or (self.parser == "argparse" and not self.arguments)
 
     def argument(self, name: str) -> str | None:
@@ -96,13 +96,13 @@ class OwnScript:
 
 
 def with_options(script: OwnScript, options: Options) -> OwnScript:
-    """Return the script with the options that its own `--help` lists."""
+    """Return the script with `options`, from its own `--help`, in place of the arguments read from its source."""
     required = tuple(dict.fromkeys((*script.required, *options.required)))
     return replace(script, arguments={**options.actions}, required=required, is_complete=options.is_complete)
 
 
 def read_own_script(path: Path) -> OwnScript:
-    """Read a script; one that is not Python counts as taking any argument. Raises BadInput if it is too large."""
+    """Read a script; one that is not Python counts as taking any argument. Raises BadInput like `read_text`."""
     return _declared(path, tuple(_modules(path)) if path.is_file() else ())
 
 
@@ -206,9 +206,10 @@ def _settings(
 
 
 def _metrics(node: ast.AST, settings: Collection[str]) -> Iterator[str]:
-    """Yield the names of the numbers that a call prints or logs, or that `compute_metrics` returns.
+    """Yield the names of the numbers that a call prints or logs, that `compute_metrics` returns, or that are assigned.
 
-    Printed texts are read with `numbers_in`, which also reads the lines that a running job prints.
+    Only assignments to items of variables such as `metrics` or `test_results` count. Printed strings are read with
+    `numbers_in`, which also reads the lines that a running job prints.
     """
     if isinstance(node, ast.FunctionDef) and node.name == "compute_metrics":
         results = (item.value for item in ast.walk(node) if isinstance(item, ast.Return))
@@ -242,7 +243,7 @@ def _printed(arguments: Sequence[ast.expr]) -> str:
 
 
 def _template(node: ast.AST) -> str:
-    """Return a printed text with 1 in place of each value."""
+    """Return a printed string with 1 in place of each value."""
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_template, node.values))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):

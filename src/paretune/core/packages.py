@@ -23,14 +23,14 @@ def version_of(package: str) -> str:
 
 
 def pinned(packages: tuple[str, ...]) -> tuple[str, ...]:
-    """Return requirements that pin the installed versions; packages not installed get paretune's own ranges."""
+    """Return requirements that pin the installed versions; packages that are not installed get paretune's ranges."""
     ranges = {name: requirement for name, requirement, _ in _requirements()}
     plain = {name: version_of(name).partition("+")[0] for name in packages}
     return tuple(f"{name}=={number}" if number else ranges.get(name, name) for name, number in plain.items())
 
 
 def missing(extra: str) -> str:
-    """Return which packages of an extra are missing, and the command that installs them; empty if none is missing.
+    """Return a sentence with the missing packages of an extra and the command that installs them; empty if none is.
 
     Jobs on SageMaker do not need `train` on this machine: their image has its packages.
     """
@@ -55,7 +55,7 @@ def can_be_imported(name: str) -> bool:
 
 
 def _requirements() -> Iterator[tuple[str, str, str]]:
-    """Yield name, requirement in pip's format and extra of each package; the extra is empty if it is always needed."""
+    """Yield name, requirement in pip's format and extra of each dependency; the extra is empty if it is always needed."""
     for line in requires("paretune") or ():
         requirement, _, condition = line.partition(";")
         extra = _EXTRA.search(condition)

@@ -38,14 +38,14 @@ class Result(ABC):
 
     @abstractmethod
     def to_dict(self) -> dict[str, object]:
-        """Return the result as JSON values: objects, lists, text, numbers, true, false and null."""
+        """Return the result as JSON values: objects, lists, strings, numbers, true, false and null."""
 
     def notes(self) -> list[str]:
         """Return sentences about the numbers: where they come from and what is missing."""
         return []
 
     def summary(self) -> Mapping[str, str]:
-        """Return the texts of a single result by heading, such as `worst case`; empty if rows are shown instead."""
+        """Return the parts of a single result, by headings such as `worst case`; empty if rows are shown instead."""
         return {}
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Result(ABC):
         return "\n".join(["", self.title, *lines, "", *(f"  {note}" for note in self.notes())]).rstrip()
 
     def to_frame(self) -> "DataFrame":
-        """Return the rows as a pandas frame. Unknown values are NaN or None."""
+        """Return the rows as a pandas DataFrame. Unknown values are NaN or None."""
         import pandas
 
         return pandas.DataFrame(self.rows())
@@ -78,7 +78,7 @@ class Result(ABC):
 class CommandOutput:
     """The output of a command that has no result in the Python API: text, or `document` with `--json`.
 
-    Nothing is printed if the text is empty. `exit_code` is that of the command, for example after a failed check.
+    An empty text is not printed. `exit_code` is that of the command: not 0 after a failed check, for example.
     """
 
     text: str = ""
@@ -111,7 +111,7 @@ def error_document(error: BaseException, message: str, exit_code: int) -> dict[s
 
 
 def as_document(value: Mapping[str, object]) -> str:
-    """Return the value as one JSON document. Raises ValueError for NaN and infinity, which JSON cannot express."""
+    """Return the value as one JSON document without secrets. Raises ValueError for NaN and infinity: JSON has neither."""
     return printable_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
@@ -123,14 +123,14 @@ def as_json(value: object) -> object:
 
 
 def rows_of(frame: "DataFrame") -> list[Row]:
-    """Return the rows of a frame, with its columns' names as text."""
+    """Return the rows of a DataFrame, with its column names as strings."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Write a CSV with one line per row. An apostrophe precedes cells that a spreadsheet would run as a formula.
+    """Return a CSV with a header and one line per row; None and NaN are empty cells.
 
-    None and NaN are empty cells.
+    An apostrophe precedes cells that a spreadsheet would run as a formula.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -151,7 +151,7 @@ def _of_cell(cell: str) -> str:
 
 
 def read_rows(text: str) -> list[Row]:
-    """Read the rows of a CSV. Numbers and booleans are converted, empty cells are None, and run_id is always text."""
+    """Read the rows of a CSV. Numbers and booleans are converted, empty cells are None, and a run_id stays a string."""
     return [
         {_of_cell(name): (cell or None) if name == "run_id" else value_of(_of_cell(cell)) for name, cell in row.items()}
         for row in csv.DictReader(io.StringIO(text))
@@ -159,7 +159,7 @@ def read_rows(text: str) -> list[Row]:
 
 
 def value_of(text: str) -> object:
-    """Convert a text to a boolean or a finite number, and an empty one to None; return any other text unchanged."""
+    """Convert a string to a boolean or a finite number, and an empty one to None; return any other string unchanged."""
     if text in ("", "true", "True", "false", "False"):
         return None if not text else text.lower() == "true"
     for kind in (int, float):

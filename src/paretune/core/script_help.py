@@ -1,7 +1,7 @@
-"""Options that a script itself lists for `--help`, run in a process that has no network and cannot change files.
+"""The options that a script itself lists if it is run with `--help`, isolated from the network and the user's files.
 
-They are needed if the source does not show the options: if they are computed, or declared with a library that
-`script_options` does not read. The user must allow this, because it runs the script up to the line that parses its
+The script is asked if its source does not show the options, because they are computed or declared with a library that
+`script_options` does not read. The user must allow this, because the script runs up to the line that parses its
 arguments.
 """
 
@@ -83,10 +83,10 @@ def help_of(program: Sequence[str], folder: Path) -> tuple[int, str]:
 
 
 def _confine(home: bytes) -> None:
-    """Isolate this process, before it runs another program, from the network, from files and from other processes.
+    """Cut this process off from the network and from other processes, before it runs another program.
 
-    Afterwards it can only read files, except in `home`, a folder in memory. Its CPU time is limited. Raises OSError if
-    the system does not allow that.
+    Afterwards it can read files, but write only in `home`, a folder in memory. Its CPU time is limited. Raises OSError
+    if the system does not allow this isolation.
     """
     libc, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
 

@@ -24,9 +24,9 @@ from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 
 SWITCH, SWITCHED_OFF = "store_true", "store_false"
 OFF = "off:"
-"""Prefix of the action of a switch that has a second name: for --fast and --no-fast, `fast` has `off:no-fast`."""
+"""Prefix of the action of a switch with an opposite: of --fast and --no-fast, the action of `fast` is `off:no-fast`."""
 TEXT_OF_BOOL = "bool"
-"""Action of an argparse option with type=bool, to which every text except "" means true."""
+"""Action of an argparse option with type=bool, to which every string except "" means true."""
 LITERAL = "literal"
 """Action of an option of fire, which reads True and False as Python writes them."""
 
@@ -34,7 +34,7 @@ OF_LIGHTNING = "trainer"
 """The option of LightningCLI whose nested options, such as `trainer.max_epochs`, are not listed."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_DEEPEST = 5  # levels of nested dataclasses
+_DEEPEST = 5  # levels of nested dataclasses that are read
 _MOST_KEYS = 5_000  # keys of Hydra's YAML files that are read
 
 
@@ -43,8 +43,8 @@ class Options:
     """The options of a command line."""
 
     actions: Mapping[str, str] = field(default_factory=dict)
-    """Maps the name of each option, without leading dashes, to its action: one of the constants above, or "" if it
-    takes a value."""
+    """Maps the name of each option, without leading dashes, to its action: "" if it takes a value, OFF and a
+    name, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL or LITERAL."""
     required: tuple[str, ...] = ()  # required arguments: options with --, positional ones without
     is_complete: bool = False  # whether the program accepts no other options
     commands: tuple[str, ...] = ()  # one of these words must precede the options
@@ -228,7 +228,8 @@ def _jsonargparse(program: Program) -> Options:
 def _lightning_cli(program: Program, calls: list[ast.Call]) -> Options:
     """Return the parameters of the model and the data module. Those of the Trainer are not listed.
 
-    The result is incomplete if code adds arguments, or if a class is defined elsewhere or takes any arguments.
+    The result is incomplete if, for example, code adds arguments, a class is defined elsewhere or takes **kwargs, or
+    the type of a parameter is a class of the program.
     """
     given = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
     given |= dict(zip(("model_class", "datamodule_class"), calls[0].args, strict=False))
@@ -271,7 +272,7 @@ _Field = tuple[str, ast.expr | None, ast.expr | None]
 def _tyro_fields(
     program: Program, fields: Iterable[_Field], prefix: str, actions: dict[str, str], required: list[str]
 ) -> bool:
-    """Add the fields to `actions` and `required`; return whether none was left out for being nested too deeply."""
+    """Add the fields to `actions` and `required`; return False if some are nested too deeply and left out."""
     is_complete = prefix.count(".") < _DEEPEST
     for name, annotation, default in fields if is_complete else ():
         kind, _ = _unwrapped(annotation)
@@ -335,7 +336,7 @@ def _hugging_face(program: Program) -> Options:
 
 @lru_cache(maxsize=1)
 def installed_arguments() -> Mapping[str, tuple[str, ...]]:
-    """Return the fields of TrainingArguments and Seq2SeqTrainingArguments in the installed transformers."""
+    """Map the names TrainingArguments and Seq2SeqTrainingArguments to their fields in the installed transformers."""
     found = dict[str, tuple[str, ...]]()
     spec = importlib.util.find_spec("transformers")
     for module in ("training_args", "training_args_seq2seq"):
@@ -379,7 +380,7 @@ def _docopt(program: Program) -> Options:
 
 
 def _hydra(program: Program) -> Options:
-    """Return the keys of the configuration that `hydra.main` names; incomplete if code or plug-ins may add some."""
+    """Return the keys of the configuration that `hydra.main` names; incomplete if code or other files may add some."""
     mains = [node for node in program.calls_of("main") if "config_name" in _keywords(node)]
     if len(mains) != 1 or program.calls_of("ConfigStore", "instance"):
         return Options()
@@ -456,7 +457,7 @@ def options_in_help(text: str) -> Options:
     """Read options from help text of argparse, Click, Typer, tyro, absl, fire or docopt.
 
     An option takes a value if a word follows its name before the description. The result is complete if the text names
-    at least one option and was not written by fire.
+    at least one option besides those of every program, such as --help, and was not written by fire.
     """
     actions, required = dict[str, str](), list[str]()
     for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines():
@@ -530,7 +531,7 @@ def _unwrapped(annotation: ast.expr | None) -> tuple[ast.expr | None, list[ast.e
 
 
 def _kinds(annotation: ast.expr | None) -> Collection[str]:
-    """Return the names of the types in a union or Optional, without None."""
+    """Return the names of the types in `A | B` or `Optional[A]`, or the name of a single type."""
     if isinstance(annotation, ast.BinOp):
         return {*_kinds(annotation.left), *_kinds(annotation.right)}
     if isinstance(annotation, ast.Subscript) and _last_name(annotation.value) == "Optional":

@@ -1,6 +1,7 @@
 """paretune's commands as text that can be pasted into the user's shell.
 
-All code that prints, records or recommends a command gets its text from `command_line`.
+Commands that are printed, recorded or recommended should get their text from `command_line`, which begins them with the
+words that started this process.
 """
 
 import shlex
@@ -22,7 +23,7 @@ def started_by(*words: str) -> Iterator[None]:
 
 
 def command_line(command: str, parameters: Mapping[str, str] | None = None) -> str:
-    """Return a command with these parameters, as text for the shell from which this process was started."""
+    """Return a command with these parameters, quoted for a POSIX shell."""
     return shlex.join([*_program, command, *_words(parameters or {})])
 
 

@@ -42,7 +42,7 @@ class Attribution:
 
 
 def tag_faults(tags: Mapping[str, str]) -> list[str]:
-    """Return a fault for each tag of the user that begins with a prefix reserved for paretune or AWS."""
+    """Return a fault for each of the user's tags whose name begins with a prefix reserved for paretune or AWS."""
     return [
         f"tags must not begin with {prefix}, got {name!r}: {owner} sets those; rename it"
         for name in tags

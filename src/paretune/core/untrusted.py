@@ -1,7 +1,7 @@
 """Input that a stranger may have written (paths, files, JSON, text), read and printed safely.
 
-`pathlib` raises an error for a name that is too long, contains NUL or starts with the home of an unknown user. Reading
-a device or a pipe may never end. `json` raises errors other than its own for deep nesting and for numbers with
+`pathlib` raises an error for a name that is too long, contains NUL or starts with `~` and an unknown user. Reading a
+device or a pipe may never end. `json` raises errors other than its own for deep nesting and for numbers with
 thousands of digits.
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 from paretune.core.errors import BadInput
 
 LARGEST_SETTINGS = 100_000
-"""Most bytes of a file that people write: YAML, TOML, MLproject. The shipped studies have about 1,500."""
+"""Limit in bytes of a file that people write: YAML, TOML, MLproject. The shipped studies have about 1,500."""
 LARGEST_CONFIG = 5_000_000
-"""Most bytes of a model's config.json. Usual ones have thousands; those with names for 100,000 classes, millions."""
-LARGEST_SCRIPT = 20_000_000  # bytes of a script
-LARGEST_TABLE = 50_000_000  # bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes each
+"""Limit in bytes of a model's config.json. Usual ones have thousands; those that name 100,000 classes have millions."""
+LARGEST_SCRIPT = 20_000_000  # limit in bytes of a script
+LARGEST_TABLE = 50_000_000  # limit in bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes
 
 _TERMINAL_CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
@@ -50,7 +50,7 @@ _KEY = re.compile(
     r"|-----BEGIN.*?(-----END[^-]*-----|\Z)",
     re.DOTALL,
 )
-"""Tokens of the Hugging Face hub, AWS, GitHub, GitLab, Slack, Google and others, bearer tokens, private keys (PEM)."""
+"""Tokens of the Hugging Face Hub, AWS, GitHub, GitLab, Slack, Google and others, bearer tokens, private keys (PEM)."""
 
 
 def printable(text: str) -> str:
@@ -59,12 +59,12 @@ def printable(text: str) -> str:
 
 
 def printable_json(document: str) -> str:
-    r"""Return the JSON document without secrets, and with JSON escapes such as \u202e for control characters."""
+    r"""Return the JSON document without secrets; escapes such as \u202e replace control and reordering characters."""
     return _TERMINAL_CONTROLS.sub(lambda match: f"\\u{ord(match.group()):04x}", without_secrets(document))
 
 
 def without_secrets(text: str) -> str:
-    """Remove keys of well-known forms, and users and passwords in addresses, from a text.
+    """Return the text without users and passwords in addresses, and with `...` for keys of well-known forms.
 
     >>> without_secrets("postgresql://ann:pass/wo@rd@host/studies")
     'postgresql://host/studies'
@@ -73,7 +73,7 @@ def without_secrets(text: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a parameter or file of this name probably holds a password or key; never for source code.
+    """Return whether a parameter or file of this name probably holds a password or key; False for source code.
 
     >>> is_secret_name("hub_token"), is_secret_name("gcp-key.json"), is_secret_name("run_token_labels.py")
     (True, True, False)
@@ -84,6 +84,8 @@ def is_secret_name(name: str) -> bool:
 def masked(name: str, text: str) -> str:
     """Return the text of a parameter or tag without secrets, or `...` if the name is that of a secret.
 
+    Harmless values, such as true, false and short numbers, are shown under any name.
+
     >>> masked("db.password", "hunter2"), masked("use_auth_token", "True")
     ('...', 'True')
     """
@@ -92,7 +94,7 @@ def masked(name: str, text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    r"""Escape text for a Markdown page: HTML is shown literally, and nothing becomes a link or a picture.
+    r"""Escape text for a Markdown page: HTML is shown literally, and so are `[text](address)` and `![text](address)`.
 
     >>> markdown("<b> ![x](http://host/x.png)")
     '&lt;b> ![x]\\(http://host/x.png)'
@@ -112,7 +114,7 @@ def code_span(text: str) -> str:
 
 
 def at_home(path: str | Path) -> Path:
-    """Replace `~` by the user's home. The path is unchanged if it starts with the home of an unknown user."""
+    """Return the path with the home folder in place of a leading `~` or `~USER`; unchanged if that user is unknown."""
     return Path(os.path.expanduser(path))
 
 
@@ -137,9 +139,10 @@ def is_file(path: str | Path) -> bool:
 
 
 def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> bytes:
-    """Read a regular file of at most `largest` bytes; `~` is the user's home.
+    """Read a regular file of at most `largest` bytes; `~` is the user's home. Devices and pipes are not opened.
 
-    The message of a fault starts with `must` and ends with `hint`, the next step. Devices and pipes are not opened.
+    Raises BadInput if the file is larger or cannot be read. In the second case, the message starts with `must` and ends
+    with `hint`, the next step.
     """
     if not is_file(path):
         kind = "is a folder" if is_folder(path) else "is not a file"
@@ -178,7 +181,7 @@ def parse_json(text: str | bytes, *, lax: bool = False) -> Any:
     """Parse a JSON text.
 
     Raises ValueError with the reason if it is not JSON or its values are nested too deeply. Unless `lax`, it also
-    refuses what only Python accepts: NaN, Infinity, and a key that is given twice.
+    refuses what Python's parser accepts beyond that: NaN, Infinity, and a key that is given twice.
     """
     try:
         return json.loads(text) if lax else json.loads(text, parse_constant=_no_number, object_pairs_hook=_mapping)
@@ -200,7 +203,7 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_table(path: str | Path, *, must: str = "") -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Return the column names, and for each nonempty line its number and its stripped cells. See `read_text`."""
+    """Return the column names of a CSV, and the number and stripped cells of each nonempty line. Raises BadInput."""
     text = read_text(path, LARGEST_TABLE, must=must)
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     try:

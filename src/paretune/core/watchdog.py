@@ -1,10 +1,10 @@
-"""Threads that end a job: one that hangs, one that reaches its deadline, and one whose parent process has ended.
+"""Threads that end a job when it hangs, when it reaches its deadline, or when its parent process has ended.
 
-A job hangs if for half an hour it writes no event, uses almost no CPU time and leaves all GPUs idle. Hangs are not
-noticed on systems without /proc.
+A job counts as hanging if for half an hour it writes no event, uses almost no CPU time and leaves all GPUs idle. Hangs
+are not noticed on systems without /proc.
 
-This file alone is also sent into the jobs of MLflow projects, so it uses only the standard library of Python 3.8 or
-newer.
+This file is also copied into the jobs of MLflow projects, where paretune is not installed. So it uses only the standard
+library of Python 3.8 or newer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STOPPED_ITSELF = "MaxRuntimeExceeded: the job stopped itself"  # first words of the reason at a deadline
 SILENCE_S = 1800.0  # seconds without activity after which a job counts as hanging
-SAMPLES = 10  # least number of samples within SILENCE_S
+SAMPLES = 10  # minimum number of samples within SILENCE_S
 _LONGEST_INTERVAL_S = 10.0
 _IDLE = 0.05
 """CPU use up to this share of one core counts as idle: in a job that hangs, torchrun and NCCL still use a little."""
@@ -34,9 +34,10 @@ _SMI = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,noun
 
 
 def watch(events: Path | None, end: Callable[[str], None]) -> None:
-    """Start a thread that calls `end` with a reason once this process and its children were inactive for SILENCE_S.
+    """Start a thread that calls `end` with a reason once this process and its descendants were inactive for SILENCE_S.
 
-    They are active if the file `events` grows, if they use more than a twentieth of a core, or if any GPU is in use.
+    They are active if the size of the file `events` changes, if they use more than a twentieth of a core, or if any GPU
+    is in use.
     """
     if Path("/proc/self/stat").exists():
         threading.Thread(target=_watch, args=(SILENCE_S, events, end), name="watchdog", daemon=True).start()
@@ -45,7 +46,7 @@ def watch(events: Path | None, end: Callable[[str], None]) -> None:
 def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end: Callable[[], None]) -> None:
     """Stop this process after `deadline_s` seconds.
 
-    A thread then calls `begin` with the reason, sends SIGTERM, waits `grace_s` seconds and calls `end`.
+    A thread then calls `begin` with the reason, sends this process SIGTERM, waits `grace_s` seconds and calls `end`.
     """
 
     def wait() -> None:
@@ -62,7 +63,7 @@ def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end
 def end_with(parent: int, grace_s: float, end: Callable[[], None]) -> None:
     """Stop this process when its parent, whose process id is `parent`, has ended.
 
-    A thread then sends SIGTERM, waits `grace_s` seconds and calls `end`.
+    A thread then sends this process SIGTERM, waits `grace_s` seconds and calls `end`.
     """
 
     def wait() -> None:
@@ -103,7 +104,7 @@ def _watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> N
 
 
 def cpu_seconds(root: int) -> float:
-    """Return the CPU time of a process and its descendants, including those that have ended."""
+    """Return the CPU seconds of a process and its descendants, including those that ended and were waited for."""
     children, ticks = defaultdict(list), {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -1,15 +1,15 @@
-"""Metrics of a user's own training, read from its own loggers, each with its source.
+"""Metrics of a user's own training run, from its loggers, its files and what it prints, each with its source.
 
 This folder is copied into jobs unchanged, so it needs only the standard library of Python 3.8 or newer. If several
 sources have a metric of the same name, the first source in this list counts:
 
     metric_definitions   the regular expressions of SageMaker's `metric_definitions`
-    MLflow               the store that the job has opened for it (loggers.logging_environment)
+    MLflow               the store that the job provides (loggers.logging_environment)
     W&B                  history and summary of its offline run
     TensorBoard          scalars of event files
     tables               CSV_FILES of loggers, such as Lightning's metrics.csv
     files                RESULT_FILES of loggers, such as Hugging Face's all_results.json
-    printed lines        see printed_line
+    printed lines        see printed_line and gathering
 """
 
 from .gathering import Gathered, PrintedNumbers

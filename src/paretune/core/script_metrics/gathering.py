@@ -1,4 +1,4 @@
-"""The metrics of a user's own training, from its loggers, its files and its printed lines."""
+"""The metrics of a user's own training run, from its loggers, its files and its printed lines."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ PRINTED, IN_PER_CENT = "printed", "printed in percent and recorded as a share"
 
 
 class Gathered(NamedTuple):
-    """All metrics of a training."""
+    """All metrics of a training run."""
 
     metrics: dict[str, float]  # finite values; renamed metrics appear under both names
     not_finite: list[str]  # names of metrics whose last value is NaN or infinite
     sources: str  # their sources, in one line
-    curves: dict[str, list[Point]]  # curves of all sources except MLflow, whose own store has its curves
+    curves: dict[str, list[Point]]  # curves of all sources except MLflow, whose store already has them
 
 
 class PrintedNumbers:
     """Collects the numbers of printed lines: the last value of each name, and its curve over the steps.
 
-    If the training prints steps, numbers printed before the first step are left out. So are numbers whose names are
-    in `settings`, such as the training's arguments. `definitions` are SageMaker's `metric_definitions`, for lines in
+    If steps are printed, numbers before the first step are left out. Numbers whose names are in `settings`, such as
+    the arguments of the script, never count. `definitions` are SageMaker's `metric_definitions`, for lines in
     any other form.
     """
 
@@ -48,7 +48,7 @@ class PrintedNumbers:
     def read(self, line: str, *, has_curve: bool = False) -> None:
         """Read the numbers of one line; of a progress bar, only its last state.
 
-        With `has_curve`, only their last values are kept, because events already record their curves.
+        With `has_curve`, only the last value of each is kept, because events already record its curve.
         """
         text = line.rstrip("\r\n")
         found = read_line(text, self._settings)

@@ -1,4 +1,4 @@
-"""The loggers of a training: where MLflow and W&B write inside a job, and how the files of each logger are read.
+"""The loggers of a training run: where MLflow and W&B write inside a job, and how the files of each logger are read.
 
 MLflow's store is read with SQLite. W&B's history and TensorBoard's events are read with the packages that wrote them,
 if these are installed where the job runs.
@@ -38,13 +38,13 @@ EVENT_FILES, HISTORY_FILES, SUMMARY_FILES = ("*.tfevents.*",), ("run-*.wandb",),
 LOG_FILES = (*RESULT_FILES, *CSV_FILES, *EVENT_FILES, *HISTORY_FILES, *SUMMARY_FILES)
 LOGGERS = "MLflow, W&B, TensorBoard, Lightning's metrics.csv, JSON files such as all_results.json, printed lines"
 """Sources in their order of precedence."""
-_LARGEST_FILE = 5_000_000  # most bytes of a file with results
-_LARGEST_LOG = 200_000_000  # most bytes of a file with events
+_LARGEST_FILE = 5_000_000  # limit in bytes of a file with results
+_LARGEST_LOG = 200_000_000  # limit in bytes of a file with events
 _DEEPEST = 4  # levels of folders that are searched
 _NEVER_SEARCHED = {STORE, "mlruns", ".git", "site-packages"}
 _COUNTERS = {"step", "epoch", "global_step", "total_flos", "hp_metric", "iteration", "time"}
 _SCHEDULED = {"learning_rate", "lr", "grad_norm"}
-_BLOCK, _HEADER = 32_768, 7  # bytes of a block of W&B's file, and of each header: that of the file and of each record
+_BLOCK, _HEADER = 32_768, 7  # bytes of a block of W&B's file; bytes of the file's header and of each record's header
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4  # kinds of records in W&B's file
 
 
@@ -59,7 +59,7 @@ class Point(NamedTuple):
 class Source(NamedTuple):
     """The metrics that one logger has recorded."""
 
-    values: dict[str, tuple[float, str]]  # name to its last value, and the logger or file that it comes from
+    values: dict[str, tuple[float, str]]  # name to its last value, and the logger or file that the value comes from
     curves: dict[str, list[Point]]
 
 
@@ -83,11 +83,11 @@ def logging_environment(data: Path, given: Mapping[str, str]) -> dict[str, str]:
 def logged(
     data: Path, roots: Iterable[Path], began: float, written: Collection[Path] = (), settings: Collection[str] = ()
 ) -> list[Source]:
-    """Return the metrics that the loggers of a training have recorded since `began`, in seconds since 1970.
+    """Return the metrics that the loggers of a training run have recorded since `began`, in seconds since the epoch.
 
     Later sources override earlier ones. `data` is the folder of `logging_environment`. The files that are read are
-    `written`, and all LOG_FILES below `data` and `roots`. Counters are left out, and so are settings and learning rates
-    that never change.
+    `written`, and the LOG_FILES up to four folders below `data` and `roots`. Counters are left out, and so are settings
+    and learning rates that never change. MLflow's store is read whole.
     """
     files = _files([data, *roots], began, written)
     readers = (
@@ -102,9 +102,10 @@ def logged(
 
 
 def metrics_of_store(store: Path) -> dict[str, Any]:
-    """Return the last value of each metric in MLflow's store, with NaN as text.
+    """Return the last value of each metric in MLflow's store, with NaN as the string "nan".
 
-    If several runs have a metric, the value of the first run counts. If it has none, the newest of the others counts.
+    If several runs have a metric, the value of the first run counts. If that run lacks it, the newest of the others
+    counts.
     """
     path = store / "mlflow.db"
     if not path.is_file():
@@ -149,7 +150,7 @@ class _File(NamedTuple):
 
 
 def _files(roots: Iterable[Path], began: float, written: Collection[Path]) -> list[_File]:
-    """Return the files that match LOG_FILES or are in `written`, and that were written since `began`."""
+    """Return the files that match LOG_FILES or are in `written`, were written since `began` and are not too large."""
     candidates = {path: _shown(path) for path in written}
     for root in roots:
         for depth in range(_DEEPEST + 1):
@@ -260,7 +261,7 @@ def _of_tensorboard(files: list[_File]) -> Source:
 
 
 def _of_wandb(files: list[_File]) -> Source:
-    """Read the summary and history of W&B runs with its package; without it, read the summary files alone."""
+    """Read the summary and history of W&B runs with the package `wandb`; without it, read the summary files alone."""
     values: dict[str, tuple[float, str]] = {}
     curves: dict[str, list[Point]] = {}
     for file in _of_kind(files, SUMMARY_FILES):
@@ -288,7 +289,10 @@ def _of_wandb(files: list[_File]) -> Source:
 
 
 def _records(data: bytes) -> Iterator[bytes]:
-    """Yield the records of a W&B file. Each block has records, and each record a header: checksum, length and kind."""
+    """Yield the records of a W&B file. Each block has records, and each record a header: checksum, length and kind.
+
+    A record that does not fit into its block is split into several, of the kinds first, middle and last.
+    """
     position, parts = _HEADER, b""
     while position + _HEADER <= len(data):
         left = _BLOCK - position % _BLOCK
@@ -319,7 +323,7 @@ def _add(curves: dict[str, list[Point]], numbers: Mapping[str, float], step: int
 
 
 def written_log_file(event: str, arguments: tuple[Any, ...]) -> str | None:
-    """Return the path if a Python audit event (sys.addaudithook) writes a file of LOG_FILES, otherwise None."""
+    """Return the path if a Python audit event (sys.addaudithook) reports that a file of LOG_FILES is written, else None."""
     if event == "open" and len(arguments) == 3:
         path, mode, flags = arguments
         is_written = bool(re.search("[wax+]", mode)) if isinstance(mode, str) else bool((flags or 0) & _WRITES)

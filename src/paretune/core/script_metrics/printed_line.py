@@ -1,4 +1,4 @@
-"""Reads the numbers in one line that a training printed, whichever library or print statement wrote it.
+"""Reads the numbers in one line that a training run printed, whichever library or print statement wrote it.
 
 First the line is cleaned: colors, box drawing, progress bars and logging prefixes are removed, and a counter such as
 `Epoch 3/5` becomes the step. The rest is a dictionary, a row of a report, or names with numbers.
@@ -212,7 +212,7 @@ def read_line(line: str, settings: Collection[str] = ()) -> Line:
 
 
 def cleaned(line: str) -> str:
-    """Return the last state of a line, without colors and box drawing, with | between cells."""
+    """Return the last state of a line, without colors, box drawing, progress bar and log prefix; | separates cells."""
     states = [state for state in _COLOR.sub("", line).split("\r") if state.strip()]
     text = _UPRIGHT.sub("|", states[-1][:LONGEST_LINE] if states else "")
     text = _BAR.sub(lambda bar: f" , {bar[1] or ''}", text)
@@ -241,7 +241,10 @@ def _is_usual_setting(plain: str) -> bool:
 
 
 def is_setting(name: str, settings: Collection[str] = (), value: float = math.nan) -> bool:
-    """Return whether a name belongs to a setting, a counter, a time or an amount of memory rather than to a metric."""
+    """Return whether a name belongs to a setting, a counter, a time or an amount of memory rather than to a metric.
+
+    `value` decides if the name can be either, such as `precision`, which is a setting if it is 16.
+    """
     plain = _plain(name)
     if name in settings or plain.replace(" ", "_") in settings or (plain == "precision" and value in _PRECISIONS):
         return True
@@ -251,7 +254,7 @@ def is_setting(name: str, settings: Collection[str] = (), value: float = math.na
 
 
 def setting_names(names: Iterable[str]) -> frozenset[str]:
-    """Return the printed forms of argument and configuration names, without metric names such as `--loss`."""
+    """Return the names of arguments and configuration keys as scripts print them, without metrics such as `--loss`."""
     spelled = (name.replace("-", "_") for name in names)
     every = {form for name in spelled for form in (name, name.rpartition(".")[2])}
     return frozenset(name for name in every if not has_metric_word(name))
@@ -265,7 +268,7 @@ def has_metric_word(name: str) -> bool:
 
 
 def dictionary_in(text: str) -> dict[Any, Any]:
-    """Parse a dictionary printed by Python or as JSON; empty for other text. NaN after a colon becomes infinity."""
+    """Parse a dictionary printed by Python or as JSON; empty for other text. NaN after a colon may become infinity."""
     plain = _WRAPPED.sub(r"\1", text)
     with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         values = ast.literal_eval(_NOT_FINITE.sub(r"\g<1>1e999", plain))
@@ -280,7 +283,7 @@ _NOT_FINITE = re.compile(r"(:\s*-?)(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 
 
 def numbers_of(values: Mapping[Any, Any]) -> dict[str, float]:
-    """Return the entries that are numbers, including numbers as text, which transformers 5 writes."""
+    """Return the entries that are numbers or strings with a number, which transformers 5 writes."""
     numbers = {}
     for name, value in values.items():
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -290,7 +293,7 @@ def numbers_of(values: Mapping[Any, Any]) -> dict[str, float]:
 
 
 def finite_numbers(values: Mapping[Any, Any]) -> dict[str, float]:
-    """Return the entries that are finite numbers, including numbers as text."""
+    """Return the entries that are finite numbers or strings with a finite number."""
     return {name: number for name, number in numbers_of(values).items() if math.isfinite(number)}
 
 
