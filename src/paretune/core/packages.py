@@ -55,7 +55,7 @@ def can_be_imported(name: str) -> bool:
 
 
 def _requirements() -> Iterator[tuple[str, str, str]]:
-    """Yield name, requirement in pip's format and extra of each dependency; the extra is empty if it is always needed."""
+    """Yield name, requirement in pip's format and extra of each dependency; no extra if it is always needed."""
     for line in requires("paretune") or ():
         requirement, _, condition = line.partition(";")
         extra = _EXTRA.search(condition)

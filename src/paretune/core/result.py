@@ -111,7 +111,7 @@ def error_document(error: BaseException, message: str, exit_code: int) -> dict[s
 
 
 def as_document(value: Mapping[str, object]) -> str:
-    """Return the value as one JSON document without secrets. Raises ValueError for NaN and infinity: JSON has neither."""
+    """Return the value as one JSON document without secrets. Raises ValueError for NaN and infinity."""
     return printable_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 

@@ -323,7 +323,7 @@ def _add(curves: dict[str, list[Point]], numbers: Mapping[str, float], step: int
 
 
 def written_log_file(event: str, arguments: tuple[Any, ...]) -> str | None:
-    """Return the path if a Python audit event (sys.addaudithook) reports that a file of LOG_FILES is written, else None."""
+    """Return the path if a Python audit event (sys.addaudithook) reports a write to a file of LOG_FILES, else None."""
     if event == "open" and len(arguments) == 3:
         path, mode, flags = arguments
         is_written = bool(re.search("[wax+]", mode)) if isinstance(mode, str) else bool((flags or 0) & _WRITES)
