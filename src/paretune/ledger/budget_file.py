@@ -51,9 +51,10 @@ class BudgetFile(Parameters):
 
     @classmethod
     def read(cls, values: Any) -> Self:
-        """Read the file at this path. A relative path of SQLite in it starts at its folder.
+        """Read the file at this path. A relative SQLite path in it starts at the file's folder.
 
-        Raises BadInput with all faults and their lines.
+        Raises BadInput with all faults and their lines, or with one fault if the file has a hard link or is no YAML
+        mapping that can be read.
         """
         path = str(values)
         if is_file(path) and at_home(path).stat().st_nlink > 1:

@@ -2,8 +2,9 @@
 
 Before a job is created, its worst case is compared with every budget whose tags the job has, and reserved, in one
 transaction. Its cost replaces the reservation when the job and its warm pool have ended. A reservation without a
-recorded cost belongs to a job that still runs, or whose launcher was killed. A job counts, with all of its attempts, in
-the calendar month (UTC) of its first reservation. Simulated jobs are counted separately, with the same limits.
+recorded cost belongs to a job that still runs, or whose launching process was killed. A job counts, with all of its
+attempts, in the calendar month (UTC) of its first reservation. Simulated jobs are counted separately, with the same
+limits.
 """
 
 import json
@@ -95,8 +96,8 @@ class BudgetStatus:
 class BudgetLedger:
     """The ledger of the budgets of a file, in the database that the file names, or else in `storage`.
 
-    `storage` is an SQLAlchemy address. The first reservation of a month records in the folder `marks`, if it is given,
-    which database has the accounts of that month; from then on, any other database is refused.
+    `storage` is an SQLAlchemy address. The first reservation of a measured job in a month records in the folder
+    `marks`, if it is given, which database has the accounts of that month; from then on, any other one is refused.
 
     Raises BadInput if the database does not answer. If it fails later, methods that check a new job raise
     LaunchRefused, and the others LostContact: jobs that run go on.
@@ -122,8 +123,8 @@ class BudgetLedger:
         """Reserve a job's worst case in all budgets that it counts against, unless that much is reserved already.
 
         A job whose worst case has grown is checked again. A finished job that is started again needs its worst case
-        once more. Raises BudgetRefused, and writes nothing, if a budget does not cover it, or if the job counts against
-        a budget and its price is unknown.
+        in addition to its recorded cost. Raises BudgetRefused, and writes nothing, if a budget does not cover that, if
+        the job counts against a budget and its price is unknown, or if another database has the accounts.
         """
         with self._transaction(LaunchRefused) as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == request.run_id)).first()
@@ -147,12 +148,12 @@ class BudgetLedger:
                 connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
 
     def check(self, request: BudgetRequest) -> list[BudgetStatus]:
-        """Return the budgets that a job counts against, without reserving. Raises BudgetRefused like `reserve`."""
+        """Return the status of each budget that a job counts against. Raises BudgetRefused like `reserve`."""
         with self._transaction(LaunchRefused) as connection:
             return self._admit(connection, request, month_of(request.now))
 
     def statuses(self, now: float, origin: str) -> list[BudgetStatus]:
-        """Return the status of every budget in the file."""
+        """Return the status of every budget in the file, in the month of `now`, for jobs of this origin."""
         with self._transaction() as connection:
             return self._statuses(connection, month_of(now), origin, None)
 
@@ -173,15 +174,18 @@ class BudgetLedger:
         return True
 
     def reserved_runs(self) -> list[str]:
-        """Return the MLflow runs of jobs that still have a reservation: they run, or their launcher was killed."""
+        """Return the ids of the MLflow runs of jobs that still have a reservation.
+
+        Such a job or its warm pool still runs, or the process that launched it was killed.
+        """
         query = sa.select(_ROW.run_id).where(_ROW.recorded_usd.is_(None))
         with self._transaction() as connection:
             return list(connection.execute(query).scalars())
 
     def check_storage(self, now: float, origin: str, *, claims: bool = False) -> None:
-        """Raise BudgetRefused if another database has the accounts of this month.
+        """Raise BudgetRefused if another database has this month's accounts of measured jobs.
 
-        With `claims`, this database is recorded as theirs if none is yet.
+        With `claims`, this database is recorded as the one that has them, if none is recorded yet.
         """
         if self._marks is None or origin != "measured":
             return
@@ -233,7 +237,7 @@ class BudgetLedger:
 
     @contextmanager
     def _transaction(self, lost: type[ParetuneError] = LostContact) -> Iterator[sa.Connection]:
-        """Open a transaction that excludes those of all other jobs. Raises `lost` if the database does not answer."""
+        """Open a transaction that excludes all others. Raises `lost` if the database does not answer."""
         try:
             with self._engine.begin() as connection:
                 exclude_others(connection)

@@ -1,4 +1,4 @@
-"""The lock of a study, which lets only one driver at a time work on it. The lock of a dead driver is free at once."""
+"""The lock of a study, which lets only one driver at a time work on it. It ends with the process of its driver."""
 
 import fcntl
 import hashlib
@@ -23,7 +23,7 @@ class StudyLock:
         self._connection = connection
 
     def check(self) -> None:
-        """Raise LostContact if the connection that has the lock is broken: another driver may then get the lock."""
+        """Raise LostContact if the connection that holds the lock is broken: another driver may then get the lock."""
         if self._connection is not None:
             try:
                 self._connection.exec_driver_sql("select 1")
@@ -37,7 +37,7 @@ def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
     """Lock a study inside the block. `storage` is an SQLAlchemy address; `holder` describes this process to others.
 
     With SQLite, it is a lock of the operating system on a file next to the database; with PostgreSQL, an advisory lock.
-    Both end with their process. Raises BadInput if the storage does not answer, and CallAgain if another process has
+    Both end with their process. Raises BadInput if the storage cannot be used, and CallAgain if another process holds
     the lock.
     """
     digest, connection, other = hashlib.sha256(study.encode()).digest(), None, ""

@@ -1,6 +1,6 @@
 """The look of pages, pictures, tables and numbers, for studies and reports.
 
-- `text`: values as text, such as dollars and durations; tables of texts for a terminal.
+- `text`: values as text, such as dollars and durations; tables for a terminal.
 - `page`: HTML templates, which share `style.css`, `table.html` and `tables.js`; charts of plotly; the look of each kind
   of mark.
 - `line_chart`: line charts, for pages and for pictures.

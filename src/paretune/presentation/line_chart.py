@@ -9,7 +9,7 @@ from typing import Any
 from paretune.core.untrusted import printable
 from paretune.presentation.page import as_html
 
-# The colors of Okabe and Ito, Color Universal Design (2008), that have a contrast of 3 on a light and on a dark page.
+# The colors of Okabe and Ito, Color Universal Design (2008), with a contrast of at least 3 on light and dark pages.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _DASHES = (("solid", "-"), ("dash", "--"), ("dot", ":"))  # plotly's name, and matplotlib's
 _MARKS = (("circle", "o"), ("square", "s"), ("diamond", "D"), ("triangle-up", "^"), ("cross", "P"), ("star", "*"))
@@ -31,12 +31,12 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class LineChart:
-    """A chart in which each line has its own color, and each kind of point its own mark."""
+    """A chart with a logarithmic x axis. Each line has its own color and dash, each kind of point its own mark."""
 
     title: str
     x_title: str
     y_title: str
-    lines: dict[str, Sequence[Point]]  # name in the legend to points in the order of x
+    lines: dict[str, Sequence[Point]]  # name in the legend to points, ordered by x
     ideals: dict[str, Sequence[tuple[float, float]]]  # name of a line to the points (x, y) of an ideal one
     kinds: Sequence[str] = ()
     is_log_y: bool = False
@@ -51,7 +51,7 @@ class LineChart:
         return _MARKS[self.kinds.index(kind) % len(_MARKS)] if kind in self.kinds else _MARKS[0]
 
     def _ticks(self) -> list[float]:
-        """Return all values of x, to use as ticks: by itself, a logarithmic axis has none between 16 and 32."""
+        """Return all values of x, to use as ticks: by default, a logarithmic axis has none between 16 and 32."""
         return sorted({point.x for points in self.lines.values() for point in points})
 
     def figure(self) -> Any:
@@ -110,7 +110,7 @@ class LineChart:
         )
         heights = [point.y for points in self.lines.values() for point in points]
         heights += [y for points in self.ideals.values() for _, y in points]
-        if self.is_log_y and 0 < 10 * min(heights) <= max(heights):  # plotly would show every digit between two powers
+        if self.is_log_y and 0 < 10 * min(heights) <= max(heights):  # plotly would label every digit
             texts = {tick: f"{tick:g}" for tick in _round_numbers(min(heights), max(heights))}
             figure.update_yaxes(tickvals=[*texts], ticktext=[*texts.values()])
         return figure
@@ -158,16 +158,16 @@ class LineChart:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 times each power of ten between two positive numbers."""
+    """Return the numbers from `low` to `high`, both positive, that are 1, 2 or 5 times a power of ten."""
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     numbers = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
     return [number for number in numbers if low <= number <= high]
 
 
 def _minor_tick(value: float, low: float, high: float) -> str:
-    """Return the text of a tick between two powers of ten on a logarithmic axis from `low` to `high`.
+    """Return the label of a tick between two powers of ten on a logarithmic axis from `low` to `high`.
 
-    If the axis spans a power of ten or more, only 2 and 5 times a power have a text, because there is no room for more.
+    If the axis spans a factor of ten or more, only 2 and 5 times a power have a label: there is no room for more.
     """
     digit = round(value / 10 ** math.floor(math.log10(value)))
     return f"{value:g}" if high < 10 * low or digit in (2, 5) else ""

@@ -1,4 +1,4 @@
-"""HTML pages: templates that share one style, and charts of plotly on them."""
+"""HTML pages: templates that share one style, and plotly charts on them."""
 
 import secrets
 from functools import cache
@@ -22,8 +22,8 @@ class Look(NamedTuple):
     edge: float = 0
 
 
-# Source of the colors: Okabe and Ito, Color Universal Design (2008). Their contrast is 3 on a light and on a dark page.
-# Shapes differ too.
+# Source of blue and vermilion: Okabe and Ito, Color Universal Design (2008). All colors have a contrast of at least 3
+# on light and dark pages. Shapes differ, too.
 MARKS = {
     "dominated": Look("dominated", "#8C8C8C", "circle", 7),
     "unmet": Look("a constraint is not met", "#B5651D", "x", 8),
@@ -40,9 +40,9 @@ def new_nonce() -> str:
 
 
 def chart_html(figure: Any, about: str, nonce: str = "", name: str = "plot", *, with_script: bool = True) -> Markup:
-    """Return the figure as HTML with the id `name`, preceded by plotly's script; `about` is for screen readers.
+    """Return the figure as HTML with the id `name`; `about` describes it to screen readers.
 
-    Only the first chart of a page needs the script.
+    With `with_script`, plotly's script precedes it. Only the first chart of a page needs the script.
     """
     config = {"responsive": True, "displayModeBar": False}  # the bar would cover the legend
     drawn = dressed(figure).to_html(full_html=False, include_plotlyjs=False, config=config, div_id=name)
@@ -82,7 +82,7 @@ def as_html(text: str) -> str:
 
 
 def _printable(value: object) -> object:
-    """Return the value for a page, without secrets and without characters that reorder or hide text."""
+    """Return the value for a page, without secrets, and with escapes for characters that reorder or hide text."""
     if isinstance(value, Markup):
         return Markup(printable(value))  # noqa: S704  # from our own templates and pictures, with texts escaped
     return printable(value) if isinstance(value, str) else value

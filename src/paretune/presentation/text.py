@@ -1,4 +1,4 @@
-"""Values as text (dollars, durations, values with their errors), and tables of texts in a terminal."""
+"""Values as text (dollars, durations, values with their errors), and tables for a terminal."""
 
 import math
 import re
@@ -17,7 +17,7 @@ Columns = Mapping[str, str | tuple[str, Format]]
 
 
 def usd(value: float) -> str:
-    """Format dollars to the cent, or to three digits below one dollar: 1,204.50 USD, 0.0123 USD."""
+    """Format dollars to the cent, or below one dollar to three significant digits: 1,204.50 USD, 0.0123 USD."""
     return f"{dollars(value)} USD"
 
 
@@ -27,13 +27,13 @@ def dollars(value: float) -> str:
 
 
 def with_error(value: float, error: float | None = None) -> str:
-    """Format a value with its error to two digits of the error: 0.9130 ± 0.0049; without an error, to four digits."""
+    """Format a value and its error to two digits of the error: 0.9130 ± 0.0049; four digits if there is no error."""
     text = to_error(value, error)
     return f"{text} ± {error:,.{len(text.partition('.')[2])}f}" if error and math.isfinite(error) else text
 
 
 def to_error(value: float, error: float | None = None) -> str:
-    """Format the value with as many decimals as `with_error`, without the error; 0.8 if the error is 0."""
+    """Format the value as `with_error` does, without the error. If the error is 0, trailing zeros are left out: 0.8."""
     if not error or not math.isfinite(error):
         text = plain(value, 4)
         return text.rstrip("0").rstrip(".") if error == 0 and "." in text else text
@@ -41,7 +41,7 @@ def to_error(value: float, error: float | None = None) -> str:
 
 
 def plain(value: float, digits: int) -> str:
-    """Format the value with this many significant digits, without an exponent."""
+    """Format the value with this many significant digits, but all digits before the point, without an exponent."""
     if not value:
         return "0"
     decimals = min(max(0, digits - 1 - math.floor(math.log10(abs(value)))), 12)
@@ -61,12 +61,12 @@ def duration(seconds: float) -> str:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Return the seconds and the name of the unit that suits durations of about this length."""
+    """Return the unit that suits durations of about this length: its seconds and its name."""
     return (3600.0, "h") if seconds >= 7200 else (60.0, "min") if seconds >= 120 else (1.0, "s")
 
 
 def texts(frame: "DataFrame", columns: Columns) -> "DataFrame":
-    """Return columns of a frame as text. Unknown values are empty, and empty columns are left out."""
+    """Return columns of a frame as strings. Unknown values are empty, and empty columns are left out."""
     import pandas as pd
 
     table = pd.DataFrame(index=frame.index)
@@ -78,12 +78,12 @@ def texts(frame: "DataFrame", columns: Columns) -> "DataFrame":
 
 
 def without_empty_columns(table: "DataFrame") -> "DataFrame":
-    """Leave out the columns of a table of texts that are empty in all rows."""
+    """Leave out the columns of a table of strings that are empty in all rows."""
     return table[[name for name in table if table[name].ne("").any()]]
 
 
 def aligned(frame: "DataFrame | Mapping[str, Sequence[str]]") -> str:
-    """Lay out a frame of texts for a terminal, with columns of numbers aligned to the right."""
+    """Lay out a frame of strings for a terminal, with columns of numbers aligned to the right."""
     columns = [[str(name), *map(str, cells)] for name, cells in frame.items()]
     widths = [max(map(len, column)) for column in columns]
     right = [all(not text or _NUMBER.fullmatch(text) for text in column[1:]) for column in columns]

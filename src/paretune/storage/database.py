@@ -1,4 +1,4 @@
-"""SQLite and PostgreSQL databases: address checks, and engines whose write transactions exclude each other."""
+"""SQLite and PostgreSQL databases: checks of addresses and files, engines, transactions that exclude each other."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paretune.core.untrusted import exists, is_file
 
-if TYPE_CHECKING:  # imported when an engine is opened: it takes as long as a whole estimate
+if TYPE_CHECKING:  # imported when an engine is opened: this import takes as long as a whole estimate
     import sqlalchemy
 
 _ADDRESS = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
@@ -18,7 +18,7 @@ _LOCK = 7_205_759_403  # key of PostgreSQL's advisory locks; any number that not
 
 
 def address_fault(address: str) -> str:
-    """Return why `storage` cannot have this value, or empty if it can."""
+    """Return why `storage` cannot have this value; empty if it can."""
     if _ADDRESS.fullmatch(address):
         return ""
     rule = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
@@ -34,7 +34,7 @@ def redacted(address: str) -> str:
 
 
 def file_fault(path: Path) -> str:
-    """Return why SQLite can neither open nor create the file, or empty if it can. Nothing is created.
+    """Return why SQLite can neither open nor create the file; empty if it can do either. Nothing is created.
 
     The file is opened with SQLite, because a process that opens and closes it in another way loses its locks on it
     (SQLite, "How To Corrupt An SQLite Database File", section 2.2).
@@ -70,7 +70,7 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
         url = url.set(query={"keepalives_idle": "60", **url.query})
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     if engine.dialect.name == "sqlite":
-        # Only an immediate transaction of SQLite keeps others from reading what it is about to change.
+        # SQLite runs only one immediate transaction at a time, so none reads what another is about to change.
         sa.event.listen(engine, "connect", begin_by_hand)
         sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return engine
@@ -78,6 +78,8 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
 
 def with_driver(address: str) -> str:
     """Return the address with psycopg as the driver of PostgreSQL, SQLAlchemy's default from version 2.1 on.
+
+    An address that names a driver is unchanged.
 
     >>> with_driver("postgresql://user@host/studies")
     'postgresql+psycopg://user@host/studies'
@@ -88,7 +90,7 @@ def with_driver(address: str) -> str:
 
 @contextmanager
 def without_waiting_for_the_disk() -> Iterator[None]:
-    """Let SQLite write without waiting for the disk: for stores that need not survive a power cut."""
+    """Make SQLite write without waiting for the disk in connections that the block opens: a power cut may cost data."""
     import sqlalchemy as sa
 
     def hurry(connection: object, _: object) -> None:

@@ -1,10 +1,10 @@
 """YAML files that people write, read with their line numbers; and paths of shipped files.
 
-Values are kept as text, and the type of a parameter decides what they mean, because YAML 1.1 reads `1e-4` as text, `no`
-as a boolean and `010` as 8.
+Values are kept as strings, and the type of a parameter decides what they mean, because YAML 1.1 reads `1e-4` as a
+string, `no` as a boolean and `010` as 8.
 
 A relative path starts at the current folder. If nothing is there, it is looked up among the shipped files: `studies/`
-and `examples/` of the installed package, or of the clone if the install is editable.
+and `examples/` of the installed package, or of the clone if the installation is editable.
 """
 
 import os
@@ -42,16 +42,18 @@ STUDY = FileKind("study", "name and search", "studies/smoke.yaml", is_shipped=Tr
 class Document:
     """The content of a YAML file of this kind, and its line numbers, which start at 1.
 
-    Raises BadInput if the file is not a YAML mapping.
+    Raises BadInput if the file cannot be read, is not a YAML mapping, or has an alias or a key that is not a string.
 
     Attributes:
-        values: the mapping. `plain` converts the texts without quotes. A key without a value has None.
-        faults: line and message for each key that is given twice, and each NaN or infinity without quotes.
+        values: the mapping. `plain` converts the strings without quotes. A key without a value has None.
+        faults: line and message for each key that is given again, and each NaN or infinity without quotes; `values`
+            lacks these.
     """
 
     def __init__(self, path: str, kind: FileKind, plain: Callable[[str], str] = str) -> None:
         self._path, self._plain, self._seen = path, plain, set[int]()
-        self._lines: dict[tuple[str, ...], int] = {}  # keys that lead to a value, to the line of its key or its own
+        # Maps the keys that lead to a value to the line of the last of them, or to that of the value in a list.
+        self._lines: dict[tuple[str, ...], int] = {}
         self.faults: list[tuple[int, str]] = []
         must = f"{kind.word} must name a YAML file, and "
         text = read_text(path, LARGEST_SETTINGS, must=must, hint=_hint(kind, path))
@@ -73,7 +75,7 @@ class Document:
             raise BadInput([f"{path} is not YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
 
     def line_at(self, keys: Iterable[str | int]) -> int:
-        """Return the line of the value that these keys lead to, or of the last of them that exists."""
+        """Return the line of the value that these keys lead to, or of the last of these keys that exists."""
         names = tuple(map(str, keys))
         while names not in self._lines:
             names = names[:-1]
@@ -115,7 +117,7 @@ class Document:
 
 
 def as_yaml(values: Mapping[str, Any]) -> str:
-    """Return the text of a file with these values, in their order."""
+    """Return these values as YAML, in their order."""
     return str(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=120))
 
 
@@ -151,7 +153,7 @@ def find_path(path: str, *folders: Path) -> str:
 def find_file(name: str) -> str:
     """Find a study or example file: `smoke` and `smoke.yaml` lead to the shipped `studies/smoke.yaml`.
 
-    A file in the current folder comes first. If there is no such file, `name` itself is returned.
+    A file of exactly this name in the current folder comes first. If neither exists, `name` itself is returned.
     """
     if not name or is_file(name) or os.path.isabs(name):
         return name
