@@ -1,8 +1,8 @@
 """Runs in MLflow: `store` opens and finds them, `run_writer` writes one, `recorded_run` is one that was read back.
 
-MLflow is imported only here, and in `projects` for other people's MLflow projects. `store`, `run_writer` and `models`
-import it, which takes two seconds of CPU. So other folders import these three inside functions if a command may not
-need them.
+Few other modules import MLflow: `projects`, for users' MLflow projects, `commands.mlflow_run`, the checks of `doctor`,
+and `training.text_model`, which travels with a model. `store`, `run_writer`, `models` and `data_sets` import it, which
+takes more than a second of CPU. So other folders import these four inside functions if a command may not need them.
 """
 
 import os
@@ -17,7 +17,7 @@ _lock, _blocks, _set = Lock(), [0], list[str]()
 
 @contextmanager
 def giving_up_soon() -> Iterator[None]:
-    """Apply PATIENCE inside the block, except to variables that the user has set. Blocks of threads may overlap."""
+    """Apply PATIENCE inside the block, except to variables that the user has set. Threads' blocks may overlap."""
     with _lock:
         _blocks[0] += 1
         if _blocks[0] == 1:

@@ -32,7 +32,7 @@ def data_sets_of(spec: JobSpec, dataset: PreparedDataset) -> list[DatasetInput]:
 def dataset_input(source: str, context: str, digest: str, rows: int) -> DatasetInput:
     """Describe one split of a run's data. MLflow keeps one input per name and digest, however often it is logged.
 
-    `source` is a hub id, a file or folder, an address in S3, or bundled:NAME. `digest` identifies the `rows` rows.
+    `source` is an id on the Hub, a file or folder, an S3 address, or bundled:NAME. `digest` identifies the `rows` rows.
     """
     source = without_secrets(source)
     kind, location = _source(source)
@@ -43,7 +43,7 @@ def dataset_input(source: str, context: str, digest: str, rows: int) -> DatasetI
 
 
 def validation_of(run: Run) -> dict[str, str]:
-    """Return `dataset_name` and `dataset_digest` of a run's validation rows, or nothing if its inputs have none."""
+    """Return `dataset_name` and `dataset_digest` of a run's validation rows; empty if its inputs have none."""
     for item in run.inputs.dataset_inputs if run.inputs is not None else ():
         if _VALIDATION in {tag.value for tag in item.tags if tag.key == MLFLOW_DATASET_CONTEXT}:
             return {"dataset_name": item.dataset.name, "dataset_digest": item.dataset.digest}

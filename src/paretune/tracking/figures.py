@@ -15,7 +15,7 @@ _LONGEST_NAME = 30  # characters
 def classification_report(report: JobReport) -> str:
     """Return precision, recall, F1 and number of validation rows per class, as text.
 
-    Its macro average is the run's metric f1. It includes the classes that occur in validation rows or predictions.
+    Its macro average is the run's metric f1. It includes only the classes that occur in validation rows or predictions.
     """
     from sklearn.metrics import classification_report as table
 
@@ -50,7 +50,7 @@ def confusion_figure(report: JobReport) -> Any:
 
 
 def label_table(report: JobReport) -> str:
-    """Return precision, recall, F1 and validation rows per label as CSV; 0 where a label was never predicted."""
+    """Return precision, recall, F1 and validation rows per label as CSV; ratios of no rows are 0."""
     columns = ["label", "rows", "answered", "precision", "recall", "f1"]
     lines = []
     for name, (both, answered, true, _) in zip(report.labels, report.label_counts, strict=True):

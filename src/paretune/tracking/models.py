@@ -1,4 +1,4 @@
-"""Records the model of a finished job as a LoggedModel of MLflow, and registers it as a version of a model.
+"""Records the model of a finished job as a LoggedModel of MLflow, and registers it as a version of a registered model.
 
 The training has written MLmodel next to the weights. Files in a folder on this machine are copied into the LoggedModel.
 Files in S3 stay there, because MLflow itself chooses where it stores the files of a LoggedModel. Their LoggedModel has
@@ -37,7 +37,7 @@ _READY_WITHIN_S = 120  # longest wait for a version; a managed server makes a Mo
 
 
 def logged_model_of(client: MlflowClient, run_id: str) -> LoggedModel | None:
-    """Return the model of a run's finished job, or if we logged none, the one that the job's command logged itself.
+    """Return the model of a run's finished job, or the newest one that the job's command logged itself, or None.
 
     If we logged it, its tag `paretune.model` has the location of its files.
     """
@@ -55,7 +55,7 @@ def address(logged: LoggedModel) -> str:
 def log_model(
     client: MlflowClient, run_id: str, name: str, location: str, model_type: str | None = None
 ) -> LoggedModel:
-    """Return the LoggedModel of a run, whose files are in a folder here or at an S3 URI.
+    """Return the LoggedModel of a run; the model's files are at `location`, a folder here or an S3 URI.
 
     It is created if it does not exist, and completed if its creation was interrupted. Its quality metrics name the
     validation rows among the run's inputs.
@@ -85,7 +85,8 @@ def log_model(
 def register_model(client: MlflowClient, name: str, run_id: str) -> str | None:
     """Register the model of a run as a version of `name` with the alias `candidate`; return `NAME/VERSION`.
 
-    A run that has a version keeps it. Returns None if MLflow has no model of the run. Raises MLflow's errors.
+    A run that has a version keeps it, and the alias moves to it. Returns None if MLflow has no model
+    of the run. Raises MLflow's errors.
     """
     versions = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
     version = str(versions[0].version) if versions else None
@@ -119,7 +120,7 @@ def _store(client: MlflowClient, logged: LoggedModel, folder: Path) -> None:
 
 
 def _store_loader(client: MlflowClient, logged: LoggedModel, address: str) -> None:
-    """Store a small model in MLflow, which loads the one in S3 and has the same signature and requirements.
+    """Store a small model in MLflow that loads the one in S3 and has its signature, its requirements and boto3.
 
     Nothing is stored if `address` cannot be read or has no MLflow model.
     """

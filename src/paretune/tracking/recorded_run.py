@@ -14,20 +14,20 @@ from paretune.specification.launchers import known
 from paretune.specification.parallelism import BatchPlan
 from paretune.tracking import schema
 
-DATASET_SIZE = "dataset_size"  # rows before validation rows were split off, if an imported table has them
+DATASET_SIZE = "dataset_size"  # parameter: rows before validation rows were split off; only imported tables have it
 
 
 @dataclass(frozen=True)
 class RecordedRun:
     """A run as MLflow has it, and the job that it records, read from its parameters, tags and metrics.
 
-    A number that is not recorded is None, and a text is empty. Anybody may have edited a tag, so reading a property
-    never raises. Only the methods `spec` and `spec_as_run` raise errors.
+    A number that is not recorded is None, and a string is empty, unless the property says otherwise. Anybody may have
+    edited a tag, so reading a property never raises. Only the methods `spec` and `spec_as_run` do.
 
     Attributes:
         metrics: the latest value of each metric, by name.
-        started: in seconds since the epoch.
-        ended_at: in seconds since the epoch; 0 while the run is open.
+        started: when it started, in seconds since the epoch.
+        ended_at: when it ended, in seconds since the epoch; 0 while the run is open.
     """
 
     run_id: str
@@ -64,7 +64,7 @@ class RecordedRun:
 
     @property
     def origin(self) -> str:
-        """The origin of its figures: `measured`, `simulated` or `published`."""
+        """The origin of its figures, such as `simulated` or `published`; `measured` if none is recorded."""
         return self.tags.get(schema.ORIGIN) or "measured"
 
     @property
@@ -110,12 +110,12 @@ class RecordedRun:
 
     @property
     def instance_count(self) -> int:
-        """The number of instances of the last attempt."""
+        """The number of instances of the last attempt; 1 if it is not recorded."""
         return int(number_in(self.tags.get(schema.USED_INSTANCE_COUNT) or self.param("instance_count")) or 1)
 
     @property
     def is_spot(self) -> bool:
-        """Whether it ran on spare capacity."""
+        """Whether it ran on spot instances."""
         return bool(number_in(self.param("spot"))) or schema.TRAINING_SECONDS in self.tags
 
     @property
@@ -125,7 +125,7 @@ class RecordedRun:
 
     @property
     def warm_pool_seconds(self) -> float:
-        """Seconds of kept instances that were recorded after the job, per instance."""
+        """Seconds per instance for which instances were kept after the job; 0 if none are recorded."""
         return self.metrics.get(metrics.WARM_POOL_SECONDS, 0.0)
 
     @property
@@ -165,7 +165,7 @@ class RecordedRun:
 
     @property
     def budget(self) -> str | None:
-        """The budget file that the job counts against. If its recorded path does not exist here, the path as typed."""
+        """The budget file that the job counts against: the recorded path, or the typed one if only that exists here."""
         recorded = self.tags.get(schema.BUDGET, "")
         typed = str((schema.given_by(self.tags) or {}).get("budget", ""))
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
@@ -173,7 +173,7 @@ class RecordedRun:
     def spec(self) -> JobSpec:
         """Return the specification that the job was launched with, in the region that its launcher used.
 
-        Raises BadInput if none is recorded, or if another version of paretune recorded parameters that this one lacks.
+        Raises BadInput if none is recorded or it is invalid, as when another version of paretune recorded it.
         """
         given = schema.given_by(self.tags)
         if given is None:
@@ -211,7 +211,7 @@ class RecordedRun:
 
 
 def number_in(text: str) -> float | None:
-    """Return the nonnegative number in the text of a parameter or tag, 1 for `true`; None if it is none."""
+    """Return the nonnegative number in the text of a parameter or tag, 1 for `true`; None for any other text."""
     with suppress(ValueError):
         number = 1.0 if text.lower() == "true" else float(text)
         return number if math.isfinite(number) and number >= 0 else None

@@ -1,7 +1,7 @@
 """Writes one MLflow run: its parameters, tags, metrics, artifacts and end.
 
 Writing is idempotent, so a run can be filled again from a job's files. A server that becomes unavailable while a job
-runs only causes a delay: failed writes are kept and retried.
+runs only causes a delay: `Run` or its caller repeats the writes that failed.
 """
 
 import contextlib
@@ -42,11 +42,12 @@ _Value = Param | RunTag | Metric
 
 
 class Run:
-    """One MLflow run. Writing never raises if the server is unavailable or refuses; then `has_gap` is true.
+    """One MLflow run. Writing never raises if the server is unavailable or refuses.
 
-    Params, tags, metrics and inputs that MLflow did not answer wait, and are sent with the next ones. The caller must
-    write artifacts and the end again. A write that MLflow refuses, because of its form or a missing permission, is
-    dropped with a warning, because retrying would not help.
+    If MLflow does not answer, `has_gap` becomes true. Params, tags, metrics and inputs are then kept, and sent with the
+    next ones. The caller must write everything else, such as artifacts and the end, again. A write that MLflow refuses,
+    because of its form or a missing permission, is dropped with a warning, because retrying would not help. It makes
+    `has_gap` true, too, unless it is a param, tag, metric or input.
 
     `is_new` means that this process has just created the run, so that it need not be read first.
     """
@@ -149,7 +150,7 @@ class Run:
             self._attempt(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
 
     def log_model(self, name: str, location: str, model_type: str | None = None) -> str:
-        """Record the job's model; return the address from which MLflow loads it, empty if MLflow does not answer."""
+        """Record the job's model; return the address from which MLflow loads it, empty if MLflow has not stored it."""
         uris: list[str] = []
         self._attempt(lambda: uris.append(address(log_model(self._client, self.run_id, name, location, model_type))))
         return "".join(uris)
@@ -180,7 +181,7 @@ class Run:
         self._attempt(lambda: self._client.update_run(self.run_id, status="RUNNING"))
 
     def flush(self) -> None:
-        """Write everything that waits, in order and with inputs last, in as few requests as MLflow's limits allow."""
+        """Write everything that waits, in order and with inputs last, in requests of up to 100 values."""
         params = [value.key for value in self._waiting.values() if isinstance(value, Param)]
         if params and not self._read():
             return
@@ -277,14 +278,14 @@ class Run:
 
 
 def is_refused(error: Exception) -> bool:
-    """Return whether MLflow refused this request: its form is wrong, or this identity lacks the permission."""
+    """Return whether MLflow refused this request: its form is wrong, or the user lacks the permission."""
     if not isinstance(error, MlflowException):
         return False
     return error.error_code in {"INVALID_PARAMETER_VALUE", "PERMISSION_DENIED"} or bool(_DENIED.search(str(error)))
 
 
 def name_for_mlflow(metric: str) -> str:
-    """Turn the name of a metric into one that MLflow accepts; otherwise the metric would be lost.
+    """Return the name of a metric with changes that make MLflow accept it; otherwise the metric would be lost.
 
     A user's script may name a metric `acc@1` or `=HYPERLINK("http://h")`. MLflow takes letters, digits and some signs,
     at most 250 of them, and no name that changes when it is read as a path: `a//b`, `../a`, `a/`.

@@ -1,6 +1,6 @@
 """Names of the tags that runs carry.
 
-Values are text; `Run.set_tags` cuts them to MLflow's limit. A tag that does not apply is absent. The facts that a
+Values are strings; `Run.set_tags` cuts them to MLflow's limit. A tag that does not apply is absent. The facts that a
 launcher reports about a job (`JobStatus.facts`, `location_tags`) become tags, too, whose names are PREFIX and the
 fact's name. Tags of AWS jobs are in `core.tags`.
 """
@@ -25,9 +25,9 @@ ORIGIN = "paretune.origin"
 ESTIMATED = "estimated"  # origin of runs with estimates and without a job
 COMMAND = "paretune.command"  # the command that repeats the job or continues the study, for people
 GIVEN = "paretune.given"  # the given parameters of the job, as JSON
-SPEC_HASH = "paretune.spec_hash"  # hash of the computation; jobs with equal hashes compute the same
+SPEC_HASH = "paretune.spec_hash"  # hash of the computation; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # key of the prepared rows
-MODEL_REVISION = "paretune.model_revision"  # commit of the model on the hub
+MODEL_REVISION = "paretune.model_revision"  # commit of the model on the Hub
 MODEL = "paretune.model"  # location of the model's files: a path or an S3 URI; also on its LoggedModel
 MODEL_URI = "paretune.model_uri"  # address from which MLflow loads it: `models:/m-...`, or its folder in S3
 NO_MODEL = "paretune.no_model"  # why MLflow cannot load the model of a finished job
@@ -55,7 +55,7 @@ WARM_POOL = "paretune.warm_pool"
 WARM_POOL_KEPT = "Available"  # its value while the instances are billed
 RETRIES = "paretune.retries"
 """Failures after which any process may retry a study's job, such as `capacity, internal`. The study decides about all
-others. A single job has no such tag and is retried after each of them."""
+others. A single job has no such tag, and is retried after each kind of failure that a retry may get past."""
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty if none does
 
 REGION = "paretune.region"  # AWS region of the job
@@ -67,7 +67,7 @@ CLAIMED_AT = "paretune.claimed_at"
 """When the job's name was recorded, in seconds since the epoch. Uploads happen between this and the job's creation."""
 
 # MLflow projects on SageMaker
-COPIED_FROM = "paretune.copied_from"  # on the copy of a further run of the command: its id in the job's own store
+COPIED_FROM = "paretune.copied_from"  # on the copy of another run that a job made: its id in the job's store
 
 # The owner of the job
 USER = "paretune.user"  # the tag `user` of the job, else the login name
@@ -80,17 +80,17 @@ USED_BATCH = "paretune.used_per_device_train_batch_size"  # per-device batch of 
 USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"  # accumulation steps of the last attempt
 USED_INSTANCE_TYPE = "paretune.used_instance_type"  # instance type of the last attempt
 USED_INSTANCE_COUNT = "paretune.used_instance_count"  # number of instances of the last attempt
-USED_PRECISION = "paretune.used_precision"  # precision of the training
-USED_DEVICE = "paretune.used_device"  # kind of device of the training: `cpu`, `cuda`
+USED_PRECISION = "paretune.used_precision"  # number format that the job trained in
+USED_DEVICE = "paretune.used_device"  # kind of device that the job trained on: `cpu`, `cuda`
 USED_VERSIONS = "paretune.used_versions"
 """Software versions that the job trained with, such as `python 3.11.7, torch 2.13.0`."""
 METRICS_FROM = "paretune.metrics_from"
-"""Sources of the metrics of a user's own training, each with its metrics: MLflow, W&B, a file, printed lines."""
+"""Sources of the metrics of a user's own training run, each with its metrics: MLflow, W&B, a file, printed lines."""
 
 # Price and bill
 PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"  # hourly price of an instance used for the cost
 PRICE_REGION = "paretune.price_region"  # region of that price
-PRICE_AS_OF = "paretune.price_as_of"  # day of that price
+PRICE_AS_OF = "paretune.price_as_of"  # day, month or year of that price
 PRICE_SOURCE = "paretune.price_source"  # source of that price
 BILL = "paretune.bill"
 """`complete` if the job's bill is complete and `billed_usd` is final; otherwise `not complete yet: ` and the reason."""
@@ -127,7 +127,7 @@ def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def given_by(tags: Mapping[str, str]) -> dict[str, Any] | None:
-    """Read the given parameters of a job from its tags; None if there are none, or if somebody has changed them."""
+    """Read the given parameters of a job from its tags; None if there are none or they are not a JSON object."""
     return _document(tags.get(GIVEN, ""))
 
 

@@ -185,7 +185,7 @@ class Tracking:
         return None if run.info.lifecycle_stage == LifecycleStage.DELETED else _recorded(run)
 
     def artifact_text(self, run_id: str, path: str) -> str | None:
-        """Return the text of an artifact of a run, or None if the path does not exist. Raises TrackingUnavailable."""
+        """Return the text of a top-level artifact of a run, or None if there is none. Raises TrackingUnavailable."""
         with self._usable():
             if path not in [item.path for item in self._client.list_artifacts(run_id)]:
                 return None
@@ -196,7 +196,7 @@ class Tracking:
         return register_model(self._client, name, run_id)
 
     def registered(self) -> dict[str, str]:
-        """Map run id and file address of every registered model to `NAME/VERSION`. Raises TrackingUnavailable."""
+        """Map run id and file address of every registered version to `NAME/VERSION`. Raises TrackingUnavailable."""
         with self._usable():
             versions = mlflow.search_model_versions()
         return {str(of): f"{each.name}/{each.version}" for each in versions for of in (each.run_id, each.source) if of}

@@ -14,7 +14,7 @@ from paretune.specification import metrics
 from paretune.tracking import schema
 
 KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"
-"""The tag that makes MLflow's UI show an experiment's trainings rather than traces."""
+"""The tag that makes MLflow's UI show an experiment's training runs rather than traces."""
 TAG_PREFIX = "mlflow.sharedViewState."
 ALL_RUNS = "paretune"  # key of the view of all runs of an experiment
 _MADE_MS = 1_795_737_600_000  # 2026-11-27
@@ -47,7 +47,7 @@ _CHART = {
 def note(experiment: str, before: str | None, study: str, name: str) -> str:
     """Return the description of an experiment: links to its views, that of the newest study first, at most six.
 
-    MLflow's UI shows the description above every page of the experiment. Without the links, `mlflow ui` opens with no
+    MLflow's UI shows the description above every page of the experiment. Without the links, users see a table without
     metrics. `before` is the current description; one that a user has written stays.
     """
     all_runs = _link("All runs with F1 and dollars", experiment, ALL_RUNS)
