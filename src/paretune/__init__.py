@@ -9,16 +9,16 @@
 ['ml.g5.xlarge', 'ml.g5.12xlarge']
 
 Names:
-    JobSpec          one training on one cluster; every parameter of `paretune train` is a field
-    log_study        any study of Optuna in MLflow, with the page of its front
+    JobSpec          one training job on one cluster; every parameter of `paretune train` is a field
+    log_study        record any Optuna study in MLflow, with the page of its front
     launch           train, measure, price and record a job
-    estimate         seconds, dollars and memory of jobs before paying
-    study            a study described in Python: its `front`, its `best` trial, its `trials_dataframe()`
-    run_study        the same for a study file, or a dict with the content of one
+    estimate         predict seconds, dollars and memory of jobs before you pay
+    study            run a study described in Python; its result has `front`, `best` and `trials_dataframe()`
+    run_study        the same for a study file, or for a dict with the content of one
     front            the Pareto front of a recorded study, or of any runs
     prices           what an hour of each instance type costs in a region
     SplitSampler     an Optuna sampler that knows what a job costs, for studies of plain Optuna
-    Result           the result of all of these: `to_frame()` for pandas, `to_dict()` for JSON, a table in a notebook
+    Result           base of these results: `to_frame()` for pandas, `to_dict()` for JSON, a table in a notebook
     ParetuneError    base of all errors; `paretune.core.errors` has them as a tree
 """
 

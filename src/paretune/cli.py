@@ -1,7 +1,7 @@
 """`paretune NAME --key value`: called by the MLproject entry points and typed by hand.
 
 Options and help texts come from the models of the commands. The words of a command line are parsed here rather than by
-click, so that all faults are reported at once.
+click, so that the faults of all options are reported together.
 """
 
 import contextlib
@@ -92,8 +92,8 @@ def run() -> None:
 def main(arguments: Sequence[str], project: Path | None = None) -> int:
     """Run one command and return its exit code (see `paretune.core.errors`).
 
-    With `--json`, standard output gets one document: the answer or the error. A relative path that does not exist here
-    is looked up in the folder `project`.
+    With `--json`, standard output gets one document: the answer or the error. A relative path that does not exist in
+    the current folder is looked up in the folder `project`.
     """
     # Otherwise importing MLflow writes ~/.config/mlflow/telemetry.json.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -162,7 +162,7 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         outer, _, inner = option.partition(".")
         inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
         if inner not in (*inside, "") or outer not in (*options, *command.excluded):
-            texts[option] = "true"  # a switch of the user's script: it has no default that an empty text could mean
+            texts[option] = "true"  # a switch of the user's script: it has no default that '' could mean
             faults = [fault for fault in faults if not fault.startswith(f"{option} needs")]
     paths = {*PATHS, "simulation.runs", *(["study"] if folders else [])}
     texts = {key: find_path(text, *folders) if key in paths else text for key, text in texts.items()}
@@ -229,7 +229,7 @@ def _help_row(option: str, schema: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str]]:
-    """Remove `--json`, `--json true` or `--json=true` from the words; return whether it is on, and the other words."""
+    """Remove `--json`, or `--json` with true or false, from the words; return whether it is on, and the other words."""
     words = list(arguments)
     at = next((index for index, word in enumerate(words) if word.partition("=")[0] == "--json"), None)
     if at is None:
@@ -247,7 +247,8 @@ def _shown(name: str, text: str) -> str:
 def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dict[str, str], list[str]]:
     """Read options: `--name value`, `--name=value`, or `--name` for a switch; return them with the faults.
 
-    Dashes and underscores in names are the same. The values are `Plain`: numbers and booleans, unless text is required.
+    Dashes and underscores are the same in names, up to the first dot. The values are `Plain`: read as numbers and
+    booleans, unless a string is required.
     """
     from paretune.specification.declaration import Plain
 

@@ -1,7 +1,8 @@
 """Hourly prices of SageMaker Training instances, costs of jobs, and limits on them.
 
-A price has its region, date, source and confidence. There are three lists: instances.csv of this package, the file that
-`paretune prices --refresh true` writes from AWS's Pricing API, and the user's CSV, named by PARETUNE_PRICES. The user's
+A price has its region, date, source and confidence. There are three lists: the launchers' tables of instance types,
+such as instances.csv of this package; the file that `paretune prices --refresh true` writes from AWS's Pricing API; and
+the user's CSV, named by PARETUNE_PRICES. The user's
 prices override all others; of the other prices, the newest counts. Prices of EC2 are never used, because those of
 SageMaker are 1.15 to 1.4 times as high, depending on the instance family.
 """
@@ -39,7 +40,7 @@ class Price:
 
     usd_per_hour: float
     region: str  # empty if the launcher has no regions, or if unknown
-    as_of: str  # year, month or day on which the price was read; empty if unknown
+    as_of: str  # when the price was read: a year, month or day; empty if unknown
     source: str  # where it was read, with the prefix "uncertain: " or "one source: " for these confidences
     instance_type: str = ""
     confidence: str = "confirmed"  # confirmed, single_source, uncertain, user (the user's CSV) or notional
@@ -55,7 +56,7 @@ class Price:
 
     @property
     def stated(self) -> str:
-        """The price with its date, unless it is notional, for messages: `1.408 USD per hour, price of 2026-08`."""
+        """The price for messages, with its date unless it is notional: `1.408 USD per hour, price of 2026-08`."""
         date_of = f", price of {self.as_of}" if self.as_of and self.confidence != "notional" else ""
         return f"{self.usd_per_hour:g} USD per hour{date_of}"
 
@@ -75,7 +76,7 @@ class Price:
         return (today - self.since).days if self.as_of else None
 
     def doubts(self, today: date) -> list[str]:
-        """Return reasons to doubt the price, in a few words each: low confidence, older than 180 days."""
+        """Return reasons to doubt the price, in a few words each: low confidence, no date, older than 180 days."""
         if self.confidence == "notional":
             return []
         reasons = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
@@ -136,7 +137,7 @@ class PriceList:
     def read(cls, environment: Mapping[str, str]) -> "PriceList":
         """Read the package's prices, `kept_file` and the CSV in PARETUNE_PRICES, which may be a shipped file.
 
-        Raises BadInput with all faults at once, each with file and line.
+        Raises BadInput with the faults of both files; see `read_file`.
         """
         faults: list[str] = []
         cached: list[Price] = []
@@ -242,7 +243,7 @@ def kept_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
-    """Add today's prices to `kept_file` in one step, and return its path. Raises BadInput if it cannot be written."""
+    """Add prices `read` from AWS to `kept_file`, atomically; return its path. Raises BadInput if that is impossible."""
     path = kept_file(environment)
     if path is None:
         raise BadInput(["HOME or XDG_CACHE_HOME must be set: the prices are kept below it"])
@@ -261,7 +262,10 @@ def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
 
 
 def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
-    """Read a price file, the user's or `kept_file`. Raises BadInput with all its faults and their lines."""
+    """Read a price file, the user's or `kept_file`.
+
+    Raises BadInput with the faults of all lines, or with one fault if the file cannot be read or lacks columns.
+    """
     must = f"{VARIABLE} must name a CSV of prices, but " if is_users else ""
     try:
         header, table = read_table(path, must=must)

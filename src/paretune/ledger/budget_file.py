@@ -53,8 +53,8 @@ class BudgetFile(Parameters):
     def read(cls, values: Any) -> Self:
         """Read the file at this path. A relative SQLite path in it starts at the file's folder.
 
-        Raises BadInput with all faults and their lines, or with one fault if the file has a hard link or is no YAML
-        mapping that can be read.
+        Raises BadInput with all faults and their lines, or with one fault if the file has a second hard link or
+        is no YAML mapping that can be read.
         """
         path = str(values)
         if is_file(path) and at_home(path).stat().st_nlink > 1:

@@ -46,8 +46,8 @@ class Document:
 
     Attributes:
         values: the mapping. `plain` converts the strings without quotes. A key without a value has None.
-        faults: line and message for each key that is given again, and each NaN or infinity without quotes; `values`
-            lacks these.
+        faults: line and message for each key that is given again, and each NaN or infinity without quotes. These are
+            left out of `values`.
     """
 
     def __init__(self, path: str, kind: FileKind, plain: Callable[[str], str] = str) -> None:
