@@ -2,9 +2,9 @@
 
 A price has its region, date, source and confidence. There are three lists: the launchers' tables of instance types,
 such as instances.csv of this package; the file that `paretune prices --refresh true` writes from AWS's Pricing API; and
-the user's CSV, named by PARETUNE_PRICES. The user's
-prices override all others; of the other prices, the newest counts. Prices of EC2 are never used, because those of
-SageMaker are 1.15 to 1.4 times as high, depending on the instance family.
+the user's CSV, named by PARETUNE_PRICES. The user's prices override all others; of the other prices, the newest counts.
+Prices of EC2 are never used, because those of SageMaker are 1.15 to 1.4 times as high, depending on the instance
+family.
 """
 
 import re

@@ -46,8 +46,8 @@ class Run:
 
     If MLflow does not answer, `has_gap` becomes true. Params, tags, metrics and inputs are then kept, and sent with the
     next ones. The caller must write everything else, such as artifacts and the end, again. A write that MLflow refuses,
-    because of its form or a missing permission, is dropped with a warning, because retrying would not help. It makes
-    `has_gap` true, too, unless it is a param, tag, metric or input.
+    because of its form or a missing permission, is dropped with a warning, because retrying would not help. Such a
+    refusal makes `has_gap` true, too, unless it concerns params, tags, metrics or inputs.
 
     `is_new` means that this process has just created the run, so that it need not be read first.
     """
