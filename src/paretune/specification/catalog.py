@@ -33,7 +33,7 @@ REGIONS = frozenset(
         *("us-gov-east-1", "us-gov-west-1", "cn-north-1", "cn-northwest-1"),
     }
 )
-USUAL = "us-east-1"  # the region whose prices are used if the user names none
+USUAL = "us-east-1"  # the region whose prices are used if neither the user nor the environment names one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Instance:
 
     Source of disks and sustained bandwidth: InstanceStorageInfo and BaselineBandwidthInGbps of EC2
     DescribeInstanceTypes, as included in moto 5.2.5, read 2026-11-21. For ml.p3.2xlarge, which AWS has withdrawn, the
-    bandwidth is that of other types with 8 processors.
+    bandwidth is that of other types with 8 vCPUs.
     """
 
     instance_type: str
@@ -61,7 +61,7 @@ class Instance:
 
     @property
     def family(self) -> str:
-        """The middle part of the name, such as g5 in ml.g5.12xlarge, or the whole name if it has no dots."""
+        """The part before the size in the name, such as g5 in ml.g5.12xlarge; the whole name if it has no dots."""
         _, _, middle = self.instance_type.rpartition(".")[0].rpartition(".")
         return middle or self.instance_type
 
@@ -72,7 +72,7 @@ class Instance:
 
 
 def instance(instance_type: str) -> Instance:
-    """Return the hardware of an instance type. If it is unknown, raises BadInput, which suggests similar types."""
+    """Return the hardware of an instance type. If the type is unknown, raises BadInput, which suggests similar ones."""
     listed = instances().get(instance_type)
     if listed is None:
         remedy = f"describe another one in {OWN_TYPES}, with the columns of the shipped instances.csv"
@@ -110,7 +110,10 @@ def similar_types(instance_type: str, types: Collection[str]) -> str:
 
 
 def owner(instance_type: str) -> LauncherTraits:
-    """Return the launcher that offers an instance type; for an unknown type, the one that launcher=auto would use."""
+    """Return the traits of the launcher that offers an instance type.
+
+    For an unknown type, these are the traits of the launcher that launcher=auto would use.
+    """
     listed = instances().get(instance_type)
     return launchers.chosen(AUTO, instance_type) if listed is None else launchers.known()[listed.launcher]
 
@@ -134,12 +137,12 @@ def rows() -> tuple[dict[str, str], ...]:
 
 @cache
 def instances() -> dict[str, Instance]:
-    """Return all instance types by name. Raises BadInput if a row of a table is wrong."""
+    """Return all instance types by name. Raises BadInput if a row of a table cannot be read."""
     return {instance.instance_type: instance for instance in map(_instance_of, rows())}
 
 
 def add(raw: Mapping[str, Any]) -> None:
-    """Add an instance type from its fields. A running job uses this, since it may lack the table of its type."""
+    """Add an instance type, if it is unknown, from its fields. A running job may lack the table that lists its type."""
     instances().setdefault(raw["instance_type"], Instance(**raw))
 
 

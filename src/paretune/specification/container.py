@@ -1,4 +1,4 @@
-"""The folder layout and the JSON documents through which a launcher and a training exchange everything.
+"""The folder layout and the JSON documents through which a launcher and a running job exchange everything.
 
     ROOT/input/data/job/job.json      the job document: what to train              (JobDocument)
     ROOT/input/data/dataset/          the prepared data set
@@ -10,7 +10,7 @@
     ROOT/output/data/profile/         the profile of a job with profile_steps
     ROOT/output/failure               why the job failed: kind, colon, one sentence
 
-A SageMaker training container has the same layout, so the same training runs there and on a laptop.
+A SageMaker training container has the same layout, so the same code trains there and on a laptop.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 PROFILE = "profile"  # folder of a profile in a job's output and in the artifacts of its run
 PROFILE_JSON = "profile.json"  # the machine-readable file of a profile; its `summary` is one line for people
 CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps, because the newest one may be incomplete in S3
-CHECKPOINT_EVERY_S = 120.0  # seconds between two checkpoints of a training that may lose its spot instances
+CHECKPOINT_EVERY_S = 120.0  # seconds between two checkpoints of a job that may lose its spot instances
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
 _NOT_IN_THE_KEY = ("region", "budget", "force")
@@ -88,7 +88,7 @@ class JobFolder:
     log = _Below("output/job.log")  # everything that the job printed
 
     def make(self) -> None:
-        """Create the folders that a job reads from and writes to."""
+        """Create the folders of the job document, the trained model and the output."""
         for path in (self.document.parent, self.model, self.events.parent):
             path.mkdir(parents=True, exist_ok=True)
 
@@ -101,7 +101,8 @@ class JobFolder:
     def read_failure(self) -> tuple[FailureKind, str] | None:
         """Return the kind and the sentence of the failure file, or None if there is no such file.
 
-        An empty file counts as missing, because a full disk leaves one. The kind is ERROR if another program wrote it.
+        An empty file counts as missing, because a full disk leaves one. The kind is ERROR if the file does not begin
+        with the name of a kind, because another program wrote it.
         """
         text = self.failure.read_text(errors="replace").strip() if self.failure.exists() else ""
         if not text:
@@ -139,7 +140,7 @@ class Hosts:
 class PreparedDataset:
     """A data set that has been split and tokenized."""
 
-    key: str  # digest of rows, split, tokenizer and length; if it is equal, so are the bytes of the data
+    key: str  # digest of rows, split, tokenizer and length; with the same key, the bytes are the same, too
     folder: Path
     labels: tuple[str, ...]  # class names in the order of their ids; empty for causal-lm
     facts: Mapping[str, float]  # metrics of the data: rows, tokens, baselines
@@ -147,7 +148,7 @@ class PreparedDataset:
 
     @classmethod
     def read(cls, folder: Path) -> "PreparedDataset":
-        """Read the prepared data set in `folder`."""
+        """Read the description of the prepared data set in `folder`."""
         raw = json.loads((folder / "dataset.json").read_text())
         return cls(**raw | {"folder": folder, "labels": tuple(raw["labels"])})
 
@@ -159,7 +160,7 @@ class PreparedDataset:
 
 @dataclass(frozen=True, kw_only=True)
 class DataFindings:
-    """What was noticed about a job's rows while they were prepared."""
+    """What the preparation of a job's rows has found out about them."""
 
     words: str = ""  # a summary: number of rows per class, and lengths of the texts
     warnings: tuple[str, ...] = ()  # sentences that also say what to do
@@ -171,15 +172,16 @@ class UserCode:
     """A training script or a project of the user, read and checked once before the job.
 
     Attributes:
-        files: by name in the job's working directory, the file that is sent there.
-        linked: by name in that directory, what a job on this machine links there instead.
+        files: the files that are sent into the job, by their names in its working directory.
+        linked: for a job on this machine, the files and folders that are linked into that directory and not copied.
         inputs: by channel, a file or folder on this machine, or an address in S3 if the launcher uploads files.
         left_behind: names of files that are not sent, because they are named like secrets.
         requirements: lines that pip installs in the job.
         program: for a project, the file that starts its command; it takes the root of the job's folder as argument.
             Empty for a script, which paretune's own program runs.
         document: for a project, the content of input/data/job/job.json.
-        moved: for a script whose files are sent, the parameters that have another value in the job, with that value.
+        moved: for a script whose files are uploaded, the parameters that have another value in the job, such as the
+            path of the script, with that value.
         options: the options that the script printed when it was run with --help.
     """
 
@@ -195,7 +197,7 @@ class UserCode:
 
     @property
     def in_s3(self) -> dict[str, str]:
-        """The addresses in S3 that the training reads, by parameter of the job, or by channel of a project."""
+        """The addresses in S3 that the job reads: by parameter for a script, by channel for a project."""
         names = {} if self.program else {channel: name for name, channel in SCRIPT_CHANNELS.items()}
         return {names.get(name, name): path for name, path in self.inputs.items() if isinstance(path, str)}
 
@@ -204,7 +206,7 @@ class UserCode:
 class JobInputs:
     """The inputs of a job on the launching machine: the prepared rows and the model to start from.
 
-    A script or project of the user is in `code`; it reads its own data and model, so the other two are None.
+    A script or project of the user is in `code`. It reads its own data and model, so `dataset` and `model` are None.
     """
 
     dataset: PreparedDataset | None = None
@@ -214,25 +216,26 @@ class JobInputs:
 
     @property
     def revision(self) -> str | None:
-        """The commit of the model if it comes from the cache of the Hugging Face hub, else None."""
+        """The commit of the model if it comes from the cache of the Hugging Face Hub, else None."""
         return self.model.name if self.model is not None and self.model.parent.name == "snapshots" else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobDocument:
-    """Everything that a training needs to know. `as_json` is what is sent into the job."""
+    """Everything that a job needs to know. The result of `as_json` is sent into the job."""
 
     job_name: str
     spec: JobSpec
     plan: BatchPlan
     attempt: int = 1
     spent_seconds: float = 0.0  # seconds that earlier attempts of the same job took
-    deadline_s: float | None = None  # the training stops itself this many seconds after the start of the container
+    deadline_s: float | None = None  # the job stops itself this many seconds after its container has started
     attribution: Attribution = field(default_factory=Attribution)
     """The owner of the job. Only the launcher uses it; it is not sent into the job."""
     run_id: str = ""  # id of the MLflow run that records the job
     request_key: str = ""
-    """Digest of the parameters that the user gave; all attempts have the same. Only the launcher uses it."""
+    """Digest of the given parameters, except those in _NOT_IN_THE_KEY. All attempts of a job have the same digest. Only
+    the launcher uses it."""
     script_options: Options | None = None  # options that the user's script printed with --help, before the job
 
     @classmethod
@@ -254,7 +257,7 @@ class JobDocument:
         """Return the document as JSON values, without the fields that only the launcher uses."""
         spec = self.spec
         types = [asdict(spec.instance(name)) for name in spec.instance_types()] if spec.has_instances else []
-        # Inside the job, plug-ins and tables of instance types may be missing, so their rows travel with it.
+        # Inside the job, plug-ins and tables of instance types may be missing, so the document has copies.
         place = {"launcher": spec.runs_on.as_json(), "instances": types}
         raw = {**vars(self), **place, "spec": spec.given(), "plan": asdict(self.plan)}
         raw["script_options"] = self.script_options and asdict(self.script_options)
@@ -262,7 +265,7 @@ class JobDocument:
 
     @classmethod
     def read(cls, path: Path) -> "JobDocument":
-        """Read and validate the document in `path`. Unknown keys in the file are ignored."""
+        """Read and validate the document in `path`. Unknown keys at its top level are ignored."""
         return cls.from_json(json.loads(path.read_text()))
 
     @classmethod
@@ -309,7 +312,7 @@ class Event(_Document):
     step: Count  # optimizer steps done so far
     metrics: Metrics = {}
     message: str = ""  # one sentence for people; empty for a plain measurement
-    total_steps: Count | None = None  # optimizer steps of the whole training, if known
+    total_steps: Count | None = None  # optimizer steps of the whole job, if known
 
     def line(self) -> str:
         """Return the event as one line of JSON, without a newline."""

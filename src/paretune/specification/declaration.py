@@ -7,8 +7,8 @@
     Training(learning_rate="1e-4").learning_rate     # 0.0001
     Training(lr=1, learning_rate="abc")              # BadInput, with a sentence for each of the two faults
 
-Values may be given as text or as Python objects, and a dotted name such as `lora.r` sets a nested value. Messages, the
-help, the JSON schema, the reference page and suggestions are generated from the declaration.
+Values may be strings, as a user types them, or other Python objects. A dotted name such as `lora.r` sets a nested
+value. Messages, the help, the JSON schema, the reference page and suggestions are generated from the declaration.
 """
 
 import json
@@ -28,9 +28,9 @@ from paretune.core.own_script import read_own_script
 from paretune.core.shell import options
 from paretune.core.untrusted import at_home, exists, parse_json
 
-LONGEST_TEXT = 4_096  # characters of a text: the longest path on Linux (PATH_MAX); MLflow can record 6,000
+LONGEST_TEXT = 4_096  # characters of a string: the longest path on Linux (PATH_MAX); MLflow can record 6,000
 
-Value = str | int | float  # value of one parameter: a number, true or false, or text as the user would type it
+Value = str | int | float  # value of one parameter: a number, true or false, or a string as typed by the user
 Effect = Literal[
     "data",  # which rows and which files of the model are read, and how the rows are tokenized
     "evaluation",  # the rows that F1 is measured on
@@ -38,7 +38,7 @@ Effect = Literal[
     "seconds",  # the time of a training step
     "memory",  # the memory of one device; nearly every parameter that changes memory also changes time
     "batch",  # the batch plan; jobs are compared by their plans, not by the values of these parameters
-    "cluster",  # type and number of devices; jobs are compared by these numbers, not by the values
+    "cluster",  # type and number of devices; jobs are compared by these, not by the values of the parameters
     "noise",  # random variation only
     "stopping",  # when a job is refused, stopped, or moved to another instance type
     "dollars",  # the price of the job, but not what it computes
@@ -48,7 +48,8 @@ Effect = Literal[
 """The effects that a job parameter can have. `affecting` lists the parameters with an effect."""
 ANY = "*"  # marks a parameter as experimental with every value except its default
 COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
-"""Effects on what a job computes, including its speed. The other effects concern limits, money and the account."""
+"""Effects on what a job computes, including its speed. The others concern evaluation, limits, money, account and
+launch."""
 
 
 class Fault(NamedTuple):
@@ -78,7 +79,7 @@ def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
 
 
 class Plain(str):
-    """Unquoted text from YAML or a command line. It is read as a number or a boolean unless the field requires text."""
+    """Unquoted string from YAML or a command line, read as a number or boolean unless the field requires a string."""
 
 
 def parameter(
@@ -103,10 +104,10 @@ def parameter(
     group: title of a group in the help, if the group begins with this parameter.
     basic: whether the short help shows the parameter.
     also: names that other tools use for the parameter, separated by spaces.
-    instead: by a value that is not a choice, what to do instead.
+    instead: what to do instead, for each value that users may try although it is not a choice.
     example: a value to show in messages.
     none: the word that means "no limit", such as `all`.
-    choices: allowed values of a text, if its type does not list them.
+    choices: allowed values of a string, if its type does not list them.
     experimental: values that have not run on a GPU cluster or in an AWS account, separated by spaces, or ANY. Help,
         reference page, dry runs and results mark them.
     """
@@ -119,7 +120,7 @@ def parameter(
 
 
 def experimental_in(model: "Parameters", outer: str = "") -> tuple[str, ...]:
-    """Return the experimental settings of a model, as `name`, or `name=value` if only some values are experimental."""
+    """Return the experimental settings in use: `name`, or `name=value` if only some values are experimental."""
     used = list[str]()
     for name, field in type(model).model_fields.items():
         value, marked = getattr(model, name), _marked(field)
@@ -147,7 +148,7 @@ def _marked(field: Any) -> Sequence[str]:
 
 
 def experimental_words(used: Iterable[str]) -> str:
-    """Return a remark that lists the result of `experimental_in`, or an empty text if there is nothing to list."""
+    """Return a remark that lists the result of `experimental_in`, or an empty string if there is nothing to list."""
     listed = ", ".join(used)
     return f"experimental, no GPU cluster and no AWS account has run it: {listed}" if listed else ""
 
@@ -161,7 +162,8 @@ class Parameters(BaseModel):
     """Base class of all models that users fill in: jobs, studies and their sections.
 
     Every field has a default, and `model_fields_set` has the names that were given. Objects are frozen. A rule of
-    `rules` is checked if the fields that it reads are valid, so one call reports all faults, each of them once.
+    `rules` is checked if the fields that it reads are valid. So one call reports all faults of fields and `rules`, each
+    of them once. `last_rules` are checked only if there are no such faults.
     """
 
     model_config = ConfigDict(
@@ -190,12 +192,15 @@ class Parameters(BaseModel):
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
-        """Create the model from texts or values. An empty text means the default. Raises BadInput with all faults."""
+        """Create the model from strings or other values. An empty string means the default.
+
+        Raises BadInput with the faults.
+        """
         return cls(**{str(name): value for name, value in values.items()})
 
     @classmethod
     def check(cls, values: Mapping[str, Any]) -> tuple[Self | None, list[Fault]]:
-        """Return the model and no faults, or None and all faults."""
+        """Return the model and no faults, or None and the faults."""
         try:
             return cls.model_validate(dict(values)), []
         except ValidationError as error:
@@ -224,7 +229,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
-        """Return the values by name, with dotted names moved into their mapping and texts converted for their field."""
+        """Return the values by name, with dotted names moved into their mapping and strings converted for the field."""
         nested, fields = dict[str, Any](), cls.model_fields
         for name, value in sorted(values.items(), key=lambda item: "." in str(item[0])):
             outer, _, inner = str(name).partition(".")
@@ -288,12 +293,12 @@ class Parameters(BaseModel):
         return schema
 
     def given(self) -> dict[str, Any]:
-        """Return the values that were given, even if equal to a default. `read` creates an equal model from them."""
+        """Return the values that were given, even those that equal a default. `read` turns them into the same model."""
         dumped = self.model_dump(mode="json", exclude_unset=True)
         return {name: dumped[name] for name in type(self).model_fields if name in dumped}
 
     def changed(self) -> dict[str, str]:
-        """Return the given values as texts that `read` understands. MLflow records these."""
+        """Return the given values as strings that `read` understands. MLflow records these."""
         return {name: spell(value) for name, value in self.given().items()}
 
     def as_text(self) -> dict[str, str]:
@@ -301,7 +306,7 @@ class Parameters(BaseModel):
         return {name: spell(getattr(self, name)) for name in type(self).model_fields}
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with these changes, checked again. None resets a parameter to its default."""
+        """Return a copy with these changes, and validate it. None resets a parameter to its default."""
         return self.read(self.given() | changes)
 
 
@@ -313,7 +318,10 @@ def affecting(cls: type[Parameters], *effects: Effect, without: tuple[Effect, ..
 
 
 def effects_of(cls: type[Parameters], name: str) -> list[str]:
-    """Return the effects of a parameter. A dotted name without effects has those of its mapping."""
+    """Return the effects of a parameter.
+
+    A nested parameter that declares none, such as `sagemaker.subnets`, has the effects of its mapping.
+    """
     return list(extra_of(cls, name, "affects") or extra_of(cls, name.partition(".")[0], "affects"))
 
 
@@ -328,7 +336,7 @@ def _schema(cls: type[Parameters]) -> dict[str, Any]:
 
 
 def _made_without(errors: Iterable[Any], values: dict[str, Any], handler: Callable[[Any], Any]) -> Any:
-    """Create a model from the values without errors. It lacks the others: reading one raises AttributeError."""
+    """Create a model from the values that have no errors. It lacks the others: reading one raises AttributeError."""
     for depth in (2, 1):
         paths = [item["loc"][:depth] for item in errors]
         right = {name: _without(value, paths, name) for name, value in values.items() if (name,) not in paths}
@@ -355,7 +363,7 @@ def faults_error(faults: Iterable[Fault]) -> ValidationError:
 
 
 def _of_script(cls: type[Parameters], error: Any, values: Mapping[str, Any]) -> Any:
-    """Return the error. If an unknown name is an argument of the user's script, explain how to pass it."""
+    """Return the error, or one that explains how to pass an unknown name that is an argument of the user's script."""
     path, name = at_home(str(values.get("entry_script", ""))), ".".join(map(str, error["loc"]))
     if error["type"] != "extra_forbidden" or not exists(path) or not read_own_script(path).argument(name):
         return error
@@ -377,7 +385,7 @@ def _detail(error: Any) -> InitErrorDetails:
 
 
 def _read_value(value: Any, field: Any) -> Any:
-    """Convert a text to a whole number, list or JSON value if the field needs one. Pydantic converts the rest."""
+    """Convert a string to a whole number, list or JSON value if the field needs one. Pydantic converts the rest."""
     kinds = get_args(field.annotation) if isinstance(field.annotation, UnionType) else (field.annotation,)
     kind = next(kind for kind in kinds if kind is not NoneType)
     origin = get_origin(kind) or kind
@@ -387,7 +395,7 @@ def _read_value(value: Any, field: Any) -> Any:
         value = value.item()
     if not isinstance(value, str):
         if isinstance(value, bool) and origin in (int, float):
-            return repr(value)  # pydantic refuses this text; it would take True as 1
+            return repr(value)  # pydantic refuses this string; it would take True as 1
         return untyped(value) if origin is dict and Any in get_args(kind) else value
     if origin is str:
         return str(value)  # unchanged: a column may be called " text"
@@ -406,7 +414,7 @@ def _read_value(value: Any, field: Any) -> Any:
 
 
 def _json_fault(text: str) -> str:
-    """Return in parentheses why a text is not JSON; empty if it is JSON."""
+    """Return the reason, in parentheses, why a string is not JSON; empty if it is JSON."""
     try:
         parse_json(text)
     except ValueError as error:
@@ -415,7 +423,7 @@ def _json_fault(text: str) -> str:
 
 
 def untyped(value: Any) -> Any:
-    """Convert unquoted texts (`Plain`) in a value to JSON types. `no` and `010` stay texts."""
+    """Convert unquoted strings (`Plain`) in a value to JSON types. `no` and `010` stay strings."""
     if isinstance(value, Mapping):
         return {name: untyped(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -447,12 +455,12 @@ def spell(value: Any) -> str:
 
 
 def split_list(text: str | None) -> tuple[str, ...]:
-    """Split a comma-separated text into entries, without empty ones."""
+    """Split a comma-separated string into entries, without empty ones."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def unknown(cls: type[Parameters], name: str) -> str:
-    """Return the message for an unknown parameter, with names that may be meant: similar ones, or by `also`."""
+    """Return the message for an unknown name. It suggests parameters that list the name in `also`, or similar names."""
     outer, _, last = name.rpartition(".")
     inside = {
         f"{prefix}.{inner}" if prefix else inner: schema

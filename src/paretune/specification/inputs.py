@@ -1,4 +1,4 @@
-"""The inputs of a training, which are the model to start from and the data set, and cheap checks of both.
+"""The inputs of a job, which are the model to start from and the data set, and cheap checks of both.
 
 A launch checks local CSV, TSV and JSONL files before it imports large libraries, so a misspelled column is reported
 within a second. Other files, and files larger than `_LARGEST` bytes, are checked when the data are prepared.
@@ -104,7 +104,7 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
 def in_channel(channel: str, source: Path | str) -> tuple[Path | str, str]:
     """Return the source of a channel, which is a file or folder on this machine or in S3, and its path in the job.
 
-    In S3, a name without a suffix is taken for a folder. A slash is added to it, because S3 knows only prefixes.
+    In S3, a name without a suffix is taken for a folder and gets a slash at its end, because S3 knows only prefixes.
     """
     folder = f"{CHANNELS}/{channel}"
     if isinstance(source, Path):
@@ -114,7 +114,7 @@ def in_channel(channel: str, source: Path | str) -> tuple[Path | str, str]:
 
 
 def data_faults(spec: "JobSpec") -> list[str]:
-    """Return the faults of a job's local CSV, TSV and JSONL files that can be found cheaply."""
+    """Return the faults of a job's local data files that can be found cheaply; none if it runs the user's own code."""
     faults = list[str]()
     for parameter, split in SCRIPT_CHANNELS.items():
         name = getattr(spec, parameter)
@@ -144,7 +144,7 @@ def kind_fault(parameter: str, path: Path) -> str:
 
 
 def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> list[str]:
-    """Return a fault if the label column has fractions, a single class, or hardly any class twice."""
+    """Return a fault if the labels are numbers with fractions, or the fault that `class_faults` finds."""
     cells, texts = (columns[name] for name in (spec.label_column, spec.text_column))
     pairs = zip(cells, texts, strict=True)
     labels = [str(cell).strip() for cell, text in pairs if not is_missing(cell) and not is_missing(text)]
@@ -159,7 +159,8 @@ def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> l
 def class_faults(spec: "JobSpec", used: Collection[str], names: Collection[str], rows: int) -> list[str]:
     """Return a fault if there is no label, a single class, or more classes than half the number of training rows.
 
-    `used` has the classes of the training rows, `names` all classes; `rows` is the number of training rows.
+    The task token-classification may have more. `used` has the classes of the training rows, `names` all classes;
+    `rows` is the number of training rows.
     """
     column = f"label_column {spec.label_column!r}"
     if not used:
@@ -177,7 +178,7 @@ def class_faults(spec: "JobSpec", used: Collection[str], names: Collection[str],
 def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[object]]:
     """Read the columns of a file; empty if this quick parser cannot read it, but the `datasets` library may.
 
-    Raises BadInput if the file is not UTF-8, a line is not a JSON object, or a row has more fields than the header.
+    Raises BadInput if the file is not UTF-8, a later JSONL line is not JSON, or a row has too many fields.
     Rows with more fields are left out if the job `drops` them.
     """
     content = path.read_bytes()
@@ -296,7 +297,7 @@ def used_columns(spec: "JobSpec", columns: Sequence[str]) -> list[tuple[str, str
 
 
 def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[object]]) -> list[str]:
-    """Return a fault for each required column that a split lacks, or that has missing cells."""
+    """Return a fault for each required column that is missing or, with missing_rows=refuse, has missing cells."""
     faults = []
     for parameter, column in used_columns(spec, [*columns]):
         if column not in columns:
@@ -325,7 +326,7 @@ def _header(spec: "JobSpec", columns: Collection[str]) -> str:
 
 
 def _looks_for_blanks(spec: "JobSpec") -> bool:
-    """Return whether blank cells count as missing. They do not for language models and for data sets of the hub."""
+    """Return whether blank cells count as missing: only in local data, and not for language models."""
     return spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
 
 

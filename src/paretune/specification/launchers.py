@@ -1,4 +1,4 @@
-"""The installed launchers and their traits, which each launcher declares about itself.
+"""The installed launchers, and the traits that each of them declares about itself.
 
 A package adds a launcher with an entry point in the group `paretune.launchers`, which names its `LauncherTraits`:
 
@@ -38,8 +38,8 @@ class LauncherTraits:
         is_simulated: whether its jobs are only simulated.
         runs_here: whether its jobs run on the same machine as the command that launches them.
         files_travel: whether it uploads code, data and models, and copies checkpoints to its storage. Then later
-            attempts of a job use the files of the first, and `submit` gets no inputs for them.
-        has_instances: whether its clusters consist of instance types, which are described in a table.
+            attempts of a job use the files that the first one uploaded, and `submit` gets no inputs for later attempts.
+        has_instances: whether its clusters consist of instances whose types are described in a table.
         instance_prefix: prefix of the names of its instance types, by which launcher=auto recognizes them; empty if
             its types are only used with launcher=NAME.
         instance_table: CSV file of its instance types, with the columns of sagemaker/instances.csv. `region` is empty
@@ -104,12 +104,18 @@ def _loaded(entry: Any) -> LauncherTraits:
 
 
 def add(raw: Mapping[str, Any]) -> None:
-    """Add a launcher from the result of `as_json`. A running job uses this, as it may lack the launcher's package."""
+    """Add a launcher, if it is unknown, from the result of `as_json`.
+
+    A running job uses this, because the launcher's package may not be installed in it.
+    """
     known().setdefault(raw["name"], LauncherTraits(**raw))
 
 
 def chosen(launcher: str, instance_type: str) -> LauncherTraits:
-    """Return the launcher of a job with these parameters. `launcher` must be AUTO or the name of a known launcher."""
+    """Return the traits of the launcher that a job with these parameters uses.
+
+    `launcher` must be AUTO or the name of a known launcher.
+    """
     if launcher != AUTO:
         return known()[launcher]
     prefixes = ((item.instance_prefix, item) for item in known().values() if item.instance_prefix)

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-F1 = "f1"  # F1 of the returned model on the validation split: macro over classes or labels, or of entities
-ACCURACY = "accuracy"  # share of validation rows with the right class
+F1 = "f1"  # F1 of the returned model on the validation split: mean over classes or labels, or F1 of the entities
+ACCURACY = "accuracy"  # share of validation rows with the right class, or of words with the right label
 F1_MICRO = "f1_micro"  # F1 over all pairs of a validation row and a label
 SUBSET_ACCURACY = "subset_accuracy"  # share of validation rows with all labels right
 THROUGHPUT_SAMPLES = "throughput_samples_per_second"
@@ -31,7 +31,7 @@ BILLED_USD = "billed_usd"
 """Unblended cost in AWS's bill, including storage, before tax, credits and the fees of plans."""
 EFFECTIVE_USD = "effective_usd"
 """Like billed_usd, after Savings Plans, reservations and private rates."""
-OF_THE_BILL = frozenset({COST_USD, WARM_POOL_SECONDS, BILLED_USD, EFFECTIVE_USD})  # known only from bills
+OF_THE_BILL = frozenset({COST_USD, WARM_POOL_SECONDS, BILLED_USD, EFFECTIVE_USD})  # no job reports them itself
 MFU = "mfu"  # model FLOPs utilization: share of the devices' peak FLOP/s
 PEAK_MEMORY_GIB = "peak_memory_gib"
 """Peak memory of one GPU, or of the largest process if there is no GPU."""
@@ -59,7 +59,7 @@ SCRIPT_METRICS = {
     "train_samples_per_second": THROUGHPUT_SAMPLES,
     "train_tokens_per_second": THROUGHPUT_TOKENS,
 }
-"""Names that users' scripts give to metrics of ours. All other metrics keep their names."""
+"""Names that users' scripts give to our metrics. All other metrics keep their names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +79,8 @@ class Task:
     """
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one
-    baseline: str | None = None  # the first measure for a model that only counts words; None if not computed
-    trivial: str | None = None  # the first measure for a constant prediction; None if not computed
+    baseline: str | None = None  # metric: the first measure of a model that counts words; None if not computed
+    trivial: str | None = None  # metric: the first measure of a constant prediction; None if not computed
 
     @property
     def quality(self) -> str:
@@ -118,7 +118,7 @@ _WORDS = {TOKEN_CLASSIFICATION: ("macro", "entities"), MULTI_LABEL: ("frequent c
 
 
 def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[str, str]:
-    """Return the values of the metrics in SHOWN as texts, by their labels for this task."""
+    """Format the values of the metrics in SHOWN, and return them by their labels for this task."""
     rows = [(words, f"{values[name]:{form}}{unit}") for name, (words, form, unit) in SHOWN.items() if name in values]
     return {words.replace(*_WORDS.get(task, ("", ""))): text for words, text in rows}
 

@@ -19,7 +19,7 @@ DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
 DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
 SHARDED = ("fsdp", "smp", ZERO3)  # strategies that shard the weights over devices
 DIVISIONS = ("tensor_parallel_degree", "pipeline_parallel_degree", "hybrid_shard_degree", "cpu_offload")
-"""Parameters that define how devices share the model. With their defaults, each device has the whole model."""
+"""Parameters that, together with `strategy`, define how devices share the model."""
 OF_STRATEGY = ("strategy", *DIVISIONS)
 OF_THE_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 """Parameters of a job, and fields of its batch plan, that define the number of rows in a step."""
@@ -27,12 +27,13 @@ OF_THE_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "g
 DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE = 16
 REFERENCE_BATCH_SIZE = 16  # the global batch size that the parameter learning_rate is meant for
 MICRO_BATCH_TOKENS = 16_384
-"""A device splits its share of a step into micro-batches only if it has more tokens than this. Small micro-batches
-waste time on kernel launches: BERT base in bf16 on an H200 took 27 ms for 16 rows of 128 tokens, and 37 ms for 64."""
+"""By default, a device splits its share of a step into micro-batches only if the share has more tokens than this and
+more than 16 rows. Small micro-batches waste time on kernel launches: BERT base in bf16 on an H200 took 27 ms for 16
+rows of 128 tokens, and 37 ms for 64 such rows."""
 PART_TOKENS = 1024
-"""Fewest tokens in a part of a batch in a pipeline. With fewer, devices wait for kernel launches: a layer of a model
-with 7 billion weights launches 113 kernels, which take 20 us each, and computes a token in 2.4 us (72 x 4096^2 FLOP at
-half the peak of an H100)."""
+"""A pipeline splits a batch into more parts than it has stages only if each part has at least this many tokens. With
+fewer, devices wait for kernel launches: a layer of a model with 7 billion weights launches 113 kernels, which take 20
+us each, and computes a token in 2.4 us (72 x 4096^2 FLOP at half the peak of an H100)."""
 LARGEST_BATCH_SIZE = 1_000_000  # per device and globally; messages never suggest a larger one
 
 
@@ -42,10 +43,11 @@ class ParallelDegrees:
 
         rank = ((stage x replicas + replica) x sharers + sharer) x tensor + member
 
-    The `tensor` members of a tensor group train on the same rows. They have adjacent ranks, because they exchange
-    activations in every layer. Next come the `sharers` of one copy of the weights, then the `replicas` of that copy,
-    and last the stages of a pipeline, which exchange least. Source of the order: PyTorch's DeviceMesh examples (torch
-    2.13, "Getting Started with DeviceMesh"), and AWS, "The SageMaker model parallel library v2 reference".
+    `stage`, `replica`, `sharer` and `member` are indices. The `tensor` members of a tensor group train on the same
+    rows. They have adjacent ranks, because they exchange activations in every layer. Next come the `sharers` of one
+    copy of the weights, then the `replicas` of that copy, and last the stages of a pipeline, which exchange least.
+    Source of the order: PyTorch's DeviceMesh examples (torch 2.13, "Getting Started with DeviceMesh"), and AWS, "The
+    SageMaker model parallel library v2 reference".
 
     `devices` is the number of devices in the whole job, with one process each. The `per_instance` devices in one
     instance have faster links to each other. `hybrid_shard` devices share one copy of the weights; None or 0 means all
@@ -74,7 +76,7 @@ class ParallelDegrees:
         return self.data // self.sharers
 
     def faults(self) -> list[str]:
-        """Return a fault if a degree does not divide the devices; the message lists the degrees that do."""
+        """Return a fault for the first degree that does not divide its devices, with the degrees that do."""
         for name, degree in (("tensor_parallel_degree", self.tensor), ("pipeline_parallel_degree", self.pipeline)):
             if self.devices % degree:
                 return [f"{name} must divide the {self.devices} devices, got {degree}: {_divisors(self.devices)}"]
@@ -89,10 +91,11 @@ class ParallelDegrees:
 
 
 def pipeline_parts(batch: int, stages: int, row_tokens: int) -> int:
-    """Choose into how many parts, equal ones if possible, a pipeline splits a per-device batch.
+    """Return the number of parts into which a pipeline splits a per-device batch; 1 if there is only one stage.
 
-    There are one to four parts per stage. With four, devices are idle for at most a fifth of the time (Huang et al.,
-    arXiv 1811.06965, section 2.3). More than one part per stage is used only if each has at least PART_TOKENS.
+    There are one to four parts per stage, of equal size if possible. With four, devices are idle for at most a fifth of
+    the time (Huang et al., arXiv 1811.06965, section 2.3). More than one part per stage is used only if each has at
+    least PART_TOKENS.
     """
     most = min(4 * stages, batch * row_tokens // PART_TOKENS)
     equal = [parts for parts in range(stages, most + 1) if batch % parts == 0]
@@ -123,7 +126,7 @@ class BatchPlan:
     def with_less_memory(self) -> "BatchPlan | None":
         """Return a plan with a smaller per-device batch and the same global batch size.
 
-        The per-device batch is divided by its smallest prime factor. Returns None if it is 1.
+        The per-device batch is divided by its smallest prime factor. Returns None if it is already a single row.
         """
         batch = self.per_device_train_batch_size
         factor = next((factor for factor in range(2, batch + 1) if batch % factor == 0), None)
@@ -138,10 +141,12 @@ def plan_batch(job: "JobSpec", *, devices: int, learning_rate: float) -> BatchPl
 
     - Without `global_batch_size`, the per-device batch is 16 and accumulation is 1, unless they are set.
     - With `global_batch_size` and one of these two, the other follows.
-    - With `global_batch_size` alone, a device computes its share of a step at once, or in micro-batches of at most
-      MICRO_BATCH_TOKENS. A user's own script gets the largest divisor of the share up to 16 as its per-device batch.
+    - With `global_batch_size` alone, a device computes its share of a step at once if the share has at most
+      MICRO_BATCH_TOKENS tokens or at most 16 rows, and otherwise in micro-batches of at most that size. A user's own
+      script gets the largest divisor of the share that is at most 16 as its per-device batch.
 
-    Raises BadInput with all possible combinations if the values do not multiply to `global_batch_size`.
+    Raises BadInput with possible values if the devices cannot share `global_batch_size` evenly, or if the given values
+    do not result in it.
     """
     batch = job.per_device_train_batch_size or DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE
     steps = job.gradient_accumulation_steps or 1

@@ -8,10 +8,10 @@
     budget = "team.yaml"
     sagemaker = {s3_bucket = "my-models"}
 
-The file may set who owns and pays for a job, its limits and where it runs, but nothing that changes what the job
-computes. Typed parameters override the file; `tags` and `sagemaker` are merged entry by entry. A job on this machine
-ignores parameters that only jobs on instances use. Studies use only `budget` and `tags` of the file, because a study
-file states everything else. A relative path in `budget` is relative to the folder of the file.
+The file may set who owns and pays for a job, its limits, and the account and region that it runs in, but nothing that
+changes what the job computes. Typed parameters override the file; `tags` and `sagemaker` are merged entry by entry. A
+job on this machine ignores parameters that only jobs on instances use. Studies use only `budget` and `tags` of the
+file, because a study file states everything else. A relative path in `budget` is relative to the folder of the file.
 """
 
 import tomllib
@@ -38,7 +38,7 @@ _ONLY_INSTANCES = {*affecting(JobSpec, "ownership"), "spot", "fallback_instance_
 def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
     """Read the parameters in the file, if there is one.
 
-    Raises BadInput if it cannot be read or sets parameters that it may not set.
+    Raises BadInput if the file cannot be read, sets parameters that it may not set, or has invalid values.
     """
     named = environment.get("PARETUNE_PROFILE")
     path = at_home(named or OWN_FILE)
@@ -72,7 +72,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def with_profile(texts: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Add the parameters of the file that affect the job to the typed ones. An empty text means "not typed"."""
+    """Add the parameters of the file that affect the job to the typed ones. An empty string means "not typed"."""
     types = split_list(spell(texts.get("instance_type")))
     launcher = spell(texts.get("launcher")).strip()
     launcher = launcher if launcher in known() else AUTO  # an unknown one is refused later, with all other faults
@@ -82,12 +82,12 @@ def with_profile(texts: Mapping[str, Any], environment: Mapping[str, str]) -> di
 
 
 def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
-    """Return the specification with values of the file in place of defaults; see `with_profile`."""
+    """Return the specification with the file's values for parameters that were not given; see `with_profile`."""
     return JobSpec.read(with_profile(spec.given(), environment))
 
 
 def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the job parameters of a study, with tags and budget from the file added.
+    """Return the job parameters of a study, completed with tags and budget from the file.
 
     `budget` becomes an absolute path, because the study may be continued in another folder.
     """

@@ -37,7 +37,8 @@ RESERVED_TRAINING_ARGUMENTS = {
     "auto_find_batch_size": "paretune halves the batch itself and keeps the global batch size",
     "resume_from_checkpoint": "the next attempt of a job resumes automatically",
 }
-"""Training arguments that paretune sets itself, often from a parameter, each with what to do instead."""
+"""Training arguments that paretune sets itself, often from a parameter, each with the reason or with what to do
+instead."""
 _OF_THE_STRATEGY = {"fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"}
 HIGHEST_LEARNING_RATE = 0.1  # for full fine-tuning: ten times the highest rate in published recipes
 LONGEST_REGISTERED_NAME = 57  # characters, since a managed MLflow server appends some to the name
@@ -58,7 +59,7 @@ _WITH_A_PROJECT = {
     *("project", "entry_point", "training_arguments", "environment", "metric_definitions", "seed", "force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
 }
-"""Parameters that apply to a project's command, besides limits and money."""
+"""Parameters that apply to a project's command, besides those for limits, money and the account."""
 
 
 _STRATEGIES: Mapping[str, tuple[str, ...]] = {
@@ -229,7 +230,7 @@ _KEY_LIKE = re.compile(r"[\w.+/=:~-]+")  # characters of keys; a pad_token such 
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Return whether a value looks like a well-known kind of key, or is long and has the name of a secret."""
+    """Return whether a value looks like a well-known kind of key, or has 12 characters or more and a secret's name."""
     return without_secrets(value) != value or (is_secret_name(name) and re.fullmatch(r"\S{12,}", value) is not None)
 
 
@@ -332,7 +333,7 @@ def _example(launcher: LauncherTraits) -> str:
 
 
 def _plan(job: "JobSpec") -> Iterator[str]:
-    """Yield a fault if a degree does not divide the devices, or they cannot share the batch, on any instance type."""
+    """Yield faults if a degree does not divide the devices of an instance type, or these cannot share the batch."""
     if faults := job.degrees.faults():
         yield from faults
         return
@@ -366,7 +367,7 @@ LAST_RULES: Rules = (_plan,)
 
 
 def launch_faults(job: "JobSpec") -> list[str]:
-    """Return the reasons why a valid specification cannot be run, estimated or simulated; empty if it can be.
+    """Return the reasons why a job with a valid specification cannot be run, estimated or simulated; empty if it can.
 
     These are not rules of the specification, because jobs that are already recorded may break them.
     """

@@ -27,7 +27,10 @@ _KEEPS_ALL = ("save_total_limit", None)
 
 
 def name_faults(spec: "JobSpec") -> list[str]:
-    """Return faults for entries of `training_arguments` that are not supported, or whose value has the wrong type."""
+    """Return the faults of `training_arguments` that can be found without transformers.
+
+    These are unsupported names, values of the wrong type, and a `metric_for_best_model` that the task does not measure.
+    """
     faults = []
     for name, value in spec.training_arguments.items():
         kind = READ.get(name)
