@@ -103,18 +103,18 @@ class Simulation(Parameters):
     """standard deviation of F1"""
 
     def share(self, *key: object) -> float:
-        """Return a uniform number in [0, 1), always the same for the same seed and key."""
+        """Return a uniformly distributed number in [0, 1), always the same for the same seed and key."""
         return share_of("\x1f".join(map(str, (self.seed, *key))))
 
     def normal(self, deviation: float, *key: object) -> float:
-        """Return a number from a normal distribution around 0, always the same for the same seed and key."""
+        """Return a normally distributed number with mean 0, always the same for the same seed and key."""
         return deviation * NormalDist().inv_cdf(max(self.share(*key), 1e-12)) if deviation else 0.0
 
 
 class JobSpec(Parameters):
-    """One training on one cluster. None means "off" or "chosen by paretune".
+    """One training run on one cluster. None means "off" or "chosen by paretune".
 
-    Creating an invalid one raises BadInput with all faults at once.
+    Creating an invalid one raises BadInput with all faults at once; `last_rules` are checked if there are no others.
     """
 
     model: str = parameter(
@@ -359,7 +359,7 @@ class JobSpec(Parameters):
 
     @property
     def processes(self) -> int:
-        """Number of training processes on each instance: one per accelerator."""
+        """Number of training processes on each instance: one per accelerator, and at least one."""
         return max(1, self.instance().accelerator_count) if self.has_instances else 1
 
     @property
@@ -398,8 +398,8 @@ class JobSpec(Parameters):
     def on_instance_type(self, instance_type: str) -> Self:
         """Return the same training on the same number of instances of another type.
 
-        The global batch size does not change, nor does the per-device batch if it still divides that. Raises BadInput
-        if the devices cannot share the global batch evenly.
+        The global batch size stays the same, and so does the per-device batch if the new devices can use it. Raises
+        BadInput if the type is unknown or its devices cannot share the global batch evenly.
         """
         changes = {"instance_type": instance_type, "fallback_instance_types": None}
         if self.project is not None:  # the project's command chooses its own batches
@@ -411,7 +411,7 @@ class JobSpec(Parameters):
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
-        """Return 12 hexadecimal digits, equal for jobs that compute the same apart from the parameters in `but`."""
+        """Return 12 hexadecimal digits, the same for jobs that compute the same, apart from the parameters in `but`."""
         defaults = type(self).model_fields
         names = [name for name in affecting(type(self), *COMPUTES) if getattr(self, name) != defaults[name].default]
         values = {name: spell(getattr(self, name)) for name in names}
@@ -422,8 +422,9 @@ class JobSpec(Parameters):
     def key_of(self, *effects: Effect, but: str = "") -> tuple[str, ...]:
         """Return the values, as texts, of the parameters with one of `effects`, except the parameter `but`.
 
-        Two jobs with equal keys agree in all these parameters. The key leaves out parameters of the batch plan and the
-        cluster, since different values of these may mean the same plan; compare the plans and the clusters themselves.
+        Two jobs with the same key agree in all these parameters. The key leaves out parameters of the batch plan and
+        the cluster, since different values of these may mean the same plan; compare the plans and the clusters
+        themselves.
         """
         names = affecting(type(self), *effects, without=("batch", "cluster"))
         return tuple(spell(getattr(self, name)) for name in names if name != but)
@@ -434,7 +435,7 @@ class JobSpec(Parameters):
 
 
 class JobValues(JobSpec):
-    """Values of some job parameters, checked one by one, such as those that all jobs of a study share."""
+    """Values of some job parameters, such as those that all jobs of a study share, checked only one by one."""
 
     rules: ClassVar[Rules] = ()
     last_rules: ClassVar[Rules] = ()
@@ -446,5 +447,5 @@ def default_learning_rate(fine_tuning: str) -> float:
 
 
 def share_of(text: str) -> float:
-    """Return a uniform number in [0, 1), always the same for the same text."""
+    """Return a uniformly distributed number in [0, 1), always the same for the same string."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) / 2**56

@@ -50,7 +50,8 @@ OF_SCRIPTS = tuple(
 def asked_options(spec: JobSpec) -> Options | None:
     """Run a job's script with --help and return its options.
 
-    Returns None if the script's text shows all options, or if `ask_script` is off. Raises BadInput if --help fails.
+    Returns None if the job has no script, if the script's text shows all options, or if `ask_script` is off. Raises
+    BadInput if --help fails.
     """
     return _answer(_path(spec)) if spec.ask_script and spec.entry_script is not None else None
 
@@ -73,7 +74,7 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: O
 
     A script with Hugging Face's parser gets the TrainingArguments that paretune sets, and the parameters that the user
     gave. Any other script gets only what the user gave, and `output_dir` if it has this argument; a script with Hydra
-    or OmegaConf gets them as overrides `key=value`. The entries of `training_arguments` come last.
+    or OmegaConf gets them as overrides `key=value`. The entries of `training_arguments` override all other values.
     """
     script = _script(spec, options)
     values = {**_given_values(spec, plan, script), **spec.training_arguments}
@@ -93,14 +94,14 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: O
 def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
     """Return the values as words of a command line: `--name value`, or `name=value` for Hydra or OmegaConf."""
     if script.parser in ("hydra", "omegaconf"):
-        # Studies repeat a training with other seeds. Without ++, Hydra refuses a key that its config does not have.
+        # Studies repeat a job with other seeds. Without ++, Hydra refuses a key that its config does not have.
         added = {"seed": "++seed"} if script.parser == "hydra" else {}
         return [f"{added.get(name, name)}={_spelled(value)}" for name, value in values.items()]
     return [word for name, value in values.items() for word in _words(script, name, value)]
 
 
 def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) -> dict[str, str]:
-    """Describe the arguments of a script, the metrics that it should report, and what its text does not show.
+    """Describe the arguments that a script gets, the metrics that it should report, and what its text does not show.
 
     `wanted` has the metrics that are needed, such as the objectives of a study.
     """
@@ -138,7 +139,10 @@ def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
 
 
 def accumulates(spec: JobSpec) -> bool:
-    """Return whether a smaller batch with more accumulation is possible; True if the job's script is missing."""
+    """Return whether a job can use smaller batches with more accumulation steps instead.
+
+    False for a project; True for paretune's own training, and if the script's file is missing.
+    """
     if spec.project is not None or spec.entry_script is None or not _path(spec).is_file():
         return spec.project is None
     script = _script(spec)
@@ -154,7 +158,11 @@ def takes_seed(spec: JobSpec) -> bool:
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
-    """Return faults for parameters that the script does not accept, and for required arguments that are missing."""
+    """Return faults for parameters that the script does not accept, and for required arguments that are missing.
+
+    Returns only the faults of the first check that fails: the script's syntax, its --help, bundled inputs, whether it
+    can be started with arguments, and the arguments themselves.
+    """
     path = _path(spec)
     if not spec.has_instances and (fault := _syntax_fault(path)):  # a container may have another version of Python
         return [fault]
@@ -239,7 +247,8 @@ def _meant(script: OwnScript, name: str) -> str:
 def _is_added(script: OwnScript, name: str) -> bool:
     """Return whether a name is accepted although the script does not declare it.
 
-    That is so for Hydra and OmegaConf overrides that add or delete a key, and for options of Hydra and Lightning.
+    These are Hydra and OmegaConf overrides that add or delete a key, options of Hydra and Lightning, and Hydra's
+    `seed`, which is passed as an override that adds it.
     """
     if OF_LIGHTNING in script.arguments and script.parser == "jsonargparse":
         return name.startswith((f"{OF_LIGHTNING}.", "optimizer", "lr_scheduler"))
@@ -296,7 +305,10 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
 
 
 def _script(spec: JobSpec, answer: Options | None = None) -> OwnScript:
-    """Return a job's script with the options in its text, or with those that --help printed (`answer`)."""
+    """Return a job's script with the options in its text, or with those that --help printed (`answer`).
+
+    Without an answer, --help is run if the job's `ask_script` is on.
+    """
     script = read_own_script(_path(spec))
     if answer is None:
         with suppress(BadInput):  # `argument_faults` reports this
@@ -316,8 +328,8 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         names = OF_THE_BATCH[:2] if script.reads_anything else [name for name in OF_THE_BATCH if _name_in(script, name)]
         values = {name: getattr(plan, name) for name in names or OF_THE_BATCH[:1]}
         if plan.gradient_accumulation_steps > 1 and not {*OF_THE_BATCH[1:]} & values.keys():
-            # The script cannot accumulate, so it gets the whole batch at once. If the user also set the parts, pass
-            # an argument that it does not have, which `argument_faults` then reports.
+            # The script cannot accumulate, so it gets the whole batch at once. If the user set the per-device batch
+            # or the accumulation, it gets an argument that it does not have, which `argument_faults` then reports.
             if not spec.model_fields_set.intersection(OF_THE_BATCH[:2]):
                 values[OF_THE_BATCH[0]] *= plan.gradient_accumulation_steps
             else:
@@ -327,7 +339,7 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         values["learning_rate"] = plan.learning_rate
     may_take_seed = script.mentions_seed and not script.is_complete
     if not (script.argument("seed") or has_plan or script.parser == "hydra" or may_take_seed):
-        values.pop("seed", None)  # set by a study that repeats a training
+        values.pop("seed", None)  # a study sets it to repeat a job
     formats = ("fp32", "bf16", "fp16")  # a script may have a switch for each, or one argument that takes these names
     if values.get("precision") in ("auto", *formats) and _name_in(script, "precision") in (None, *formats):
         precision = values.pop("precision")
@@ -349,7 +361,10 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
 
 
 def _name_in(script: OwnScript, name: str) -> str | None:
-    """Return the script's argument for a parameter, which may have another tool's name for it, or None."""
+    """Return the script's argument for a parameter, under its name or one in `also`, or None if it has none.
+
+    A script that may take any arguments gets those that its text does not show under Hugging Face's names.
+    """
     names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
     declared = next(filter(None, map(script.argument, names)), None)
     return declared or (_OF_TRANSFORMERS.get(name, name) if script.reads_anything else None)
