@@ -8,7 +8,7 @@ memory         MemoryModel, Footprint           peak memory of a device
 phases         usual, phases_of                 phases of a job on SageMaker and their usual seconds
 workload       workload                         rows, tokens, steps and arithmetic of a training
 architecture   architecture_of                  sizes of a model
-hardware       DeviceShare                      data sheets of accelerators and processors
+hardware       DeviceShare                      data sheets of accelerators, figures of CPUs
 formats        formats_of                       number formats of a training
 setting        setting_of                       a job with its model, work, device and formats
 """

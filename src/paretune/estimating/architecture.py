@@ -1,6 +1,7 @@
-"""The few sizes of a model that time and memory depend on, read from its config.json.
+"""The few sizes of a model that time and memory depend on.
 
-For a model on the Hugging Face hub, only this file of a few kilobytes is downloaded, not the weights.
+Those of well-known models are in architectures.csv; those of other models are read from their config.json. For a model
+on the Hugging Face Hub, only this file of a few kilobytes is downloaded, not the weights.
 """
 
 import csv
@@ -35,7 +36,7 @@ _NUMBERED_AFTER_PADDING = frozenset(
 _WITHOUT_LIMIT = ("t5", "mpt", "bloom", "xlnet")  # relative positions; `n_positions` only describes the pre-training
 # Families whose feed-forward block has a third matrix, the gate; most models with SiLU have one, too.
 _GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "phi3", "modernbert", "olmo", "smollm")
-# Families with rotary or relative positions, which need no table; all models with rope_parameters are such, too.
+# Families with rotary or relative positions, which need no table. All models with rope_parameters have them, too.
 _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falcon")
 _COUNTED = ("parameters", "matrices", "layers", "hidden_size", "vocabulary", "adapted_widths")
 
@@ -45,7 +46,7 @@ class Architecture:
     """Sizes of a model."""
 
     parameters: int  # all weights
-    matrices: int  # weights that multiply every token; embedding tables are looked up, not multiplied
+    matrices: int  # weights that a token is multiplied with; embedding tables are only looked up
     layers: int
     hidden_size: int
     vocabulary: int  # tokens that have an embedding
@@ -106,12 +107,12 @@ def well_known(model: str, task: str = CAUSAL_LM) -> Architecture | None:
 
 
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
-    """Return the architecture that a config.json describes, within a few percent, or None if sizes are missing in it.
+    """Return the architecture that a config.json describes, within a few percent, or None if it lacks sizes.
 
-    Counted are four attention projections, two or three matrices of each feed-forward block, embedding tables and the
-    head, and in an encoder-decoder model the decoder's attention to the encoder. In a mixture of experts, `matrices`
-    counts only the experts that a token passes, `parameters` counts all. Not counted are biases, norms, adapters,
-    routers and the parts that process images.
+    The counts include four attention projections, two or three matrices of each feed-forward block, embedding tables
+    and the head, and in an encoder-decoder model the decoder's attention to the encoder. In a mixture of experts,
+    `matrices` counts only the experts that a token passes through, and `parameters` counts all of them. The counts
+    leave out biases, norms, adapters, routers and the parts that process images.
     """
     kind_of_all, config = kind_of(config), _of_text(config)
     hidden, layers = (_first(config, names) for names in (_HIDDEN, _LAYERS))
@@ -170,8 +171,8 @@ def length_faults(model: str, positions: int | None, max_seq_length: int) -> lis
 def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, int]:
     """Return two widths of a mixture of experts, each summed over layers: active beyond `inner`, and idle.
 
-    Active is the width of the experts that a token passes, minus `inner`, which is counted already; idle is the width
-    of all others. An expert is `inner` wide unless the configuration has another width.
+    Active is the width of the experts that a token passes through, minus `inner`, which is counted already; idle is the
+    width of all others. An expert is `inner` wide unless the configuration has another width.
     """
     experts, chosen = _first(config, _EXPERTS) or 1, _first(config, _CHOSEN_EXPERTS) or 1
     if experts == 1:
@@ -206,7 +207,7 @@ def read_config(model: str | Path) -> Mapping[str, Any]:
 
 
 def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """Download the config.json of a hub model, or read it from the hub's cache. Raises BadInput if neither works."""
+    """Download the config.json of a model on the Hub, or read it from the cache. Raises BadInput if neither works."""
     from huggingface_hub import hf_hub_download  # takes a third of a second
 
     endpoint, offline = hub_address(environment), is_offline(environment)
@@ -225,7 +226,7 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
-    """Return the architecture of a well-known model, a model's folder or a hub model. Raises BadInput if unknown."""
+    """Return the architecture of a model that is well known, in a folder or on the Hub. Raises BadInput if unknown."""
     architecture = well_known(model, task)
     if architecture is not None:
         return architecture
@@ -237,7 +238,7 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """Return the number under the first of these names in the configuration, or None."""
+    """Return the number under the first of these names that has one in the configuration, or None."""
     return next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
 
 
@@ -246,9 +247,9 @@ def _architectures() -> Mapping[str, tuple[Architecture, int]]:
     """Read architectures.csv: for each model its architecture, and the number of weights in its output layer.
 
     The models were built without weights from their published configurations (transformers 5.23), and counted.
-    `matrices` counts all weights except embedding tables and the experts that a token does not pass. `output_layer`
-    counts the weights of a language model's output layer. gpt3-175b is the largest shape of Brown et al. (arXiv
-    2005.14165, table 2.1).
+    `matrices` counts all weights except embedding tables and the experts that a token does not pass through.
+    `output_layer` counts the weights of a language model's output layer. gpt3-175b is the largest shape of Brown et al.
+    (arXiv 2005.14165, table 2.1).
     """
     lines = files("paretune.estimating").joinpath("architectures.csv").read_text(encoding="utf-8").splitlines()
     return {

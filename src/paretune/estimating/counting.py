@@ -32,9 +32,9 @@ _EFA_GBPS = 100.0  # instances with at least this bandwidth use EFA, which bypas
 # precision, the second for fp32 or autocast, which casts weights and keeps norms and softmax in fp32.
 _MOVED_BYTES, _MOVED_BYTES_CAST = 200.0, 300.0
 _FUSED = 0.5  # share of these bytes, and of the kernels, that remains after compilation
-# Bytes per weight and micro-batch: for the cast, two reads by products, and writing and accumulating the gradient. bf16
-# weights need no cast. Frozen weights are read in each pass. 4-bit weights are first unpacked, which reads half a byte,
-# and writes and reads two bytes, at a fifth of the bandwidth.
+# Bytes that a weight moves per micro-batch: to cast it, to read it for two products, and to write and accumulate its
+# gradient. bf16 weights need no cast. Frozen weights are only read, once per pass. 4-bit weights are first unpacked:
+# this reads half a byte, and writes and reads two bytes, at a fifth of the bandwidth.
 _READ_BYTES, _READ_BYTES_BF16, _READ_BYTES_UNPACKED = 20.0, 10.0, 22.0
 # Kernels per layer, forward and backward together: (without autocast, with autocast). They were counted at the
 # dispatcher, below autograd, in BERT base and in transformers' Llama with 16 layers (torch 2.13); dropout counts as one
@@ -108,7 +108,7 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
     units = rows * work.tokens * built.layers * built.hidden_size * work.passes / 3
     moved = units * share_in_layers(degrees.tensor) / degrees.pipeline
     moved *= fused * (_MOVED_BYTES if is_half and not (formats.autocast or share.on_processor) else _MOVED_BYTES_CAST)
-    passes = work.passes - 1 if work.adapted_widths else work.passes  # frozen weights need no products for gradients
+    passes = work.passes - 1 if work.adapted_widths else work.passes  # frozen weights get no gradients
     packed = work.packed_weights
     of_trained = _READ_BYTES_BF16 if formats.weights == "bf16" else _READ_BYTES
     each = of_trained if is_trained else passes * (2.0 if is_half else 4.0)
@@ -121,7 +121,7 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
     kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
     updated = _UPDATE_BYTES * BYTES[formats.updated] / 4 + (_MASTER_BYTES if rounds else 0.0)
 
-    # Small instances use up their network burst within minutes, so the sustained rate counts. SMDDP sends to all nodes
+    # Small instances use up their network burst within minutes, so the sustained rate is used. SMDDP sends to all nodes
     # at once, whereas other libraries use a ring with few flows. Local jobs have no network.
     gbps = 8.0 if instance is None else instance.sustained_gbps or instance.network_gbps
     has_flows = gbps < _EFA_GBPS or share.on_processor  # CPUs use gloo, which supports only TCP

@@ -92,7 +92,8 @@ class Estimate:
     def fits(self) -> str:
         """Whether the job fits into memory: `yes`, `no`, or `unsure`.
 
-        It is `unsure` if the memory of the device is unknown or lies inside the predicted interval.
+        It is `unsure` if no memory is predicted, or if that of the device is unknown or lies inside the predicted
+        interval. It is `no` if an earlier job that needed no more memory ran out of it.
         """
         return _fits(self.memory, self.did_not_fit)
 
@@ -170,7 +171,7 @@ class Estimator:
     def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
         """Return the largest power of two of rows per device that fits; 0 if none does.
 
-        Batches with more rows than an epoch, or more than 16,384, are not tried.
+        Batches with more rows than a device's share of an epoch, or with more than 16,384, are not tried.
         """
         rows = training_rows(item.spec, facts) or 1
         sizes = [2**power for power in range(max(1, math.ceil(rows / item.plan.devices)).bit_length())]
@@ -225,10 +226,10 @@ def _count(runs: Sequence[Measurement]) -> str:
 
 
 def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
-    """Estimate a user's own training from finished jobs, which are given with their seconds.
+    """Estimate a user's own training from finished jobs (`runs`), each with its seconds.
 
-    The estimate is the geometric mean of the jobs that differ only in their seeds, with an 80 % interval for the next
-    job. Returns None if there is no such job.
+    The estimate is the geometric mean over the jobs that compute the same except for the seed, with an 80 % interval
+    for the next job. Returns None if there is no such job.
     """
     key = spec.spec_hash(but=["seed"])
     logs = np.log([seconds for run, seconds in runs if run.spec_hash(but=["seed"]) == key])
@@ -282,8 +283,8 @@ class Forecast:
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
         """Estimate a job with this batch plan. A user's own training is estimated from its finished runs.
 
-        Returns None if the model or the number of rows is unknown, or if the user's own training has not run on this
-        cluster.
+        Returns None if the model or the number of rows is unknown, or if the user's own training has not finished on
+        this cluster before.
         """
         if spec.runs_user_code:
             return estimate_own(spec, price, self.evidence.own)
@@ -295,7 +296,7 @@ class Forecast:
 
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
-    """Return the architecture by the model's name or its prepared config.json, or None. Nothing is downloaded."""
+    """Return the architecture from the model's name or the prepared config.json, or None. Nothing is downloaded."""
     architecture = well_known(spec.model, spec.task)
     if architecture is not None or inputs.model is None:
         return architecture

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}
-"""Number of newest runs that are read, by filter. Reading a run takes 1.5 ms at every launch, and more runs would
+"""How many of the newest runs are read, by filter. Reading a run takes 1.5 ms at every launch, and more runs would
 hardly improve the estimate.
 
 Local runs have a separate limit, so that many cheap ones do not displace paid or published ones.
@@ -60,10 +60,10 @@ class Evidence:
 
 
 def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "") -> Evidence:
-    """Collect evidence from the newest runs that have ended, and from those that ran out of memory.
+    """Collect evidence from the newest runs that have ended, and from the newest that ran out of memory.
 
-    Simulated runs are read only if `simulated` is True, for simulated jobs, because their seconds are themselves
-    estimates. `machine` is the name of this machine; local runs of other machines are ignored. Raises
+    Simulated runs are read only if `simulated` is True, because their seconds are estimates, which are evidence only
+    for simulated jobs. `machine` is the name of this machine; local runs of other machines are ignored. Raises
     TrackingUnavailable.
     """
     runs: dict[str, RecordedRun] = {}
@@ -125,7 +125,7 @@ def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | N
 
 
 def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
-    """Return the architecture of a run's model, if it is well known or the job has counted its weights, else None."""
+    """Return the architecture of a run's model, or None if the model is not well known and its weights not counted."""
     architecture = well_known(spec.model, spec.task)
     if architecture is not None or "total_parameters" not in measured:
         return architecture

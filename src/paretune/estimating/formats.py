@@ -2,7 +2,7 @@
 
 A weight in bf16 has 8 significant bits, so an update smaller than 1/512 of the weight is lost. To avoid this, either
 the optimizer updates an fp32 copy of each weight, its master, or the weights are in fp32 and each product casts them
-(autocast).
+(autocast). Only precision=bf16-true accepts such losses.
 """
 
 from collections.abc import Mapping

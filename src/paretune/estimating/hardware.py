@@ -1,6 +1,6 @@
-"""Peak figures of accelerators, processors and links, rounded from their data sheets.
+"""Peak figures of accelerators and links, rounded from their data sheets, and rough figures of CPUs.
 
-The time model starts from these, and learns from measurements which share of them a training reaches.
+The time model starts from these, and learns from measurements which share of them a training run reaches.
 """
 
 import math
@@ -27,7 +27,7 @@ class Accelerator:
     half_flops: float  # dense FLOP/s in bf16 or fp16 with fp32 accumulation
     memory_bytes_per_s: float
     link_bytes_per_s: float  # bandwidth to its neighbors in the same instance, in one direction
-    usable_gib: float  # memory that CUDA reports; less than the nominal figure
+    usable_gib: float  # memory that CUDA reports, at most the nominal figure; for CPUs, main memory
     has_bf16: bool = True
     sustained: float = 1.0  # share of `half_flops` that its power limit allows, relative to other accelerators
     sustained_fp32: float = 1.0  # the same share for `fp32_flops`
@@ -50,8 +50,8 @@ class Accelerator:
 # - 8192 x 8192: V100 97 of 125, A10G 66 of 70, L4 54 to 59 of 121, H100 736 to 797 of 989 TFLOP/s
 #   (zzc0721/torch-performance-test-data, issues 140, 126, 120, 79, read 2026-11-23); A100 271 of 312
 #   (stas00/ml-engineering).
-# Trainings reach 0.5 of the peak on a V100, and 0.5 to 0.64 on an A100, whose copies overlap with products. The same
-# training reached 0.40 of an A10's peak and 0.49 of an A100's (karpathy/llm.c, pull request 621).
+# Training runs reach 0.5 of the peak on a V100, and 0.5 to 0.64 on an A100, whose copies overlap with products. The
+# same program reached 0.40 of an A10's peak and 0.49 of an A100's (karpathy/llm.c, pull request 621).
 _ACCELERATORS = {
     "NVIDIA K80": Accelerator(4.1e12, 4.1e12, 240e9, 16e9, 11441 / 1024, has_bf16=False, compute_capability=(3, 7)),
     "NVIDIA T4": Accelerator(
@@ -73,7 +73,7 @@ _ACCELERATORS = {
 }
 _MEMORY_OF_LARGER = {"NVIDIA A100": 2039e9}  # bytes/s of the card with 80 GB, which has HBM2e instead of HBM2
 _CONTEXT_GIB = 0.9  # GiB of a GPU that CUDA, NCCL and fragmentation take; from experience, not measured here
-_USABLE_SHARE = 0.85  # share of a machine's memory that a training without a GPU may take
+_USABLE_SHARE = 0.85  # share of a machine's memory that a job without a GPU may take
 _REPORTED_SHARE = 0.93
 """Share of a GPU's nominal memory that CUDA reports: the lowest of the listed GPUs, that of A10G and L4, which use a
 sixteenth of their GDDR6 for error correction. Consumer cards have no error correction and report all of their memory,
@@ -125,7 +125,7 @@ def unlisted_gpu(name: str, usable_gib: float) -> Accelerator:
 
 
 def named(model: str) -> Accelerator | None:
-    """Return the accelerator with this name of a driver, such as "Tesla T4", or None if it is not listed."""
+    """Return the GPU with the name that its driver reports, such as "Tesla T4", or None if it is not listed."""
     words = model.replace("-", " ").split()
     for name, accelerator in _ACCELERATORS.items():
         if set(name.removeprefix("NVIDIA ").split()) <= set(words):
@@ -135,11 +135,11 @@ def named(model: str) -> Accelerator | None:
 
 
 def processor(cores: int, memory_gib: float) -> Accelerator:
-    """Return all virtual processors of one machine as one device.
+    """Return all vCPUs of one machine, and its memory, as one device.
 
-    Each virtual processor counts with 3 GHz x 32 FLOP per cycle (AVX-512, one of two hyper-threads) = 96e9 FLOP/s in
-    fp32, twice that in bf16 if it multiplies bf16 natively, and 6e9 bytes/s of memory bandwidth (two hyper-threads of
-    an AMD EPYC reach 12e9).
+    Each vCPU counts as 3 GHz x 32 FLOP per cycle (AVX-512, one of two hyper-threads) = 96e9 FLOP/s in fp32, twice that
+    in bf16, which only CPUs with bf16 instructions use, and 6e9 bytes/s of memory bandwidth (two hyper-threads of an
+    AMD EPYC reach 12e9).
     """
     return Accelerator(
         fp32_flops=cores * 96e9,
@@ -152,19 +152,19 @@ def processor(cores: int, memory_gib: float) -> Accelerator:
 
 @cache
 def this_processor() -> Accelerator:
-    """Return the processors and the memory of this machine that this process may use, as one device."""
+    """Return the vCPUs and the memory of this machine that this process may use, as one device."""
     return processor(machine.usable_cores(), machine.usable_memory_bytes() / 2**30)
 
 
 def multiplies_bf16(flags: set[str]) -> bool:
-    """Return whether a processor with these flags multiplies bf16 natively. Emulation would be slower than fp32."""
+    """Return whether a CPU with these flags multiplies bf16 natively. Emulation would be slower than fp32."""
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def usual_precision(*, has_bf16: bool, compute_capability: tuple[int, int] | None) -> str:
     """Choose the number format for `auto`: bf16 if the device has it, else fp16 on tensor cores, else fp32.
 
-    fp16 needs loss scaling, which bf16 does not. `compute_capability` is that of a GPU; None for a processor.
+    fp16 needs loss scaling, which bf16 does not. `compute_capability` is that of a GPU; None for a CPU.
     """
     if has_bf16:
         return "bf16"
@@ -194,9 +194,9 @@ def precision_faults(precision: str, instance: Instance) -> list[str]:
 
 
 class DeviceShare:
-    """One device of a job's cluster, all of which are alike.
+    """One device of a job's cluster, whose devices are all alike.
 
-    Without a GPU, each process is one device and gets an equal share of the machine's processors and memory.
+    Without a GPU, each process is one device and gets an equal share of the machine's vCPUs and memory.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -207,9 +207,9 @@ class DeviceShare:
         )
         self.device = gpu or _processor_share(self.instance, self.devices)
         self.on_processor = gpu is None
-        self.precision = resolved_precision(spec.precision, gpu)  # may still be `auto` on a processor
+        self.precision = resolved_precision(spec.precision, gpu)  # may still be `auto` on a CPU
         gib = self.device.usable_gib
-        self.usable_gib = gib - _CONTEXT_GIB if gpu else gib * _USABLE_SHARE  # memory that a training may take
+        self.usable_gib = gib - _CONTEXT_GIB if gpu else gib * _USABLE_SHARE  # memory that the job may take
         is_guess = gpu is not None and self.instance is not None and not gpu.is_listed
         self.unsure_gib = self.instance.accelerator_memory_gib - gib if is_guess and self.instance else 0.0
         self.degrees = spec.degrees
@@ -219,7 +219,7 @@ class DeviceShare:
 
     @property
     def computes_in(self) -> str:
-        """The precision of the job. `auto` on processors means bf16 if this machine supports it, and fp32 elsewhere."""
+        """The precision of the job. On CPUs, `auto` means bf16 if this machine's CPU is used and has it, else fp32."""
         if self.precision != "auto":
             return self.precision
         return "bf16" if self.instance is None and multiplies_bf16(machine.processor_flags()) else "fp32"

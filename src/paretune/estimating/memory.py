@@ -6,6 +6,7 @@
                   12 T                instead, for bf16 weights: masters and moments, in addition to (2 + 2) T for the
                                       weights and their gradients. During the update, when there are no activations,
                                       fp32 gradients take 4 T more
+                  4 T / n             instead, with bf16-true: moments, in addition to (2 + 2) T / n
                   4 T / n             more on a CPU with load_best_model_at_end, which keeps the best weights
     activations = a x rows x tokens x layers x hidden size,  and for a language model 12 x rows x tokens x vocabulary,
                   or 4 x rows x tokens x vocabulary of an evaluation batch if that is more
@@ -13,17 +14,17 @@
                   and the gradients of one layer and of the weights outside layers
 
 T is the number of trained weights, F that of frozen weights. With fsdp, n devices share weights and state; otherwise n
-is 1. A frozen weight takes f = 4 bytes, 2 with adapters if the device multiplies in half precision, and half a byte
-with qlora. Each device also has all quantization constants of qlora, which take another 32nd of that. Autocast keeps no
-copy of frozen weights (measured with torch 2.13: 0 of 2 bytes). Activations take about 34 bytes per token, layer and
-unit of width in half precision (Korthikanti et al., arXiv 2205.05198, section 4.1; without the attention matrix, which
-modern kernels do not keep), and twice that in fp32.
+is 1. A frozen weight takes f = 4 bytes, 2 with adapters if the device multiplies in bf16, and half a byte with qlora.
+Each device also has all quantization constants of qlora, which take another 32nd of that. Autocast keeps no copy of
+frozen weights (measured with torch 2.13: 0 of 2 bytes). The fitted constant a is the number of bytes that activations
+take per token, layer and unit of width: in theory about 34 in half precision (Korthikanti et al., arXiv 2205.05198,
+section 4.1; without the attention matrix, which modern kernels do not keep), and twice that in fp32.
 
 Jobs that ran out of memory also show which batches do not fit (`Footprint`). A job is compared only with jobs that have
-equal values of all parameters that affect memory, so jobs with other `training_arguments` (such as
-gradient_checkpointing) are not compared. Among comparable jobs, more rows, longer rows, and fp32 instead of bf16 need
-more memory. The memory of a device is what CUDA reports (hardware.py), not the figure of the data sheet, because two
-types with "24 GB" may differ.
+the same values of all parameters that affect memory, except the length of rows, the batch and the cluster. So jobs with
+other `training_arguments` (such as gradient_checkpointing) are not compared. Among comparable jobs, more rows, longer
+rows, and fp32 instead of bf16 need more memory. The memory of a device is what CUDA reports (hardware.py), not the
+figure of the data sheet, because two types with "24 GB" may differ.
 """
 
 import math
@@ -58,7 +59,7 @@ _TOLERANCE = 1.001  # allows for rounding errors of sizes that were summed in di
 class MemorySetting:
     """The numbers that the memory of one device depends on."""
 
-    model: str  # model and kind of fine-tuning; each has its own activations
+    model: str  # model, max_seq_length and kind of fine-tuning; each combination has its own activations
     on_processor: bool  # whether there is no GPU, so that the peak is the resident memory of a process
     parameters: float  # number of weights
     trained_parameters: float  # number of weights that the optimizer changes
@@ -71,7 +72,7 @@ class MemorySetting:
     state_bytes: float = 16.0  # bytes per trained weight: itself, gradient, moments, and master or copy for products
     update_bytes: float = 0.0  # further bytes per trained weight, during the update only
     whole_bytes: float = 0.0  # bytes that each device has in full: constants of 4-bit weights, and gathered weights
-    offloads_weights: bool = False  # whether weights and state are kept in the machine's memory
+    offloads_weights: bool = False  # whether weights and state are kept in main memory, not in the GPU's
     usable_gib: float = math.inf  # memory of the device that the job may use
     unsure_gib: float = 0.0  # further memory that a GPU without a data sheet may have
 
@@ -161,7 +162,7 @@ def _state_bytes(formats: Formats) -> float:
 
 
 def _whole_bytes(setting: Setting) -> float:
-    """Return the bytes that a device needs in addition to its share of the weights.
+    """Return the bytes that a device holds in addition to its share of the weights.
 
     The weights of the current layer and the next one are gathered. Weights outside layers, and their gradients, stay
     gathered from the forward pass to the end of the backward pass. Gradients of a layer are summed in fp32.
@@ -217,14 +218,14 @@ class Footprint:
     All figures are per device.
     """
 
-    alike: tuple[object, ...]  # all other settings; two jobs are compared only if these are equal
+    alike: tuple[object, ...]  # other parameters that affect memory; jobs are compared only if they agree in these
     rows: int  # per-device batch
     dataset: str
     max_seq_length: int
     units_per_row: float  # proportional to the activations of a row; NaN, which equals nothing, if unknown
     half: bool  # whether the device multiplies in bf16 or fp16
     sharers: int  # number of devices that share weights and training state; 1 if each device has all of them
-    usable_gib: float  # memory that a training may use; processes without a GPU share a machine's memory evenly
+    usable_gib: float  # memory that a job may use; processes without a GPU share a machine's memory evenly
     run_id: str = field(default="", compare=False)  # the run that ran out of memory; empty for a job that has not run
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The phases of a job on SageMaker and their usual seconds, by which an estimate is divided into phases.
+"""The phases of a job on SageMaker, and their usual seconds, which are used to divide an estimate into phases.
 
 `phases.csv` has, for each phase and kind of instance, the median over public jobs and two standard deviations of the
 logarithm of seconds: between repositories, which represent accounts and habits, and between jobs of one repository.
@@ -7,7 +7,7 @@ benchmarks/public_jobs.py TIMELINES --write` fits the table, and prints how many
 of a fit lie inside the intervals.
 
 Waits for capacity are poorly known: only a few dozen public jobs show whether they waited. The time to upload a job's
-model comes in addition to the usual seconds. The longest upload that a worst case allows for is in
+model is not part of the usual seconds. The longest upload that a worst case allows for is in
 `launchers.deadlines`.
 """
 
@@ -38,7 +38,7 @@ their steps.
 UPLOAD_RATE = 200e6  # bytes per second; assumed, because no public job shows an upload of unpacked files
 BOUND_CONFIDENCE = 0.95  # share of jobs whose phase takes no longer than its `bound`
 _FAST_NETWORK_GBPS = 100.0  # instances with at least this bandwidth use EFA
-_MOST_OVERHEAD = 0.9  # largest share of a job's billed seconds that the other phases get, if the job is short
+_MOST_OVERHEAD = 0.9  # largest share of a job's billed seconds that phases other than training get
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Seconds:
 class UsualSeconds(Seconds):
     """The usual seconds of a phase on a kind of instance."""
 
-    bound: float  # seconds that are not exceeded in BOUND_CONFIDENCE of jobs, in any account
+    bound: float  # seconds that the share BOUND_CONFIDENCE of jobs does not exceed, in any account; `longest` for waits
     longest: float  # longest of all public jobs on such instances; `gpu` and `multi_gpu` have the same figure
 
 

@@ -1,4 +1,4 @@
-"""Predicts the seconds of a training run from its counted work, and from constants that are fitted to measurements.
+"""Predicts the seconds of a job from its counted work, and from constants that are fitted to measurements.
 
     describe(job) -> Work              what one device does in a step, and at which rates (counting.py)
     seconds(work, constants)           the seconds of each part in `PARTS`
@@ -13,7 +13,8 @@
                 pass + launches on a CPU
     update    = (bytes of the optimizer / memory + its kernels x launch) x update
     exchange  = bytes / (link x share) inside a machine or, if that is slower,
-                bytes / (min(flow x share, network) x between) between machines; `flow` is a TCP connection's limit
+                bytes / (min(flow x share, network) x between) between machines; `flow` is a TCP connection's limit,
+                and each share is a fitted constant
     waiting   = (1 + bubble) x the exchange that arithmetic has to wait for
     exposed   = exchange^2 / (exchange + time to hide in): the part of an exchange that does not overlap with the pass,
                 or with the backward pass, which takes two thirds of `busy`
@@ -42,11 +43,11 @@ from paretune.estimating.phases import UPLOAD_RATE, Seconds
 _PRIORS = {
     "chip": (1.0, 0.19),  # speed of one accelerator in one precision, relative to its data sheet
     "unlisted": (1.0, 0.8),  # speed of a GPU without a data sheet here, relative to an A10G
-    "local": (1.8, 1.2),  # speed of this machine, relative to a guess from its number of processors
+    "local": (1.8, 1.2),  # speed of this machine, relative to a guess from its number of vCPUs
     "model": (1.0, 0.18),  # speed of one model, sequence length and kind of fine-tuning, relative to its counted work
     "stack": (1.0, 0.15),  # speed of the code that trains, relative to the counted work
     "cluster": (0.95, 0.15),  # speed of devices that wait for each other, by instance type, count and strategy
-    "processes": (0.8, 0.35),  # speed of several processes on this machine, which share its processors and memory
+    "processes": (0.8, 0.35),  # speed of several processes on this machine, which share its vCPUs and memory
     "launch": (20e-6, 0.5),  # seconds that a host of one instance family takes to launch a kernel on a GPU
     "launch local": (23e-6, 0.4),  # seconds that starting an operator takes on a CPU
     "update": (2.0, 0.8),  # time of optimizer, gradient norm and copies, relative to the count for the optimizer alone
@@ -266,6 +267,6 @@ def _prior(names: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
-    """Return the derivatives (M, K) of the M values of `function` in its K arguments, from central differences."""
+    """Return the derivatives (M, K) of the M values of `function` by its K arguments, from central differences."""
     steps = np.eye(len(at)) * _SLOPE
     return np.stack([(function(at + step) - function(at - step)) / (2 * _SLOPE) for step in steps], axis=1)

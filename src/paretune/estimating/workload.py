@@ -1,4 +1,4 @@
-"""The work of a training: rows, tokens, steps and arithmetic, computed before weights or data are downloaded."""
+"""The work of a training run: rows, tokens, steps and arithmetic, computed before weights or data are downloaded."""
 
 import math
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from paretune.specification import metrics
 from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import MICRO_BATCH_TOKENS, BatchPlan
 
-_EVALUATIONS = 4  # evaluations, evenly spaced, of a training with eval_strategy=steps and without eval_steps
+_EVALUATIONS = 4  # evaluations, evenly spaced, of a job with eval_strategy=steps and without eval_steps
 LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, unless rows are long or training batches larger
 EVALUATED_LOGITS = 2**26
-"""Most logits in a language model's evaluation batch on one device (256 MiB in fp32), unless a training batch has more.
-"""
+"""Limit on the logits of a language model's evaluation batch on one device (256 MiB in fp32); a training batch may have
+more rows, and then an evaluation batch has as many."""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of the bundled data sets."""
 
@@ -28,12 +28,12 @@ PROBE_STEPS = 40  # steps of a probe, a short job that measures the speed of a c
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """The work of one training, independent of its cluster."""
+    """The work of one training run, counted over all devices unless stated otherwise."""
 
     tokens: float  # mean tokens per row
     steps: int  # optimizer steps; the last one of an epoch may have fewer rows
     evaluated_rows: float  # rows of each evaluation
-    evaluations: float  # evaluations in the whole training
+    evaluations: float  # evaluations in the whole run
     flops_per_row: float
     """FLOP of the forward and backward pass, including attention, and of the second forward pass below the output layer
     if the backward pass recomputes activations. A causal model attends only to earlier tokens."""
@@ -42,7 +42,7 @@ class Workload:
     trained_parameters: float  # number of weights that the optimizer changes
     passes: float  # work of all passes, in forward passes: 3, 4 with recomputation, 1 if only the head is trained
     adapted_widths: float  # sum of inputs and outputs of the linear layers that have adapters
-    model: str  # equal for jobs whose time and memory can be predicted from each other
+    model: str  # the same for jobs whose time and memory can be predicted from each other
     packed_weights: float  # number of weights in 4 bits
     output_weights: int  # number of weights in a language model's output layer
     recomputes: bool  # whether the backward pass recomputes activations layer by layer
@@ -98,7 +98,7 @@ def flops_of_row(spec: JobSpec, built: Architecture, tokens: float) -> Flops:
     """Return the FLOP of a row with this many tokens.
 
     - Matrix products: 2 per weight and token in the forward pass, the same again for gradients of activations, and the
-      same again for gradients of weights.
+      same again for gradients of weights, unless these are frozen below adapters.
     - Attention: 4 x width x tokens^2 per layer in the forward pass (Chowdhery et al., arXiv 2204.02311, appendix B), or
       half of that in a causal model, which attends only to earlier tokens; twice as much in the backward pass.
     - If only the head is trained, there is no backward pass below it.
@@ -120,7 +120,7 @@ def flops_of_row(spec: JobSpec, built: Architecture, tokens: float) -> Flops:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The size of a training's data."""
+    """The size of a job's data."""
 
     rows: float  # training rows per epoch
     tokens: float  # mean tokens per row
@@ -128,10 +128,11 @@ class Data:
 
 
 def data_of(spec: JobSpec, facts: Mapping[str, float] | None = None) -> Data | None:
-    """Return the size of a job's data, or None if the number of rows is neither in its parameters nor in `facts`.
+    """Return the size of a job's data, or None if the number of training rows is unknown.
 
-    Until data are prepared, rows are assumed to have `max_seq_length` tokens; the mean length of the bundled data sets
-    is known. A language model trains on full rows, which are cut from all texts joined.
+    The number is in `facts`, in the parameters or, for a bundled data set, in BUNDLED_ROWS. Until data are prepared,
+    rows are assumed to have `max_seq_length` tokens, or the mean number of tokens of the bundled data set. A language
+    model trains on full rows, which are cut from the concatenated texts.
     """
     facts = facts or {}
     rows, validation, tokens = BUNDLED_ROWS.get(spec.dataset, (None, None, None))
@@ -153,7 +154,7 @@ def data_of(spec: JobSpec, facts: Mapping[str, float] | None = None) -> Data | N
 
 
 def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> float | None:
-    """Return the training rows per epoch, or None if they are neither in the parameters nor in `facts`."""
+    """Return the number of training rows per epoch, or None if it is unknown (see `data_of`)."""
     data = data_of(spec, facts)
     return None if data is None else data.rows
 
@@ -181,13 +182,13 @@ def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
-    """Return the optimizer steps of a training on `rows` rows. max_steps overrides the epochs, as in the Trainer."""
+    """Return the number of optimizer steps on `rows` rows. max_steps overrides the epochs, as in the Trainer."""
     whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
     return _whole_argument(spec, "max_steps") or max(1, whole)
 
 
 def warmup_steps(steps: int) -> int:
-    """Return the number of steps that allocate memory and choose kernels, and are not timed: a tenth, at most 10."""
+    """Return the number of first steps, a tenth but 1 to 10, that allocate memory, choose kernels and are not timed."""
     return min(10, max(1, steps // 10))
 
 
@@ -204,19 +205,19 @@ def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a training evaluates or saves: at the end of each epoch, every `every` steps, or never."""
+    """When a job evaluates, saves or logs: at the end of each epoch, every `every` steps, or never."""
 
     strategy: str  # no, steps, epoch, or best
     every: float  # number of steps; a value below 1 is a share of all steps
 
     def is_due(self, step: int, steps: int, steps_per_epoch: int) -> bool:
-        """Return whether it is due after `step` of `steps` steps."""
+        """Return whether the job does so after `step` of `steps` steps."""
         if self.strategy == "steps":
             return self.every > 0 and step % self._interval(steps) == 0
         return self.strategy == "epoch" and (step % steps_per_epoch == 0 or step == steps)
 
     def evaluations(self, steps: int, steps_per_epoch: int) -> int:
-        """Return the number of evaluations in a training: those that are due, and one of the returned model."""
+        """Return the number of evaluations: those that are due, and one after the last step if none is due there."""
         due = {"steps": steps // self._interval(steps), "epoch": math.ceil(steps / steps_per_epoch)}
         return due.get(self.strategy, 0) + (not self.is_due(steps, steps, steps_per_epoch))
 
@@ -225,7 +226,7 @@ class Schedule:
 
 
 def evaluation_schedule(spec: JobSpec, steps: int) -> Schedule:
-    """Return when a training with this many steps evaluates. Raises BadInput for an unknown strategy."""
+    """Return when a job with this many steps evaluates. Raises BadInput for a wrong eval_strategy or eval_steps."""
     given = spec.training_arguments
     strategy = str(given.get("eval_strategy", "steps" if "eval_steps" in given else "no"))
     if strategy not in {"no", "steps", "epoch"}:
@@ -254,13 +255,13 @@ def output_weights(spec: JobSpec, built: Architecture) -> int:
 
 
 def frozen_weight_bytes(packed: float, built: Architecture, formats: Formats) -> float:
-    """Return the mean bytes of a frozen weight in a model of which `packed` weights are in 4 bits."""
+    """Return the mean number of bytes of a frozen weight in a model that has `packed` weights in 4 bits."""
     share = packed / built.parameters
     return PACKED_BYTES * share + BYTES[formats.frozen] * (1 - share)
 
 
 def gathered_bytes(packed: float, built: Architecture, formats: Formats) -> float:
-    """Return the bytes of all weights when shards are gathered, which are in the format of products or in 4 bits."""
+    """Return the bytes of all weights as they are gathered from shards: in the format of products, or in 4 bits."""
     return PACKED_BYTES * packed + BYTES[formats.compute] * (built.parameters - packed)
 
 
