@@ -38,7 +38,7 @@ ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Environment variable. An emulator of AWS sets it to 1, so that jobs on "GPU instances" may train without a GPU."""
 PROFILE = "profile"  # folder of a profile in a job's output and in the artifacts of its run
 PROFILE_JSON = "profile.json"  # the machine-readable file of a profile; its `summary` is one line for people
-CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps, because the newest one may be incomplete in S3
+CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps by default: the newest one may be incomplete in S3
 CHECKPOINT_EVERY_S = 120.0  # seconds between two checkpoints of a job that may lose its spot instances
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
@@ -84,7 +84,7 @@ class JobFolder:
     report = _Below("output/data/report.json")  # exists only when the job has finished
     profile = _Below(f"output/data/{PROFILE}")  # trace.json.gz, profile.json, profile.md
     failure = _Below("output/failure")
-    stopped = _Below("output/stopped")  # exists if the training was asked to stop and saved a checkpoint first
+    stopped = _Below("output/stopped")  # exists if the job was asked to stop and saved a checkpoint first
     log = _Below("output/job.log")  # everything that the job printed
 
     def make(self) -> None:
@@ -177,7 +177,7 @@ class UserCode:
         inputs: by channel, a file or folder on this machine, or an address in S3 if the launcher uploads files.
         left_behind: names of files that are not sent, because they are named like secrets.
         requirements: lines that pip installs in the job.
-        program: for a project, the file that starts its command; it takes the root of the job's folder as argument.
+        program: for a project, the file that starts its command; its argument is the root of the job's folder.
             Empty for a script, which paretune's own program runs.
         document: for a project, the content of input/data/job/job.json.
         moved: for a script whose files are uploaded, the parameters that have another value in the job, such as the

@@ -62,7 +62,7 @@ def current_name(text: str) -> str:
 
 
 def split_configuration(dataset: str) -> tuple[str, str | None]:
-    """Split a hub id with a configuration, such as nyu-mll/glue:sst2 into nyu-mll/glue and sst2.
+    """Split a hub id with a configuration, such as nyu-mll/glue:sst2, into nyu-mll/glue and sst2.
 
     For any other data set, returns its name and None.
     """

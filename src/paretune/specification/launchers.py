@@ -34,7 +34,8 @@ class LauncherTraits:
         name: its value of `JobSpec.launcher`, which is the name of its entry point.
         title: its name in messages, such as SageMaker.
         implementation: its class, a subclass of `launchers.base.Launcher`, as "package.module:Class".
-        is_billed: whether its jobs cost money, or would if they were not simulated. If not, their dollars are notional.
+        is_billed: whether its jobs cost money, or would if they were not simulated. If False, their dollars are
+            notional.
         is_simulated: whether its jobs are only simulated.
         runs_here: whether its jobs run on the same machine as the command that launches them.
         files_travel: whether it uploads code, data and models, and copies checkpoints to its storage. Then later

@@ -215,7 +215,7 @@ def argument_of(path: Path, parameter: str) -> str | None:
 
 
 def unknown_arguments(path: Path, script: OwnScript, names: Iterable[str]) -> list[str]:
-    """Return the fault of names that a script does not accept; empty if not all of its arguments are known."""
+    """Return one fault that lists the names that a script does not accept; none if not all its arguments are known."""
     unknown = [name for name in names if script.argument(name) is None and not _is_added(script, name)]
     if not unknown or not script.is_complete:
         return []
