@@ -63,7 +63,7 @@ class Work:
     instances: int
     devices: int  # devices per instance that train
     steps: float
-    tokens: float  # tokens of the whole training
+    tokens: float  # tokens of the whole job
     accumulation: int  # micro-batches per step
     flops: float  # FLOP per micro-batch; those of attention have a higher weight, because they take longer
     moved: float  # bytes that pass through the memory per micro-batch

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _MOST_POWERS = 15  # powers of two that are tried as the largest batch: 1 to 16,384 rows
 _SPREAD, _SPREAD_DEGREES = 0.3, 2.0
-"""Prior for a user's own training: standard deviation of the logarithm of its seconds, and degrees of freedom. Assumed,
+"""Prior for a user's own code: standard deviation of the logarithm of its seconds, and degrees of freedom. Assumed,
 not measured; meant to be too large rather than too small."""
 
 
@@ -52,9 +52,9 @@ class Estimate:
     time: Prediction
     price: Price | None  # price of one instance; None if unknown, and then all dollars are None, too
     basis: str  # a phrase that names the evidence for the prediction
-    memory: MemoryPrediction | None = None  # None for a user's own training
+    memory: MemoryPrediction | None = None  # None for a user's own code
     did_not_fit: Footprint | None = None  # an earlier job that ran out of memory and needed no more than this one
-    tokens: float | None = None  # tokens of the whole training for a causal language model; None for other tasks
+    tokens: float | None = None  # tokens of the whole job for a causal language model; None for other tasks
     largest_batch: int | None = None  # largest power of two of rows per device that fits; 0 if none, None if unknown
 
     def usd(self, seconds: float) -> float | None:
@@ -226,7 +226,7 @@ def _count(runs: Sequence[Measurement]) -> str:
 
 
 def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
-    """Estimate a user's own training from finished jobs (`runs`), each with its seconds.
+    """Estimate a job that runs the user's own code from finished jobs (`runs`), each with its seconds.
 
     The estimate is the geometric mean over the jobs that compute the same except for the seed, with an 80 % interval
     for the next job. Returns None if there is no such job.
@@ -281,9 +281,9 @@ class Forecast:
         self.__dict__.pop("estimator", None)
 
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
-        """Estimate a job with this batch plan. A user's own training is estimated from its finished runs.
+        """Estimate a job with this batch plan. One that runs the user's own code is estimated from its finished runs.
 
-        Returns None if the model or the number of rows is unknown, or if the user's own training has not finished on
+        Returns None if the model or the number of rows is unknown, or if the user's own code has not finished on
         this cluster before.
         """
         if spec.runs_user_code:

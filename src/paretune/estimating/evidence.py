@@ -45,7 +45,7 @@ class Evidence:
     times: Sequence[Measurement] = ()
     peaks: Sequence[tuple[MemorySetting, float]] = ()
     did_not_fit: Sequence[Footprint] = ()
-    own: Sequence[tuple[JobSpec, float]] = ()  # finished jobs of users' own trainings, with their billable seconds
+    own: Sequence[tuple[JobSpec, float]] = ()  # finished jobs that ran users' own code, with their billable seconds
 
     def runs_like(self, work: Work) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
         """Return jobs of this model on this cluster, of this model anywhere, and of any model on this accelerator."""
@@ -144,7 +144,7 @@ def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | Non
 def _time(job: RecordedRun, plan: BatchPlan, work: Work) -> Measurement | None:
     """Return the measured seconds of a run, or None if it has none.
 
-    If the run was resumed, retried, profiled or on spot instances, only its seconds per step are used.
+    If the run was resumed, retried or profiled, or used spot instances, only its seconds per step are used.
     """
     speed = job.metrics.get(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None

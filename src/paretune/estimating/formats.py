@@ -1,4 +1,4 @@
-"""The number formats of a training. They are chosen here, for `training`, which uses them, and for `estimating`.
+"""The number formats of a training run. They are chosen here; `training` uses them, and `estimating` counts with them.
 
 A weight in bf16 has 8 significant bits, so an update smaller than 1/512 of the weight is lost. To avoid this, either
 the optimizer updates an fp32 copy of each weight, its master, or the weights are in fp32 and each product casts them
@@ -22,14 +22,14 @@ _HALF_BASES = frozenset({"ddp", "smddp", "fsdp", DEVICE_MAP})
 
 @dataclass(frozen=True, kw_only=True)
 class Formats:
-    """The number formats of a training. Each is fp32, bf16 or fp16."""
+    """The number formats of a training run: fp32, bf16 or fp16."""
 
     weights: str  # trained weights in the model, outside of the computation of a layer, and their gradients
     updated: str  # trained weights as the optimizer updates them; if it differs from `weights`, there are masters
     frozen: str  # weights that are neither trained nor in 4 bits
     compute: str  # matrix products
     autocast: bool  # whether each product casts its inputs; if not, the weights of a layer have the format of products
-    mask: str | None  # attention mask that is added to the scores of all layers; None if the model makes its own
+    mask: str | None  # the attention mask that is added to the scores of all layers; None if the model makes its own
     scales: bool  # whether the loss is scaled, so that gradients do not underflow
     saved: str  # files of the trained model, the same as those of the original model
 

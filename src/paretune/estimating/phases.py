@@ -32,8 +32,8 @@ UNBILLED = frozenset({"waiting", "starting"})
 BOOT_SECONDS = 195.0
 """Seconds from the start of the container to the first step: imports, packages, model, data. Part of `training`.
 
-Together with the medians of the other billed phases on one GPU this is 360 s, the time that fine-tunings take around
-their steps.
+Together with the medians of the other billed phases on one GPU this is 360 s, the time that fine-tuning jobs take
+around their steps.
 """
 UPLOAD_RATE = 200e6  # bytes per second; assumed, because no public job shows an upload of unpacked files
 BOUND_CONFIDENCE = 0.95  # share of jobs whose phase takes no longer than its `bound`

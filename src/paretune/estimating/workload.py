@@ -172,8 +172,8 @@ def recomputes(spec: JobSpec) -> bool:
 def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
     """Return the rows of an evaluation batch on one device: per_device_eval_batch_size, or a default.
 
-    The default is at least a training batch. For a language model it is also limited by the number of logits, which is
-    rows x tokens x vocabulary.
+    The default is LEAST_EVALUATED_ROWS, or fewer if rows are long or a language model would compute more logits (rows x
+    tokens x vocabulary) than EVALUATED_LOGITS, but not fewer rows than a training batch.
     """
     limit = min(LEAST_EVALUATED_ROWS, MICRO_BATCH_TOKENS // spec.max_seq_length)
     if spec.task == metrics.CAUSAL_LM:
