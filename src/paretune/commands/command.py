@@ -26,7 +26,8 @@ Options = TypeVar("Options", bound=Parameters)
 class Command(Generic[Request]):
     """One command of `paretune`.
 
-    `read` makes the request from the texts of the options, and raises BadInput with all faults. `run` does the work.
+    `read` makes the request from the texts of the options. If they are wrong, it raises BadInput with all faults of the
+    first step that fails. `run` does the work.
     The options are the fields of `options`, and also the parameters of a job if the command `takes_jobs`.
     """
 
@@ -52,7 +53,7 @@ def command_of(options: type[Options], run: Callable[[Options], CommandOutput | 
 def read_with_profile(read: Callable[[Mapping[str, Any]], Request], texts: Mapping[str, str]) -> Request:
     """Return the request that the profile and the options describe; the options win.
 
-    Raises BadInput with all faults, including missing files.
+    Raises BadInput with the faults of the profile, those that `read` reports, and missing files.
     """
     faults, completed = list[str](), dict[str, Any](texts)
     with collecting(faults):

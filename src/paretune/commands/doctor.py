@@ -65,8 +65,8 @@ class DoctorRequest:
     is_local: bool = False  # whether the launcher is local or simulated, so that AWS is not checked
     names_instances: bool = False  # whether an instance type was given, so that its quota is looked up
     wants_sagemaker: bool = False
-    """Whether the user has set an instance type or something of the AWS account, or requests a paid job. Otherwise,
-    missing credentials are no fault."""
+    """Whether the user has chosen SageMaker, an instance type or a setting of the AWS account, or requests a paid job.
+    Otherwise, missing credentials are not a fault."""
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str], environment: Mapping[str, str]) -> "DoctorRequest":

@@ -72,7 +72,10 @@ class ImportRequest:
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "ImportRequest":
-        """Return the request that the options describe. Raises BadInput with all faults."""
+        """Return the request that the options describe.
+
+        Raises BadInput with all faults of the first step that fails.
+        """
         typed = {name: text for name, text in texts.items() if text.strip()}
         of_import: dict[str, str] = {name: typed.pop(name) for name in ("recorded_runs", "columns") if name in typed}
         of_table = ImportOptions.read(of_import)
@@ -118,7 +121,7 @@ def import_runs(
     imported = {job.row_key: job for job in published}
     added, remarks, counts = list[str](), Counter[str](), Counter[str]()
     for row in table.rows:
-        counts[row.digest()] += 1  # equal rows are repeats
+        counts[row.digest()] += 1  # identical rows are repeats
         identity = json.dumps([row.digest(), counts[row.digest()], sorted(request.typed.items())])
         key = hashlib.sha256(identity.encode()).hexdigest()[:24]
         before = imported.pop(key, None)

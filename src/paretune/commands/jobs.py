@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paretune.jobs.workplace import Workplaces
     from paretune.tracking.store import Tracking
 
-_MOST = 40  # rows of `clean` that are printed
+_MOST = 40  # limit of rows that `clean` prints
 
 
 class RunOptions(Parameters):
@@ -38,9 +38,9 @@ class RunOptions(Parameters):
 
 
 def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
-    """Open the launchers and the MLflow store of this process, for a command about its jobs.
+    """Open the launchers and the MLflow store of this process, for a command about recorded jobs.
 
-    Raises BadInput if there is no store, TrackingUnavailable if it does not answer.
+    Raises BadInput if there is no store, and TrackingUnavailable if the store does not answer.
     """
     from paretune.jobs.workplace import Workplaces, has_store
     from paretune.tracking.store import Tracking

@@ -2,8 +2,8 @@
 
 Everything that an agent launches counts against one file of budgets, which the person who starts the server names. An
 agent can set only listed parameters, none of which chooses the code, image, account or owner of a job. A launched
-command is a separate process, with its output and process id in files of a folder. So it outlives the server, and the
-next server finds it.
+command is a separate process, whose output and process id are in files of its own folder. So it outlives the server,
+and the next server finds it.
 """
 
 import json
@@ -298,7 +298,7 @@ def _text(path: Path) -> str:
 
 
 def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str, str]:
-    """Return parameters as texts that a user would type; lists become comma-separated.
+    """Return parameters as the texts that a user would type; lists become comma-separated.
 
     Raises BadInput for parameters that an agent may not set, and for paths that it may not read: each path, also in a
     comma-separated list, must be below the current folder or one of the prefixes `reads`. An id on the Hugging Face Hub

@@ -52,9 +52,10 @@ class SageMakerBackend(AbstractBackend):
         tracking_uri: str,
         experiment_id: str,
     ) -> "SubmittedJob":
-        """Start the job of an entry point, or follow an equal one; the arguments are those of `AbstractBackend`.
+        """Start the job of an entry point, or follow an identical one; the arguments are those of `AbstractBackend`.
 
-        `backend_config` has parameters of the job, such as instance_type. Raises ExecutionException with all reasons.
+        `backend_config` has parameters of the job, such as instance_type. Raises ExecutionException if the job is
+        refused; the message says why.
         """
         with _errors_of_mlflow():
             spec = job_of(project_uri, entry_point, params or {}, version, backend_config)

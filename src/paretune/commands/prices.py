@@ -21,7 +21,7 @@ from paretune.specification.profile import read_profile
 
 _API_REGION = "us-east-1"  # one of the API's three endpoints; each has the prices of all regions
 _USAGE = re.compile(r"(?:^|-)Train:(ml\.[\w-]+\.\w+)$")  # USE1-Train:ml.m5.large; not USE1-TrainingPlanUpfrontFee:...
-_LONGEST_SOURCE = 60  # characters in the text
+_LONGEST_SOURCE = 60  # limit of characters that the printed table shows
 _COLUMNS: Columns = {
     "instance type": "instance_type",
     "accelerators": "accelerators",
@@ -35,7 +35,7 @@ _COLUMNS: Columns = {
 
 
 class PricesRequest(Parameters):
-    """The prices to show, and whether to refresh them first. Raises BadInput with all faults at once."""
+    """The prices to show, and whether to refresh them first. Raises BadInput if the region is unknown."""
 
     region: str | None = parameter(None)
     """AWS region; by default the profile's, AWS_REGION, AWS_DEFAULT_REGION, else us-east-1"""
@@ -49,7 +49,7 @@ class PricesRequest(Parameters):
 
 @dataclass(frozen=True, kw_only=True)
 class PriceTable(Result):
-    """On-demand prices of SageMaker Training in one region, None if unknown. `today` is the day for their ages."""
+    """On-demand prices of SageMaker Training in one region; None for an unknown price. Ages are counted to `today`."""
 
     region: str
     prices: dict[str, Price | None]
@@ -134,7 +134,11 @@ def prices(region: str | None = None, instance_type: str | Collection[str] = ())
 
 
 def run_prices(request: PricesRequest) -> CommandOutput:
-    """Return the known prices of a region. If requested, first read today's from AWS into the user's cache."""
+    """Return the known prices of a region.
+
+    If a refresh is requested, first read today's prices from AWS into the user's cache, and return only the prices of
+    the requested types.
+    """
     environment = dict(os.environ)
     region = _region(request.region, environment)
     document: dict[str, object] = {}

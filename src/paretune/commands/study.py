@@ -37,7 +37,8 @@ class StudyOptions(StudyFile):
 def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
     """Return the study in the file, with the options as overrides; without a file, the request for a study.
 
-    Print which parameters of the profile a study file ignores. Raises BadInput with all faults.
+    Print which parameters of the profile a study file ignores. Raises BadInput with all faults of the first step that
+    fails.
     """
     path, faults = texts.get("study", "").strip(), list[str]()
     if path.endswith(".py"):
@@ -63,7 +64,7 @@ def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
 
 
 def _wished(texts: Mapping[str, str]) -> Wish:
-    """Return the request for a study without a file. Raises BadInput with all faults."""
+    """Return the request for a study without a file. Raises BadInput with all faults of the first step that fails."""
     typed = {name: text for name, text in texts.items() if text.strip() and name not in ("study", "metric")}
     terms = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
     job = {name: text for name, text in typed.items() if name not in terms}

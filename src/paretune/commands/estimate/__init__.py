@@ -63,7 +63,7 @@ class EstimateRequest:
     ) -> "EstimateRequest":
         """Return a request for every job with every combination of `choices`, which override the job's parameters.
 
-        Raises BadInput with all faults.
+        Raises BadInput with all faults of the first step that fails.
         """
         faults = [*faults, *([] if jobs else ["there must be at least one job to estimate"])]
         faults += [f"{name} must have at least one value" for name, values in choices.items() if not values]

@@ -74,7 +74,7 @@ _UNKNOWN = "no run yet: run one"
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateTable(Result):
-    """Estimates of jobs that have not run, one row each."""
+    """Estimates of jobs, one row each. None of the jobs has run, except the first one with `like`."""
 
     jobs: Sequence[tuple[JobSpec, Estimate | None]]
     """Each job with its estimate, or None if it is the user's own training and has never run on its cluster."""
@@ -87,7 +87,7 @@ class EstimateTable(Result):
 
     @property
     def title(self) -> str:
-        """Whether any of the rows has run, in words."""
+        """Which of the rows has run, in words."""
         if self.like:
             return f"estimated from {self.like}, which ran on the cluster of the first row"
         return "estimated, none of these has run"
@@ -152,13 +152,13 @@ def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateT
     """Estimate seconds, dollars and memory of jobs before paying, with 80 % intervals. Nothing is launched.
 
     Args:
-        specs: the jobs; parameters that have their default are taken from `paretune.toml`.
+        specs: the jobs; a parameter that has its default is taken from `paretune.toml`, if that file sets it.
         choices: parameters of a job, each with one value or a list; every combination makes a row per job.
 
     For jobs with a project or an entry_script, the seconds and dollars come from their finished runs.
 
     Raises:
-        BadInput: all faults of all rows.
+        BadInput: rows are not possible; it has all faults of the first check that fails.
         TrackingUnavailable: the MLflow store, whose runs are evidence, does not answer.
 
     Examples:
@@ -227,7 +227,10 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
 
 
 def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tuple[Architecture, _Facts]]:
-    """Return each job's model and the facts of its rows. Raises BadInput with all faults, including number formats."""
+    """Return each job's model and the facts of its rows.
+
+    Raises BadInput for all models that cannot be read or, if there are none, for all other faults.
+    """
     built, faults = dict[str, Architecture](), list[str]()
     for model, task in {spec.model: spec.task for spec in specs}.items():
         with collecting(faults):
@@ -280,7 +283,7 @@ def _data(spec: JobSpec, facts: _Facts) -> str:
 
 
 def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
-    """Yield the number formats that a launch would refuse, and the data sets whose rows cannot be counted."""
+    """Yield a fault for each number format that a launch would refuse, and each data set with unknown rows."""
     for spec, rows in zip(specs, facts, strict=True):
         for instance in map(spec.instance, spec.instance_types() if spec.has_instances else ()):
             yield from hardware.precision_faults(spec.precision, instance)

@@ -1,8 +1,8 @@
-"""`estimate --like`: estimates from a finished training what it would have taken and cost on other clusters.
+"""`estimate --like`: estimates how long a finished training run would have taken on other clusters, and its cost there.
 
-The training is a run in the MLflow store, or any SageMaker training job of the user's account. DescribeTrainingJob
+The training run is a run in the MLflow store, or any SageMaker training job of the user's account. DescribeTrainingJob
 returns the cluster, the seconds and the hyperparameters of a SageMaker job. A hyperparameter may have one of several
-names, because Hugging Face's examples differ. The number of rows may be unknown: it follows from the seconds.
+names, because Hugging Face's examples differ. If the number of rows is unknown, it is estimated from the seconds.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.rules import launch_faults
 from paretune.tracking.recorded_run import RecordedRun
 
-_ROWS_ASSUMED = 100_000  # initial guess; the number follows from the seconds
+_ROWS_ASSUMED = 100_000  # initial guess; the final number is estimated from the seconds
 _USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
 # Names of hyperparameters in Hugging Face's examples and in AWS's notebooks.
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -50,11 +50,11 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """A finished training, which the estimates start from."""
+    """A finished training run, which the estimates start from."""
 
     name: str  # its name for messages, such as "run 1a2b3c4d"
     texts: Mapping[str, str]  # its parameters as texts; without a number of rows if it is unknown
-    seconds: float | None  # billed seconds of one instance
+    seconds: float | None  # of one instance, as billed on demand
     step_seconds: float | None = None
     paid_usd: float | None = None  # None if its price is not recorded
     facts: Mapping[str, float] | None = None
@@ -63,7 +63,7 @@ class Reference:
 
 
 def of_run(job: RecordedRun) -> Reference:
-    """Return the training of a recorded run. Raises BadInput if it has not completed."""
+    """Return the training of a recorded run. Raises BadInput if it has not completed or has no measured seconds."""
     if not job.is_completed:
         raise BadInput(
             [f"like must name a training that has completed, {job.run_id[:8]} is {job.state or 'not started'}"]
@@ -92,7 +92,10 @@ def of_run(job: RecordedRun) -> Reference:
 
 
 def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
-    """Return the training in DescribeTrainingJob's response. Raises BadInput if its cluster or seconds are missing."""
+    """Return the training in DescribeTrainingJob's response.
+
+    Raises BadInput if it has not completed, or if its seconds or its one instance type are missing.
+    """
     resources, status = answer.get("ResourceConfig", {}), answer.get("TrainingJobStatus")
     is_spot = bool(answer.get("EnableManagedSpotTraining"))  # its billable seconds are lower than its duration
     seconds = answer.get("TrainingTimeInSeconds" if is_spot else "BillableTimeInSeconds")
@@ -146,7 +149,10 @@ def find(name: str, environment: Mapping[str, str], region: str | None) -> Refer
 
 
 def compare(request: EstimateRequest) -> EstimateTable:
-    """Return estimates of the training `request.like` on the requested clusters, or on all that it fits on."""
+    """Return estimates of the training `request.like` on the requested clusters, or on all machines that it fits on.
+
+    Raises BadInput if the training cannot be found, does not show what an estimate needs, or cannot run there.
+    """
     environment, typed = dict(os.environ), request.texts
     reference = find(request.like, environment, typed.get("region"))
     known = {*reference.texts, *typed} if not reference.is_by_paretune else {"model", "max_seq_length"}
@@ -177,7 +183,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
 
 
 def _cheapest_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return the estimates that fit and have a price; of types with equal accelerators, only the cheapest."""
+    """Return the estimates that fit and have a price; of types with the same accelerators, only the cheapest."""
     fitting = [item for item in estimates if item.fits != "no" and item.cost_usd is not None]
     cheapest: dict[tuple[str, int, int], Estimate] = {}
     for item in sorted(fitting, key=lambda item: item.cost_usd or 0.0):
@@ -193,10 +199,10 @@ def _others(
     clusters: Mapping[str, Sequence[str]],
     priced: Sequence[str],
 ) -> Iterator[JobSpec]:
-    """Yield the same training with the same rows per step on each requested cluster.
+    """Yield the same training on each requested cluster except its own, with the same rows per step by default.
 
-    If none was requested, these are single machines of all priced types that have GPUs, or have none, like the machine
-    that it ran on. Raises BadInput if a requested cluster is impossible.
+    If no cluster was requested, these are single machines of all types with a known price: GPU types if the training
+    ran on GPUs, else CPU types. Raises BadInput if a requested cluster is impossible.
     """
     common, batch = dict(texts), str(ran.plan().global_batch_size)
     if all(texts.get(name) == reference.texts.get(name) for name in OF_THE_BATCH):  # none was typed

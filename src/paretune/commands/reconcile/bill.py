@@ -55,7 +55,7 @@ _ASSEMBLY = re.compile(r"/([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})(?=/)")  # the 
 _PART = re.compile(r"-(\d{5})(?=(\.snappy)?(\.parquet|\.csv)?(\.gz)?$)")  # the number of a file in its delivery
 _ENDING = re.compile(r"(\.snappy)?(\.parquet|\.csv)?(\.gz)?$")
 _MANIFEST = "-manifest.json"
-_NAMED = 3  # most missing files of a month that a message names
+_NAMED = 3  # limit of missing files of a month that a message names
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class AwsBill(NamedTuple):
     """The lines of jobs on a bill, and the time that the bill covers.
 
     Attributes:
-        lines: table with the columns job, billed_usd (NaN if two exports have it), effective_usd and export.
+        lines: table with the columns job, billed_usd (NaN if two exports or deliveries have the job),
+            effective_usd and export.
         until: export to the end of its hourly or daily usage of any service.
         months: export to the months that it has, such as 2026-11.
         missing: month to the names of files that are not here.
@@ -252,7 +253,7 @@ def _newest(manifests: Collection[_Manifest]) -> Collection[_Manifest]:
         place = manifest.export, manifest.month
         best[place] = max(manifest.rank, best.get(place, manifest.rank))
     newest = [each for each in manifests if each.rank == best[each.export, each.month]]
-    return {(each.export, each.month, each.execution): each for each in newest}.values()  # one of equal copies
+    return {(each.export, each.month, each.execution): each for each in newest}.values()  # one of identical copies
 
 
 def _place(name: str) -> tuple[str, str, str]:
@@ -287,7 +288,7 @@ def _skipped(names: Collection[str]) -> Iterator[str]:
 def _read(path: Path) -> tuple["pd.DataFrame", set[str], datetime | None]:
     """Return the lines of a file that belong to our jobs or are discounts without a job, its months, and its end.
 
-    The months and the end are those of all usage in the file.
+    The months are those of all lines in the file. The end is that of its hourly or daily usage, or None.
     """
     import pandas as pd
     from pyarrow import parquet

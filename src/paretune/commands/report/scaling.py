@@ -23,9 +23,9 @@ ABOUT_CHARTS = (
 
 
 def confidence(values: "pd.Series[float]", by: "pd.Series[str]") -> pd.DataFrame:
-    """Return `low` and `high` of each group's 95 % interval, from the standard deviation pooled over groups.
+    """Return `low` and `high` of the 95 % confidence interval of each group's mean.
 
-    Both are NaN if no group has two values.
+    The standard deviation is pooled over the groups. Both are NaN if no group has two values.
     """
     groups = values.groupby(by)
     counts, degrees = groups.count(), int((groups.count() - 1).clip(lower=0).sum())
@@ -36,7 +36,7 @@ def confidence(values: "pd.Series[float]", by: "pd.Series[str]") -> pd.DataFrame
 
 
 def scaling_charts(numbers: pd.DataFrame) -> list[Group]:
-    """Return the charts of each group of runs that differ only in cluster, rows and epochs.
+    """Return the charts of each group of runs with the same kind, script, model and data set.
 
     `numbers` has the rows of report.csv. Groups that ran on only one number of devices have no chart.
     """
@@ -73,7 +73,7 @@ def _chart(
     percent: bool = False,
     band: str = "",
 ) -> LineChart:
-    """Return the chart of one column. Its values are divided by `size`; `band` is the metric with a drawn interval."""
+    """Return the chart of one column. Its values are divided by `size`; `band` is the metric whose band is drawn."""
     lines, ideals = dict[str, Sequence[Point]](), dict[str, Sequence[tuple[float, float]]]()
     by_shape = (rows.factor == SHAPE).all()
     for apart, of_line in rows[rows[column] > 0].groupby("apart", sort=False):

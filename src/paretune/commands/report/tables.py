@@ -1,8 +1,9 @@
 """`Report`, a report as text, as a page and as CSV, and the functions that make the three views.
 
-Recorded jobs are a pandas frame: settings as texts, measurements as numbers. view=runs has every run with its cost,
-also at other prices, and totals of dollars. view=scaling and view=compare have means and deviations for each value of a
-setting, and what each step saves and costs. report.csv has the numbers, for example for tests of significance.
+Recorded jobs are in a pandas frame: settings as strings, measurements as numbers. view=runs has every run with its
+cost, also at other prices, and totals of dollars. view=scaling and view=compare have means and deviations for each
+value of a setting, and what each step to the next value saves and costs. report.csv has the numbers, for example for
+tests of significance.
 """
 
 from collections import Counter
@@ -117,8 +118,8 @@ _PRICE = ("usd_per_hour", "region", "as_of", "source")
 def frame_of(jobs: Iterable[RecordedRun], factor: str = SHAPE) -> pd.DataFrame:
     """Return a frame with a row per job; there must be at least one.
 
-    Every parameter of a job is a column of texts, and so are `factor`, the shape, devices, versions and the user's own
-    `script`. A parameter that is not recorded has its default, or an empty text if the job ran a script. Columns of
+    Every parameter of a job is a column of strings, and so are `factor`, shape, devices, versions and the user's own
+    `script`. A parameter that is not recorded has its default, or an empty string if the job ran a script. Columns of
     numbers have NaN for unknown values: `device_count`, `rows` (of the whole data set if an imported table has them,
     else those trained on), `work` (rows times epochs), `rate` and metrics. `logged` has the names of the metrics that
     the user's own script has logged.
@@ -199,7 +200,7 @@ def records(frame: pd.DataFrame) -> list[Row]:
 
 
 NONE = "(none)"
-_COMPARED = ["kind", "script", "dataset"]  # runs that may be compared are equal in these
+_COMPARED = ["kind", "script", "dataset"]  # runs that may be compared have the same values of these
 _NEW = (*(f"new_price_{name}" for name in _PRICE), "new_cost_usd", "remark")
 _STAR = {True: "*", False: ""}.__getitem__
 _RUNS: Columns = {
@@ -315,7 +316,7 @@ def new_cost(job: RecordedRun, prices: PriceList, request: ReportRequest, today:
 
 
 def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
-    """Return sums over all jobs, then by each of TOTAL_KEYS, or only by the key `by`.
+    """Return sums over all jobs, and then sums by each of TOTAL_KEYS or, if given, by the key `by` alone.
 
     Origins and notional dollars have their own rows. A job with several tags counts for each of them. The sums are
     dollars at list prices, dollars on AWS's bill if `reconcile` has recorded them, dollars of failed jobs, and hours
@@ -347,12 +348,12 @@ def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
 
 
 _OF_THE_CLUSTER = (SHAPE, DEVICES, "instance_type", "instance_count")
-"""Factors of the cluster, which are compared for equal work. Other factors are compared for the same shape."""
+"""Factors of the cluster, which are compared for the same work (rows and epochs), other factors for the same shape."""
 _SETTINGS = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - {
     *("seed", "dataset", "model", "instance_type", "instance_count")
 }
 """Settings that should not differ between the runs of a table."""
-_KIND = ["origin", "kind", "script", "model", "dataset", "task", "apart"]  # equal in runs that may be compared
+_KIND = ["origin", "kind", "script", "model", "dataset", "task", "apart"]  # the same in runs that may be compared
 _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
     "step_saves_seconds": ("saved by this step", duration),
     "step_costs_usd": ("its dollars", "{:+,.2f}".format),
@@ -367,9 +368,9 @@ _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
 def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = False) -> Report:
     """Return the report of view=scaling or view=compare: completed jobs by the factor's values, charts if `is_drawn`.
 
-    Each kind of jobs has its own table. A factor of the cluster is compared among jobs with the same rows and epochs,
-    because F1 is comparable only on the same validation rows; another factor among jobs with the same shape. Raises
-    BadInput if no kind has two values of the factor.
+    Probes are left out. Each kind of jobs has its own table. A factor of the cluster is compared among jobs with the
+    same rows and epochs, because F1 is comparable only on the same validation rows. Another factor is compared among
+    jobs with the same shape. Raises BadInput if no kind has two values of the factor.
     """
     frame = frame_of(jobs, factor)
     runs = frame[(frame.state == "Completed") & (frame.probe_steps == "")]
@@ -464,7 +465,7 @@ def section_of(title: str, factor: str, runs: pd.DataFrame, numbers: pd.DataFram
 
 
 def _mean(written: Callable[[float], str], mean: float, deviation: float) -> str:
-    """Format a mean ± its sample standard deviation, with equal decimals."""
+    """Format a mean ± the sample standard deviation, with the same number of decimals."""
     if np.isnan(mean) or np.isnan(deviation):
         return "" if np.isnan(mean) else written(mean)
     text = written(mean)
