@@ -178,8 +178,8 @@ def class_faults(spec: "JobSpec", used: Collection[str], names: Collection[str],
 def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[object]]:
     """Read the columns of a file; empty if this quick parser cannot read it, but the `datasets` library may.
 
-    Raises BadInput if the file is not UTF-8, a later JSONL line is not JSON, or a row has too many fields.
-    Rows with more fields are left out if the job `drops` them.
+    Raises BadInput if the file is not UTF-8, a later JSONL line is not JSON, or a row has more fields
+    than the header, unless the job `drops` such rows.
     """
     content = path.read_bytes()
     try:

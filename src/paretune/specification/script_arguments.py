@@ -247,7 +247,7 @@ def _meant(script: OwnScript, name: str) -> str:
 def _is_added(script: OwnScript, name: str) -> bool:
     """Return whether a name is accepted although the script does not declare it.
 
-    These are Hydra and OmegaConf overrides that add or delete a key, options of Hydra and Lightning, and Hydra's
+    Such names are Hydra and OmegaConf overrides that add or delete a key, options of Hydra and Lightning, and for Hydra
     `seed`, which is passed as an override that adds it.
     """
     if OF_LIGHTNING in script.arguments and script.parser == "jsonargparse":
@@ -371,7 +371,10 @@ def _name_in(script: OwnScript, name: str) -> str | None:
 
 
 def _words(script: OwnScript, name: str, value: Any) -> list[str]:
-    """Return the words of one option: its name and its value. A switch has no value and is left out if it is off."""
+    """Return the words of one option: its name and its value.
+
+    A switch has no value. If it is off, it is left out, or passed under the name that turns it off.
+    """
     option = script.argument(name) or name
     action, is_on = script.arguments.get(option, ""), _state(value)
     if action in (SWITCH, SWITCHED_OFF):
