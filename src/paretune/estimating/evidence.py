@@ -40,7 +40,7 @@ DATA_FACTS = ("train_rows", "train_tokens", "validation_rows")
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Measurements from earlier jobs. All of them may be empty."""
+    """Measurements from earlier jobs. Each of these sequences may be empty."""
 
     times: Sequence[Measurement] = ()
     peaks: Sequence[tuple[MemorySetting, float]] = ()

@@ -80,8 +80,8 @@ def phases_of(
 ) -> Mapping[str, Seconds]:
     """Divide the billed seconds of a job among its phases. Waiting and starting come in addition and are not billed.
 
-    `factor` is the time that earlier jobs took around their steps, divided by the usual time. If the launcher uploads
-    no files, `training` is the only phase.
+    `factor` is the time that earlier jobs took around their steps, divided by the usual time.
+    `uploaded_bytes` is the size of the model. If the launcher uploads no files, `training` is the only phase.
     """
     if not (spec.has_instances and owner(spec.instance_type).files_travel):
         return {"training": total}
