@@ -140,7 +140,7 @@ class Hosts:
 class PreparedDataset:
     """A data set that has been split and tokenized."""
 
-    key: str  # digest of rows, split, tokenizer and length; with the same key, the bytes are the same, too
+    key: str  # digest of rows, split, tokenizer and length; data sets with the same key have the same bytes
     folder: Path
     labels: tuple[str, ...]  # class names in the order of their ids; empty for causal-lm
     facts: Mapping[str, float]  # metrics of the data: rows, tokens, baselines

@@ -42,14 +42,13 @@ Effect = Literal[
     "noise",  # random variation only
     "stopping",  # when a job is refused, stopped, or moved to another instance type
     "dollars",  # the price of the job, but not what it computes
-    "ownership",  # whose account, network and budget the job uses; never sent into the job
+    "ownership",  # whose account, network and budget the job uses; not sent into SageMaker jobs
     "launcher",  # where and how a job is launched and recorded
 ]
 """The effects that a job parameter can have. `affecting` lists the parameters with an effect."""
 ANY = "*"  # marks a parameter as experimental with every value except its default
 COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
-"""Effects on what a job computes, including its speed. The others concern evaluation, limits, money, account and
-launch."""
+"""Effects on what a job computes, including its speed. The others concern evaluation, limits, money and the launch."""
 
 
 class Fault(NamedTuple):
