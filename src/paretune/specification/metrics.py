@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-F1 = "f1"  # F1 of the returned model on the validation split: mean over classes or labels, or F1 of the entities
+F1 = "f1"  # F1 of the returned model on the validation split: of classes or labels (macro), or of entities
 ACCURACY = "accuracy"  # share of validation rows with the right class, or of words with the right label
 F1_MICRO = "f1_micro"  # F1 over all pairs of a validation row and a label
 SUBSET_ACCURACY = "subset_accuracy"  # share of validation rows with all labels right
