@@ -34,9 +34,9 @@ from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.script_arguments import accumulates
 from paretune.tracking import schema
 
-STOP_PATIENCE_S = 900.0  # longest time that a job takes to stop: two minutes to end, then the upload of its results
-_MOST_INTERNAL_ERRORS = 2  # most retries of a job after internal errors of AWS
-WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher whose service limits requests asks it less often
+STOP_PATIENCE_S = 900.0  # longest wait until a job has stopped: two minutes to end, then the upload of its results
+_MOST_INTERNAL_ERRORS = 2  # limit on the retries of a job after internal errors of AWS
+WATCH_INTERVAL_S = 0.5  # seconds between two polls of a job; a launcher asks a service that limits requests less often
 
 
 @dataclass(eq=False)
@@ -49,15 +49,15 @@ class Attempts:
     record: JobRecord
     admitted: Admitted | None = None  # the admitted job; if None, the job is admitted when it must be created
     creates: bool = True  # whether jobs may be created; if not, only existing ones are followed
-    decides: Collection[FailureKind] = ()  # further failures to retry, because the job's study runs in this process
+    decides: Collection[FailureKind] = ()  # failures that only this process retries, in addition to `record.retries`
     document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
-    current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
+    current: Job | None = field(default=None, init=False)  # the job of this attempt; None until it is found or created
     outcome: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
     taken_by: str = field(default="", init=False)  # id of the other run that owns the job of this name; "" if none
     _memory_retries: int = field(default=0, init=False)
     _internal_errors: int = field(default=0, init=False)  # internal errors of AWS so far
-    _may_be_created: bool = field(default=False, init=False)  # whether creation was cut short, for example by Ctrl-C
+    _may_be_created: bool = field(default=False, init=False)  # whether an unexpected error cut the creation short
 
     def __post_init__(self) -> None:
         record, spec = self.record, self.record.spec
@@ -139,7 +139,7 @@ class Attempts:
         return self.outcome
 
     def _may_go_on(self, document: JobDocument) -> bool:
-        """Return whether the next attempt exists or may be created. `stop` creates none, and nobody does after it."""
+        """Return whether the next attempt exists or may be created. During `stop` and after it, none is created."""
         if self.creates and not self.record.has_ended_meanwhile():
             return True
         return self._launcher.find(document.job_name, self._clock, SHOWN_WITHIN_S) is not None
@@ -147,10 +147,11 @@ class Attempts:
     def _next(self, status: JobStatus) -> tuple[JobDocument | None, str]:
         """Return the attempt to make after one that ended with `status`, and a message about it.
 
-        If there is none, return None and the reason why no smaller batch is tried, which may be empty. After an
-        out-of-memory error the per-device batch is made smaller, except in a trial whose batch is searched or given.
-        If AWS has no capacity, the next instance type is tried. This includes a spot job that waited too long: its
-        seconds are billed, and the next type continues from its checkpoints.
+        The attempt is None if none follows. After an out-of-memory error, the message then says why no smaller batch is
+        tried. After such an error, the per-device batch is made smaller, except in a trial whose batch is
+        searched or given. After an internal error of AWS, the job is tried again. If AWS has no capacity, the next
+        instance type is tried. This includes a spot job that waited too long: its seconds are billed, and the next
+        type continues from its checkpoints.
         """
         ran, job, billed_s = self.document, self.record.spec, status.billable_seconds
         kind = None if status.failure is None else status.failure[0]
@@ -208,7 +209,7 @@ class Attempts:
     def end(self, error: BaseException, *, stops: bool = True) -> JobOutcome:
         """End the job because of `error`, and return the outcome. A job that has completed by then keeps its result.
 
-        A running job is stopped and billed first. `stops=False` skips this if nothing can be running. Raises
+        A running job is stopped and billed first, unless `stops` is False because no job can be running. Raises
         LostContact if the launcher does not confirm the stop: then the run stays open, and `sync` follows the job.
         """
         if self.outcome is None:
@@ -273,8 +274,8 @@ class Attempts:
     def _first_attempt(self) -> tuple[JobDocument, JobInputs, JobSetup]:
         """Return document, inputs and setup of the first attempt.
 
-        The job is admitted here if an earlier process died before it created the job. What that process recorded is
-        not used, because anybody may have edited it.
+        The job is admitted here if an earlier process died before it created the job. The setup that the earlier
+        process recorded is not used, because anybody may have edited it.
         """
         record, workplace = self.record, self.record.workplace
         if self.admitted is None:
@@ -295,14 +296,14 @@ class Attempts:
         return document, inputs_of(record.spec, record.workplace, revision=record.revision), None
 
     def _find(self, within_s: float = 0.0) -> Job | None:
-        """Find the job of this attempt, whoever started it. Raises LostContact; its run must stay open then."""
+        """Find the job of this attempt, whoever started it. Raises LostContact if the launcher cannot tell."""
         try:
             return self._own(self._launcher.find(self.document.job_name, self._clock, within_s))
         except LaunchRefused as error:
             raise LostContact(f"{error}\n`{command_line('sync')}` finds the job if it was started before") from error
 
     def _own(self, job: Job | None) -> Job | None:
-        """Return the job if it belongs to this run, or else None and set `taken_by`. AWS gives each name only once."""
+        """Return the job if it belongs to this run; otherwise set `taken_by`. AWS gives each name only once."""
         if job is None or job.run_id == self.record.run.run_id:
             return job
         self.taken_by = job.run_id

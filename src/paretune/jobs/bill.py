@@ -1,7 +1,7 @@
 """Computes the bill of a job: converts billed seconds to `cost_usd`, and records the cost of kept instances.
 
-Instances that SageMaker keeps after a job, a warm pool, are billed by the second until the next similar job reuses
-them, they expire, or they are released. Only then is their cost known, and recorded in the run of the job that
+Instances that SageMaker keeps after a job (a warm pool) are billed by the second until the next similar job reuses
+them, they expire, or they are released. Their cost is known only then, and is recorded in the run of the job that
 requested them.
 """
 
@@ -94,7 +94,7 @@ class Bill:
         return max(self.attempts_usd + (pool_usd or 0.0), self.recorded_usd or 0.0)
 
     def so_far_usd(self, job: Job) -> float | None:
-        """Return dollars of all ended attempts and a running job; None if unknown, as for spot until the job ends."""
+        """Return dollars of all ended attempts and a running job; None if unknown, as for a running spot job."""
         if self.ran.spot or self.attempts_usd is None:
             return None
         usd = cost_usd(self.price, self.ran, job.status().billable_seconds)
@@ -123,7 +123,7 @@ class Bill:
         return totals
 
     def release_instances(self, *, tries_again: bool = False) -> str:
-        """Give back the instances kept after the last attempt; return why that was not possible, or an empty text.
+        """Give back the instances kept after the last attempt; return why that was not possible, or "".
 
         With `tries_again`, their cost is added to the bill now, because the next attempt may keep other instances.
         """
@@ -140,7 +140,10 @@ class Bill:
         return error
 
     def _look_at_pool(self) -> None:
-        """Read the state of the kept instances. If AWS does not answer, they count as kept for the requested time."""
+        """Read the state of the kept instances.
+
+        If AWS does not answer, the last known state remains. Without one, requested instances count as kept.
+        """
         assert self._last is not None  # the callers have checked
         try:
             self.pool = self._last.warm_pool()
@@ -155,7 +158,7 @@ class Bill:
         Raises LostContact if AWS does not answer.
         """
         name, pool = run.tags.get(schema.JOB_NAME, ""), None if self._last is None else self._last.warm_pool()
-        # The job may be deleted, which is possible once no instances are kept.
+        # The job may have been deleted, which is possible once no instances are kept.
         self.pool = pool = pool or WarmPoolStatus(status="Deleted", is_kept=False, seconds=None)
         usd = cost_usd(self.price, self.ran, self._pool_s)
         if pool.is_kept:
@@ -195,7 +198,7 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
 
 
 def recorded_price(tags: Mapping[str, str], today: Price | None) -> Price | None:
-    """Return the price that `price_tags` recorded, with the confidence of `today`'s; None if none is recorded."""
+    """Return the price that `price_tags` recorded, with type and confidence of `today`; None if none is recorded."""
     if (usd := number_in(tags.get(schema.PRICE_USD_PER_HOUR, ""))) is None:
         return None
     return Price(

@@ -1,7 +1,7 @@
 """Launches a job, and follows it from its specification to its recorded run.
 
-Order matters: everything that can be refused is refused before a run is opened, and the run is opened before the job
-starts, so that a job is never without a record.
+Order matters: everything that can be checked for free is checked before a run is opened, and the run is opened before
+the job starts, so that a job is never without a record.
 """
 
 import json
@@ -65,9 +65,9 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobO
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
-        JobFailed: the job failed; its run has the reason.
+        JobFailed: the job failed, and its run has the reason; or the preparation of its inputs crashed.
         LostContact: the job may go on, but its state is unknown, for example because AWS does not answer.
-        Interrupted: the job was stopped before it had finished.
+        Interrupted: the job was stopped before it had finished, or goes on because another process watches it, too.
 
     Examples:
         >>> import paretune
@@ -99,9 +99,9 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPrevie
 def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
     """Prepare, launch, watch and record one job, or follow the job that the same command has started before.
 
-    A running job is followed if it belongs to this run or is identical; with `force=again`, an identical one is not
-    followed, and a second job starts. Raises the errors of `launch`; JobFailed is OutOfMemory if even the smallest
-    batch needs too much memory.
+    A running job is followed if it belongs to the run that `mlflow run` has opened, or if it is identical to this one.
+    With `force=again`, an identical job is not followed, and a second one starts. Raises the errors of `launch`;
+    JobFailed is OutOfMemory if the job ran out of memory and no smaller batch could be tried.
     """
     return finish_job(begin_job(spec, workplace))
 
@@ -121,7 +121,7 @@ def finish_job(job: Attempts) -> JobOutcome:
             ) from error
         raise
     if spec.runs_on.keeps_instances and not job.record.is_watched_elsewhere:
-        with suppress(ParetuneError):  # otherwise `sync` records the pool that the job has reused, and its own, later
+        with suppress(ParetuneError):  # else `sync` records the pool that the job reused, and its own, later
             records = record_pools(workplace.tracking, lambda run: None if workplace.elsewhere(run.tags) else workplace)
             workplace.say(*(sentence for _, sentence in records))
     if spec.register is None or job.record.is_watched_elsewhere:
@@ -152,10 +152,10 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
 
 
 def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[str] | None = None) -> Attempts:
-    """Create or find the job of a record. If AWS created an equal job of another run first, follow that one.
+    """Create or find the job of a record. If another run's identical job was created first, follow that job.
 
     Processes that run the same command at the same moment give their jobs the same name. AWS accepts a name only once,
-    and the job records the id of its run. So the other processes close their own runs and follow that one. If the job
+    and the job records the id of its run. So the other processes close their own runs and follow that job. If the job
     belongs to another MLflow store, the next name is tried.
     """
     workplace = record.workplace
@@ -197,7 +197,7 @@ def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened
     """Return names for the job; all processes that run this command try them in the same order.
 
     A name is a hash and a number. The hash is that of the MLflow store, the location, the specification and the data.
-    The number follows those of earlier equal jobs of other runs. Two processes that continue the same run therefore
+    The number is above those of ended identical jobs of other runs. Two processes that continue the same run therefore
     give its job the same name, even if the job has ended in between.
     """
     place = [workplace.tracking.identity, dict(workplace.launcher.location_tags())]
@@ -213,7 +213,10 @@ def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened
 
 
 def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
-    """Return the run id of an equal job that runs here, or else of one whose process died before it created the job."""
+    """Return the run id of an identical job that runs here.
+
+    If there is none, return that of one whose process died before creating it, or None.
+    """
     location = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
     dead = None
     for run in equal:
@@ -231,7 +234,7 @@ def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
 def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | None, bool, str]]:
     """Yield the run that `mlflow run` has opened for this job, whether the job exists, and the id of a parent run.
 
-    Without `mlflow run`, the run is None and the id is empty. A run records only one job: if the opened run belongs to
+    Without `mlflow run`, the run is None and the id is "". A run records only one job: if the opened run belongs to
     another job, or to a command without a job, the run is None and the id is that of the opened run, so that this job
     gets a new run under it.
 
@@ -272,7 +275,7 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
 
 
 def _may_record(tags: Mapping[str, str], spec: JobSpec) -> bool:
-    """Return whether an opened run may record this job: it has none yet, or this one, launched by a process that died.
+    """Return whether an opened run may record this job: the run has no job yet, or it has this one.
 
     With `force=again`, a job that has ended counts as another job.
     """
@@ -303,7 +306,7 @@ def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool
 
 
 def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | None) -> JobRecord:
-    """Return the record of a running job. Another run that this command opened is tagged with `run_id` and closed."""
+    """Return the record of another process's job. A run that this command opened is tagged with `run_id` and closed."""
     if opened is not None and opened.run_id != run_id:
         no_job = {schema.JOB_NAME: "", schema.STATE: "", schema.WATCHED_BY: ""}  # so that `sync` and reports skip it
         opened.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id, **no_job})

@@ -1,4 +1,4 @@
-"""Lists and removes what jobs have left in S3: models, checkpoints, and their input data, base models and code.
+"""Lists and removes what jobs have left in S3: models, checkpoints, and inputs (data, base models, files and code).
 
 S3 keeps objects, and bills them by the month, until somebody removes them.
 """
@@ -40,7 +40,7 @@ class Leftover:
     why_kept: str = ""  # empty if it may be removed
 
     def row(self) -> dict[str, object]:
-        """Return it as a JSON object."""
+        """Return the fields as a JSON object."""
         facts = {"kind": self.kind, "gigabytes": self.size / 1e9, "run_id": self.run_id, "why_kept": self.why_kept}
         return {"uri": self.bucket.uri(self.prefix), **facts}
 
@@ -48,9 +48,10 @@ class Leftover:
 def found_in_s3(
     tracking: Tracking, environment: Mapping[str, str], days: float, *, keeps_front: bool = False
 ) -> tuple[list[Leftover], list[str]]:
-    """Return what the jobs of a store have left in their buckets, and remarks on the buckets. Raises LaunchRefused.
+    """Return what the jobs of a store have left in their buckets, and remarks on the buckets.
 
-    Objects of the last `days` are kept, and with `keeps_front` the models of trials on a front.
+    The result has `why_kept` for everything that must stay, such as objects of the last `days` and, with `keeps_front`,
+    the models of trials on a front. Raises LaunchRefused if no bucket can be read.
     """
     from paretune.launchers.sagemaker.account import Account  # imports boto3
     from paretune.launchers.sagemaker.storage import Storage
@@ -88,13 +89,13 @@ def found_in_s3(
 def _leftovers(
     bucket: "Storage", runs: Iterable[RecordedRun], registered: Mapping[str, str], days: float, *, keeps_front: bool
 ) -> Iterator[Leftover]:
-    """Yield everything below our prefix of a bucket, each item with the reason why it is kept, if any.
+    """Yield the models, checkpoints and inputs below our prefix of a bucket, with the reason why each is kept, if any.
 
     Objects are kept if they were written in the last `days`, or if their job still runs, belongs to another store or
     has gaps in its record. Registered models are kept, and with `keeps_front` the models of trials on the front. Inputs
     that jobs share are kept as long as a recent job may read them.
     """
-    owners = sorted(runs, key=lambda run: run.has_job)  # of several runs that name a job, its owner is last and stays
+    owners = sorted(runs, key=lambda run: run.has_job)  # if several runs name a job, its owner comes last and wins
     run_by_job = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in owners}
     places = dict[tuple[str, str, str], list[tuple[int, float]]]()  # kind, name, prefix to size and time of each object
     newest_job, now = 0.0, time.time()
@@ -140,7 +141,7 @@ def remove(leftovers: Iterable[Leftover], tracking: Tracking, today: str) -> Non
 
 
 def in_words(leftovers: Iterable[Leftover]) -> str:
-    """Describe the gigabytes by kind, and their dollars a month."""
+    """Describe the total size in gigabytes, the size of each kind, and the dollars per month."""
     sums = Counter[str]()
     for each in leftovers:
         sums[each.kind] += each.size

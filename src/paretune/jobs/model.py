@@ -63,6 +63,9 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
 
 
 def overdue(tracking: Tracking) -> list[RecordedRun]:
-    """Return the runs of completed jobs whose model is still to be registered. Raises TrackingUnavailable."""
+    """Return the runs of completed jobs whose model is still to be registered. Raises TrackingUnavailable.
+
+    Runs whose record has gaps are left out: `sync` fills the gaps first, and then registers the model.
+    """
     runs = tracking.runs(f"tags.`{schema.STATE}` = 'Completed' and params.register LIKE '_%'")
     return [run for run in runs if not run.tags.get(schema.REGISTERED) and run.tags.get(schema.GAP) != "true"]

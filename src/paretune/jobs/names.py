@@ -1,6 +1,6 @@
-"""Names runs: a name has a job's settings and, once it has ended, its quality and dollars.
+"""Names runs after the settings of their jobs and, once a job has ended, its quality and dollars.
 
-When MLflow's table of runs opens, it shows their names but no metrics.
+By default, MLflow's table of runs shows names but no metrics.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from paretune.specification.script_arguments import OF_SCRIPTS
 
 
 def run_name(spec: JobSpec, result: str = "") -> str:
-    """Return the name of a job's run: batch, learning rate, cluster and model, or the settings of a user's training.
+    """Return the name of a job's run: batch, learning rate, cluster and model; of a user's training, name and settings.
 
-    The `result` of an ended job comes before the model, so that MLflow's narrow column still shows it.
+    The `result` of an ended job comes before the model, so that it is visible in MLflow's narrow column.
     """
     head = _head(spec)
     if spec.runs_user_code:
@@ -32,7 +32,8 @@ def run_name(spec: JobSpec, result: str = "") -> str:
 def name_with_result(name: str, spec: JobSpec, values: Mapping[str, float]) -> str | None:
     """Return the new name of a run whose job has ended, with the quality and dollars in `values`, the job's metrics.
 
-    Returns None if the user has renamed the run, or if neither is known. A trial's number before the name is kept.
+    Returns None if the user has renamed the run, or if neither quality nor dollars are known. A trial's number before
+    the name is kept.
     """
     before, head, _ = name.partition(_head(spec))
     result = result_in_name(values, metrics.F1 if spec.runs_user_code else metrics.TASKS[spec.task].quality)
@@ -40,7 +41,7 @@ def name_with_result(name: str, spec: JobSpec, values: Mapping[str, float]) -> s
 
 
 def result_in_name(values: Mapping[str, float], quality: str | None) -> str:
-    """Return quality and dollars as run names show them: `F1 .812, 0.27 USD`; empty if neither is known."""
+    """Return quality and dollars as run names show them: `F1 .812, 0.27 USD`; "" if neither is known."""
     parts, value, usd = list[str](), values.get(quality or ""), values.get(metrics.COST_USD)
     if value is not None:
         parts.append(f"F1 {value:.3f}".replace(" 0.", " .") if quality == metrics.F1 else f"{quality} {value:.4g}")
@@ -55,14 +56,14 @@ def dollars_in_name(usd: float) -> str:
 
 
 def setting_in_name(spec: JobSpec) -> str:
-    """Return batch and learning rate as run names show them: `b16 lr1e-4`."""
+    """Return the global batch size and the learning rate as run names show them: `b16 lr1e-4`."""
     plan = spec.plan()
     digits, _, power = f"{plan.learning_rate:.2e}".partition("e")
     return f"b{plan.global_batch_size} lr{float(digits):g}e{int(power)}"
 
 
 def cluster_in_name(spec: JobSpec) -> str:
-    """Return number and type of instances as run names show them: `2 x g5.xlarge`; empty on this machine."""
+    """Return number and type of instances as run names show them: `2 x g5.xlarge`; "" on this machine."""
     count = f"{spec.instance_count} x " if spec.instance_count > 1 else ""
     return f"{count}{short_name(spec.instance_type)}" if spec.has_instances else ""
 

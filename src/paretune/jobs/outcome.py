@@ -75,7 +75,7 @@ class JobOutcome(Result):
         return self.state is JobState.COMPLETED
 
     def result(self) -> "JobOutcome":
-        """Return the job if it completed. Otherwise raises JobFailed or OutOfMemory; its run has the reason."""
+        """Return the job if it completed. Otherwise raise JobFailed or OutOfMemory; the run has the reason."""
         if not self.has_completed:
             raise self.error()
         return self
@@ -104,7 +104,7 @@ class JobOutcome(Result):
         return {name: value_of(text) for name, text in params_of(self.spec).items()}
 
     def to_dict(self) -> dict[str, object]:
-        """Return ids, params, metrics and the row of the price list."""
+        """Return ids, params, metrics, the price, where the model is, and remarks."""
         plain = ("run_id", "job_name", "origin", "kept_usd", "model", "open_command", "has_gap")
         return {name: getattr(self, name) for name in plain} | {
             "basis": self.facts.get("basis"),
@@ -227,7 +227,7 @@ def end_job(
 
 
 def _above_worst_case(record: JobRecord, bill: Bill) -> float:
-    """Return the dollars that a job cost beyond its worst case; 0 if it stayed within it or is not billed."""
+    """Return the dollars that a billed job cost beyond its worst case; 0 if there are none or a price is unknown."""
     launcher, worst_usd = record.workplace.launcher, bill.worst_usd
     worst_usd = launcher.worst_case_usd(record.spec) if worst_usd is None else worst_usd
     over_usd = 0.0 if worst_usd is None else (bill.cost_usd or 0.0) - worst_usd
@@ -246,7 +246,10 @@ def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
 def close_run(
     record: JobRecord, outcome: JobOutcome, profile: Mapping[str, bytes], tags: Mapping[str, str | None]
 ) -> JobOutcome:
-    """Close and fill the run; return the outcome with the model's address in MLflow. A tag marks a run with gaps."""
+    """Close and fill the run, and return the outcome with the model's address in MLflow.
+
+    If the record of a completed job has gaps, a tag of the run says so.
+    """
     run, report, model_uri = record.run, outcome.report, ""
     run.has_gap = False  # writes that failed earlier are still waiting and are sent below
     # This comes first, because `sync` returns to a run as long as its state is Running.
@@ -360,7 +363,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
-    """Return remarks on a user's own training: which metrics are NaN, and how to report an evaluation if none was."""
+    """Return remarks on a user's own training: which metrics are NaN or infinite, and how to report missing ones."""
     if report is None or not spec.runs_user_code:
         return []
     lost = ", ".join(report.not_finite)

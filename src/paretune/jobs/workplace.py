@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _HOME = ".paretune"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
-"""Environment variable with the storage of studies and budgets that name none; keeps its password off command lines."""
+"""Environment variable with the storage of studies and budgets that name none. It keeps passwords off command lines."""
 _ELSEWHERE = {
     "account": "its job is in the AWS account {recorded}, but these credentials belong to {current}: set AWS_PROFILE",
     "region": "its job is in the region {recorded}, but this command uses {current}: set region={recorded}, or "
@@ -63,7 +63,7 @@ def has_store(environment: Mapping[str, str]) -> bool:
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
-    """Return the default database of studies: PARETUNE_STORAGE, or a file in the home folder. Raises BadInput."""
+    """Return the default database of studies or budgets: PARETUNE_STORAGE, or a file in `home`. Raises BadInput."""
     address = environment.get(STORAGE_VARIABLE)
     if not address:
         return f"sqlite:///{home / 'studies.db'}"
@@ -92,8 +92,8 @@ class Workplace:
     def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
         """Return the ledger of a budget file; None without a file, or if jobs are not billed. Raises BadInput.
 
-        The ledger is in the storage that the file or PARETUNE_STORAGE names. By default it is next to the file, so that
-        everybody who uses the file on this machine shares it.
+        The ledger is in the storage that the file or PARETUNE_STORAGE names. By default, it is in a folder next to the
+        file, so that everybody who uses the file on this machine shares it.
         """
         if budget is None:
             return None
@@ -113,23 +113,24 @@ class Workplace:
     def check_budgets(self, spec: JobSpec, study: str = "", worst_usd: float | None = None) -> "list[BudgetStatus]":
         """Check that a job's budgets cover its worst case, and return them. Nothing is reserved.
 
-        `worst_usd` is by default the launcher's worst case. Raises BudgetRefused if a budget does not cover it,
-        BadInput if the file has faults, and LaunchRefused if the storage cannot be used.
+        `worst_usd` is by default the launcher's worst case. Raises BudgetRefused if a budget does not cover it or,
+        without `worst_usd`, if it exceeds max_cost_usd. Raises BadInput if the file has faults, and LaunchRefused if
+        the storage cannot be used.
         """
         if (ledger := self.budget_ledger(spec.budget)) is None:
             return []
         return ledger.check(self._request(spec, self.attribution(spec, study), "", worst_usd))
 
     def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None) -> None:
-        """Reserve a job's worst case in its budgets, unless it is already; raises the errors of `check_budgets`."""
+        """Reserve a job's worst case in its budgets, unless it is reserved. Raises the errors of `check_budgets`."""
         if (ledger := self.budget_ledger(spec.budget)) is not None:
             ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
 
     def record_cost(self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None) -> str:
-        """Replace a job's reservation by its cost; return what went wrong, or an empty text.
+        """Replace a job's reservation with its cost; return what went wrong, or "".
 
-        `usd` is None if the cost is unknown; then the worst case is recorded. `kept_usd` is what instances kept after
-        the job can still cost at most; if there are any, the sum of both stays reserved.
+        `usd` is None if the cost is unknown; then the worst case is recorded. `kept_usd` is the most that instances
+        kept after the job can still cost; while they are kept, the sum of both stays reserved.
         """
         if not self.launcher.traits.is_billed:
             return ""
@@ -160,10 +161,10 @@ class Workplace:
         )
 
     def elsewhere(self, tags: Mapping[str, str]) -> str:
-        """Return why a run's job cannot be found from here; empty if this is the right place to look.
+        """Return why a run's job cannot be found from here: it is in another AWS account or region; "" otherwise.
 
-        Without this check, a job in another AWS account or region would be started and paid a second time. A run
-        without a job has none of the location tags. Raises BadInput or LaunchRefused.
+        Without this check, such a job would be started and paid for a second time. If the run has no tag with an
+        account or region, AWS is not asked. Raises BadInput or LaunchRefused if this command's own are unknown.
         """
         if not {schema.ACCOUNT, schema.REGION} & tags.keys():
             return ""
@@ -181,7 +182,7 @@ class Workplace:
 
     @cached_property
     def forecast(self) -> Forecast:
-        """Estimates of jobs, from the runs in the MLflow store if one exists; none is created for this."""
+        """Estimates of jobs, from the runs in the MLflow store if it exists; no store is created for this."""
         tracking = self.tracking if has_store(self.environment) else None
         return Forecast(tracking, simulated=self.launcher.traits.is_simulated)
 
