@@ -1,6 +1,6 @@
-"""Copies the records that a training made inside its job to the tracking server. Copying twice changes nothing.
+"""Copies the records of a user's own training from its job to the tracking server. Copying twice changes nothing.
 
-It copies the runs that the training has opened with MLflow, and the curves of its other loggers and printed lines.
+It copies the runs that the training opened with MLflow, and the curves from its other loggers and printed lines.
 
 MLflow reads the job's store, and upgrades its tables if an older MLflow wrote them. A store that a newer MLflow wrote
 cannot be read here. It stays in the job's results.
@@ -24,7 +24,7 @@ from paretune.specification.metrics import OF_THE_BILL
 from paretune.tracking import schema
 from paretune.tracking.run_writer import name_for_mlflow
 
-_MOST_RUNS = 50_000  # MLflow's limit of one search
+_MOST_RUNS = 50_000  # MLflow's limit for one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000
 _NOT_COPIED = (  # tags that MLflow sets, and those that `sync` trusts
     *("mlflow.user", "mlflow.source.", "mlflow.project.", MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME),
@@ -35,10 +35,10 @@ _NOT_COPIED = (  # tags that MLflow sets, and those that `sync` trusts
 def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> list[str]:
     """Copy a training's records from `store` into the run; return a sentence for each problem.
 
-    The first run that the training opened is copied into this run. Each of its other runs becomes a run under this one.
-    Parameters and tags are copied without secrets, and metrics of the bill are left out. A parameter is reported if
-    the training logged another value than this run has. Raises the errors of MLflow's client if the tracking server
-    does not answer or refuses.
+    The first run that the training opened is copied into this run. Each other run becomes a run under this one, or
+    under the copy of its parent. Parameters and tags are copied without secrets, and metrics of the bill are left out.
+    A parameter is reported if its value in the first run differs from that in this run. Raises the errors of MLflow's
+    client if the tracking server does not answer or refuses.
     """
     client = client or MlflowClient()
     remarks = []
@@ -150,7 +150,7 @@ def _log_points(points: Sequence[Metric], run_id: str, client: MlflowClient) -> 
 
 
 def _copy(run: Run, points: Sequence[Metric], run_id: str, client: MlflowClient) -> None:
-    """Copy the points, parameters and tags of a run. Parameters of the copy stay, as MLflow refuses to change them."""
+    """Copy the points, parameters and tags of a run, except parameters that exist: MLflow refuses to change them."""
     _log_points(points, run_id, client)
     params = client.get_run(run_id).data.params
     tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_NOT_COPIED)}

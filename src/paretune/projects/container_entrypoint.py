@@ -41,7 +41,7 @@ _LONGEST_READ = 2**16  # most bytes of a printed line that are read at a time
 
 
 def main(ml: Path) -> int:
-    """Run the job and return the exit code of the command."""
+    """Run the job and return the exit code of the command, or of the installation if that failed."""
     document = json.loads((ml / "input" / "data" / "job" / "job.json").read_text(encoding="utf-8"))
     project = Path.cwd() / "project"
     supervisor = Supervisor()
@@ -87,7 +87,7 @@ class Supervisor:
 
     def __init__(self) -> None:
         self.was_stopped = False
-        self._is_ending = False  # by a thread that will exit
+        self._is_ending = False  # whether `end` is ending this process from another thread
         self._group: int | None = None
         signal.signal(signal.SIGTERM, self._pass_on)
 
@@ -106,7 +106,7 @@ class Supervisor:
         if self.was_stopped:
             self._pass_on()
         code = process.wait()
-        while self._is_ending:  # its exit code is the one that counts, not that of the process that it has killed
+        while self._is_ending:  # `end` exits from its thread, with its own code
             time.sleep(1)
         while self.was_stopped and self._has_members(process.pid):
             time.sleep(0.05)

@@ -49,7 +49,10 @@ _OF_THE_IMAGE = re.compile(r"(python|pip)\b.*")  # conda packages that every tra
 
 
 def read_project(uri: str) -> tuple[Project, Path]:
-    """Read the project of a folder or git URI, fetched once per process. Raises BadInput if there is none."""
+    """Return the project in a folder or git repository, and its folder. Raises BadInput if there is none.
+
+    A repository is fetched only once per process.
+    """
     refuse(missing_files({"project": uri}))
     with _translated_errors(f"project {uri}"):
         is_local = exists(uri.partition("#")[0])
@@ -61,7 +64,10 @@ _fetched = cache(_fetch_project)  # MLflow itself would fetch it again at each c
 
 
 def declared_parameters(uri: str, entry_point: str) -> Mapping[str, str]:
-    """Return the type of each declared parameter: float, string, path or uri. Raises BadInput without `entry_point`."""
+    """Return the type of each parameter of an entry point: float, string, path or uri.
+
+    Raises BadInput if the project has no such entry point.
+    """
     project, _ = read_project(uri)
     with _translated_errors(f"entry_point {entry_point}"):
         entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
@@ -80,10 +86,10 @@ def _translated_errors(subject: str) -> Iterator[None]:
 
 
 def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
-    """Return the requirements that a project in `root` declares, and the folder in `root` where their paths start.
+    """Return the requirements that a project in `root` declares, and the folder to which their paths are relative.
 
-    They come from python_env.yaml or the pip section of conda.yaml. Raises BadInput for other conda packages, which a
-    training image cannot install.
+    They come from python_env.yaml or the pip section of conda.yaml. Raises BadInput if the file has a fault, such as
+    other conda packages, which are not installed in a job.
     """
     if project.docker_env or project.env_config_path is None:
         return [], "."
@@ -169,7 +175,7 @@ def _settings(spec: JobSpec, project: Project, root: Path) -> set[str]:
 def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[str, dict[str, Path | str]]:
     values = {name: spell(value) for name, value in spec.training_arguments.items()}
     declared = project._entry_points
-    if spec.entry_point not in declared and not (root / spec.entry_point).is_file():  # MLflow takes any such name
+    if spec.entry_point not in declared and not (root / spec.entry_point).is_file():  # MLflow accepts any such name
         scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
         allowed = ", ".join([*declared, *scripts]) or "nothing, because it has neither an MLproject file nor a script"
         raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
@@ -182,9 +188,9 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[s
     with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
         if spec.entry_point not in declared and spec.entry_point.endswith(".sh"):
-            entry.command = shlex.join(["bash", spec.entry_point])  # MLflow takes $SHELL, which an image may lack
+            entry.command = shlex.join(["bash", spec.entry_point])  # MLflow uses $SHELL, which an image may lack
         if _SEED in entry.parameters and _SEED not in values and _SEED in spec.changed():
-            values[_SEED] = str(spec.seed)  # it differs in a repeat of the same job
+            values[_SEED] = str(spec.seed)  # a repeat of the same job has another seed
         return _entry_command(spec, entry, values, home, root)
 
 
@@ -232,7 +238,10 @@ def _entry_command(
 
 
 def _ignored(folder: Path, root: Path, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
-    """Yield name and path of everything that is not in `files`, such as ignored data; whole folders if possible."""
+    """Yield name and path of what is not in `files`, such as ignored data; whole folders if possible.
+
+    Files and folders in `_NEVER_LINKED` are left out.
+    """
     parents = {parent.as_posix() for name in files for parent in PurePath(name).parents}
     for child in sorted(folder.iterdir()):
         name = child.relative_to(root).as_posix()
