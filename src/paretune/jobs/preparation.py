@@ -164,7 +164,7 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], re
 
 
 def _inputs(prepared: Mapping[str, Any]) -> JobInputs:
-    """Return the inputs that an answer of the preparing process describes, or a cached copy of such an answer."""
+    """Return the inputs that an answer of the preparing process, or a cached copy of one, describes."""
     recorded = prepared["findings"]
     findings = DataFindings(words=recorded["words"], warnings=tuple(recorded["warnings"]), facts=recorded["facts"])
     dataset = PreparedDataset.read(Path(prepared["dataset"]))
@@ -184,7 +184,7 @@ _PACKAGES = (
 
 
 def load_cached_inputs(spec: JobSpec, home: Path) -> JobInputs | None:
-    """Return the inputs of an identical earlier preparation, or None if its dataset.json or model folder is gone."""
+    """Return the inputs of an identical earlier preparation whose dataset.json and model folder exist, or None."""
     path = _path(spec, home)
     if path is None or not path.is_file():
         return None
