@@ -1,6 +1,6 @@
 """The code that is sent to a job: paretune itself, a user's own script, and their requirements.
 
-Equal sources make equal bytes, so the archive is uploaded once for all jobs.
+The same files always make the same bytes, so an archive is uploaded only once for all jobs that need it.
 """
 
 import gzip
@@ -41,11 +41,11 @@ def package_files(package: Path) -> dict[str, Path]:
 def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     """Return the files below a user's folder by relative name, without environments, caches and secrets.
 
-    In a git repository, these are the files that git lists, with those of submodules. Elsewhere, they are all files
-    whose names do not begin with a dot.
+    In a git repository, these are the files that git does not ignore, with those of submodules. Elsewhere, they are all
+    files that neither have a name with a leading dot nor lie in such a folder.
 
-    Raises BadInput if git cannot list the files, or if there are too many. If the files `travel` to a job as code, also
-    raises BadInput if they are too large together, or if one of them links outside the folder.
+    Raises BadInput if git cannot list the files, or if there are too many. If the code `travels` to a job, also raises
+    BadInput if the files are too large together, or if one of them links outside the folder.
     """
     files, _ = _without_secrets(folder)
     links = _leading_out(folder, files)
@@ -94,8 +94,8 @@ def _without_secrets(folder: Path) -> tuple[dict[str, Path], list[str]]:
 def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
     """Return the names of links to files outside the folder, because another person's project may link to a secret.
 
-    A hard link counts if its file also has a name outside the folder. Files of an installed paretune are exempt: pip
-    and uv hard-link them to their cache.
+    A hard link counts if its file also has a name outside the folder, except in the folder of an installed paretune:
+    pip and uv hard-link its files to their cache.
     """
     inside = folder.resolve()
     links = [name for name, path in files.items() if path.is_symlink() and not path.resolve().is_relative_to(inside)]
@@ -135,7 +135,7 @@ def _not_ignored(folder: Path) -> list[Path]:
             raise BadInput([text])
         return [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     names = set[bytes]()
-    for kind in (["--cached", "--recurse-submodules"], ["--others", "--exclude-standard"]):  # git takes one at a time
+    for kind in (["--cached", "--recurse-submodules"], ["--others", "--exclude-standard"]):  # git accepts one at a time
         command = ["git", "-C", str(folder), "ls-files", "-z", *kind, "."]
         try:
             done = subprocess.run(command, capture_output=True, check=False)

@@ -17,7 +17,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.launchers import LauncherTraits
 from paretune.specification.parallelism import DEVICE_MAP
 
-CREATED_WITHIN_S = 600.0  # longest time between recording a job's name and creating it, during which code is uploaded
+CREATED_WITHIN_S = 600.0  # a job may be created until this long after its name or a sign of life was recorded
 GONE_AFTER_S = 60.0  # a job is gone if its service reports for this long that it does not exist; one answer is no proof
 SHOWN_WITHIN_S = 5.0  # within this time AWS shows a job if the process that created it was interrupted
 LOOK_EVERY_S = 2.0  # seconds between two requests for a job that is not visible yet
@@ -30,7 +30,7 @@ def job_name(job: str, attempt: int) -> str:
     """Return the name of an attempt of a job: at most 63 letters, digits and hyphens.
 
     The name depends only on the arguments, so no attempt is started twice. `job` is the same for all attempts: the id
-    of the job's run, or the name that `jobs.launch` gives to equal jobs.
+    of the job's run, or the name that `jobs.launch` gives to identical jobs.
     """
     return f"{JOB_PREFIX}{job}-{attempt}"
 
@@ -94,9 +94,9 @@ class JobStatus:
 
 
 class Job(ABC):
-    """One training on one cluster, created by a launcher.
+    """One training run on one cluster, created by a launcher.
 
-    Any process that submitted the job or attached to it may call any method. No method blocks.
+    Any process that submitted the job or attached to it may call any method. No method waits for the job.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Job(ABC):
     def run_id(self) -> str:
         """Id of the run that first submitted the job (`JobDocument.run_id`).
 
-        Equal jobs of two runs share a name. A launch compares this id to know whether a job belongs to its own run.
+        Identical jobs of two runs share a name. A launch compares this id to know whether a job belongs to its own run.
         """
 
     @abstractmethod
@@ -222,7 +222,7 @@ class Launcher(ABC):
     jobs_outlive_submitter = True  # whether jobs outlive the process that submitted them
     jobs_may_appear_late = True  # whether a job may still appear after the process that submitted it has ended
     stop_s = 0.0  # seconds that a job may take to stop after its maximum runtime
-    exceeded_s = 0.0  # most seconds that a job was billed beyond its worst case so far; added to later worst cases
+    exceeded_s = 0.0  # most seconds that any job so far was billed beyond its worst case; added to later worst cases
     virtual_clock: SkippingClock | None = None  # the clock of its jobs, if their time is simulated
 
     @classmethod
@@ -248,7 +248,7 @@ class Launcher(ABC):
         """Return the job with this name, whoever started it, or None if there is none."""
 
     def find(self, job_name: str, clock: Clock, within_s: float) -> Job | None:
-        """Return the job like `attach`, but retry for `within_s`, because a new job may not be visible at once."""
+        """Return the job like `attach`, but retry for `within_s` seconds if jobs may appear late."""
         until = clock.monotonic() + (within_s if self.jobs_may_appear_late else 0.0)
         while (job := self.attach(job_name)) is None and clock.monotonic() < until:
             clock.sleep(LOOK_EVERY_S)
@@ -303,7 +303,7 @@ class Launcher(ABC):
     def check(self, spec: JobSpec) -> JobSetup:
         """Return the launcher's choices for the job, after checking everything that can be checked for free.
 
-        Raises BadInput with all faults, and LaunchRefused if a service does not answer.
+        Raises BadInput with all faults that can be found together, and LaunchRefused if a service does not answer.
         """
         return JobSetup(spec=spec)
 

@@ -1,10 +1,13 @@
-"""When a paid training must stop itself, and how long it may be billed after its limit: bounds, not estimates.
+"""When a billed job must stop itself, and how long it may be billed after its limit: bounds, not estimates.
 
-AWS's MaxRuntimeInSeconds does not count the upload of a job's results, which is billed, so the training must stop in
-time:
+AWS's MaxRuntimeInSeconds does not count the upload of a job's results, which is billed. So the training must stop early
+enough to save a checkpoint, and the worst case must include the upload:
 
     upload = START + bytes / RATE                      seconds billed after the training
     deadline = limit - BEFORE_CONTAINER - saving       seconds after the container's start at which the training stops
+
+Here, `bytes` is the size of the results, `limit` the maximum runtime, and `saving` the time to write a checkpoint, both
+in seconds. START, RATE and BEFORE_CONTAINER are _START_S, _SLOWEST_UPLOAD_BYTES_PER_S and BEFORE_CONTAINER_S.
 
 A later attempt gets what is left of the limit and of the deadline. No attempt starts after the deadline, because it
 would be billed beyond the limit.
@@ -14,8 +17,9 @@ about the slowest rate at which public jobs compress a known model with gzip and
 DistilBERT, 0.27 GB, in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s.
 
 The output of a script or a project has an unknown size. The bound for its upload covers 95 % of public jobs on similar
-instances, and 96 % of the jobs of repositories that were left out. Its first upload may take twice as long as the
-longest public one. All public jobs compress, which should take longer than an upload without compression.
+instances, and 96 % of the jobs of repositories that were left out when it was chosen. The first upload of a study is
+assumed to take up to twice as long as the longest public one. All public jobs compress, which should take longer than
+an upload without compression.
 `benchmarks/public_jobs.py` computes these figures, except the rates of known models.
 """
 
@@ -33,7 +37,7 @@ from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 
 SCRIPT_BYTES = 1e9
-"""The output of a script counts as this much, or as the size of `model`."""
+"""The output of a script counts as this many bytes, or as the size of its `model` if that is larger."""
 UNKNOWN_MODEL_BYTES = 4e9  # assumed for a model whose size is unknown before the launch: a billion weights in fp32
 BEFORE_CONTAINER_S = 200.0
 """Seconds that the deadline allows for what is billed before the container starts: downloading data and image usually
@@ -55,9 +59,10 @@ def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, fl
     """Return the sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
 
     A checkpoint contains the weights, and two moments of Adam for each trained weight. DeepSpeed writes the weights
-    twice more, in the model's format and in its own. Adapters are written without the frozen weights; merged, they are
-    as large as the pretrained model. A trained head is assumed to have half of all weights, which is the share of the
-    output layer in a small language model. Without an architecture, adapters are assumed to be as large as the model.
+    twice more, in the model's format and in its own. Adapters are written without the frozen weights; a merged copy,
+    which is as large as the pretrained model, is not included. A trained head is assumed to have half of all weights,
+    which is the share of the output layer in a small language model. Without an architecture, adapters are assumed to
+    be as large as the model.
     """
     if spec.fine_tuning in ADAPTERS and built is not None:
         share = trained_weights(spec, built) / built.parameters
@@ -92,8 +97,8 @@ def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
     """Return the seconds that a study reserves in addition to `longest_upload_s` until it has seen one upload.
 
-    They are 0 for paretune's own training. Only a script or project decides how much it writes, and all jobs of a study
-    write about the same amount.
+    They are 0 for paretune's own training, because the size of its results is known, and for jobs without instances. A
+    script or project may write any amount, but all jobs of a study write about the same.
     """
     if not (spec.runs_user_code and spec.has_instances):
         return 0.0

@@ -19,7 +19,7 @@ def volume_for_gib(size: float) -> int:
 
 
 def pooled_volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
-    """Return a volume size in GiB that all trainings of a model share: AWS reuses a warm pool only with equal volumes.
+    """Return one volume size in GiB for all jobs with the same model: AWS reuses a warm pool only for the same size.
 
     It has room for full fine-tuning over many epochs. It is a power of two, so that data sets of similar size get the
     same one.

@@ -79,7 +79,7 @@ def fill(
     """Write the job's document, link or copy its inputs, and return its command.
 
     `checkpoints` is the folder of checkpoints that all attempts share. `path` is the PATH of the launching command.
-    `gpus` and `cores` are the numbers of one instance.
+    `gpus` and `cores` are the numbers of GPUs and CPU cores of one instance.
     """
     folder.make()
     code = inputs.code

@@ -69,7 +69,7 @@ class LocalJob(FolderJob):
         return str(self._run_id)
 
     def state(self) -> JobState:
-        """Return the state. Also stops a job after its maximum runtime, and kills it STOP_GRACE_S after `stop`."""
+        """Return the state. Stops a job after its maximum runtime, and kills it STOP_GRACE_S after the stop request."""
         if self._end.exists():
             if self._child is not None:
                 self._child.poll()  # otherwise it stays a zombie
@@ -123,7 +123,7 @@ class LocalJob(FolderJob):
         return JobState(_read(self._end)["state"])
 
     def _ended_at(self) -> float:
-        """Return now in the process that started the job. In a later process, return the log's last write time."""
+        """Return the current time in the process that started the job; in others, the time of the log's last write."""
         now, log = self._clock.now(), self.folder.log
         return now if self._child is not None or not log.exists() else min(now, log.stat().st_mtime)
 

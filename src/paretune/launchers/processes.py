@@ -26,13 +26,13 @@ def out_of_memory_kills() -> int:
 
 
 def process_text(pid: int | None = None) -> str:
-    """Return a name of a process of this machine, by default this one, for `is_alive`: `HOST PID START`."""
+    """Return a name for a process of this machine, by default this one, for `is_alive`: `HOST PID START`."""
     process = psutil.Process(pid)
     return f"{socket.gethostname()} {process.pid} {process.create_time():.0f}"
 
 
 def is_alive(name: str) -> bool | None:
-    """Return whether the process that `process_text` named still runs; None if it is on another machine."""
+    """Return whether the process that `process_text` named still runs; None if unknown, as on another machine."""
     host, _, numbers = name.partition(" ")
     pid, _, created = numbers.partition(" ")
     if host != socket.gethostname() or not pid.isdigit():

@@ -94,7 +94,7 @@ class Account:
         return self._clients[service]
 
     def _name_bucket_owner(self, params: Mapping[str, Any], model: OperationModel, **_: object) -> Mapping[str, Any]:
-        """Let S3 refuse a bucket of another account, whose code the job would run. Default names can be guessed."""
+        """Let S3 refuse another account's bucket: default names can be guessed, and a job runs its bucket's code."""
         if model.input_shape is None or "ExpectedBucketOwner" not in model.input_shape.members:
             return params
         return {**params, "ExpectedBucketOwner": self.identity["Account"]}
@@ -128,7 +128,7 @@ class Account:
         """Return role, bucket, keys, network and tags of a job, by parameter.
 
         Missing parameters come from the SageMaker SDK's own configuration file, then from the environment
-        (PARETUNE_ROLE, PARETUNE_BUCKET). Raises BadInput if no role is set anywhere.
+        (PARETUNE_ROLE, PARETUNE_BUCKET). Raises BadInput if no role is set anywhere, or if that file cannot be used.
         """
         return {**self.usual(spec), "role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
 
@@ -155,7 +155,10 @@ class Account:
         }
 
     def role_arn(self, spec: JobSpec) -> str:
-        """Return the ARN of a job's execution role. Raises BadInput if no role is set anywhere."""
+        """Return the ARN of a job's execution role. Raises BadInput if no role is set anywhere.
+
+        In a SageMaker notebook, the default is the notebook's own role.
+        """
         role = spec.role or _part(self._configuration, "TrainingJob").get("RoleArn")
         role = role or self._environment.get("PARETUNE_ROLE")
         if not role:
@@ -212,7 +215,7 @@ def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def account_faults(spec: JobSpec, account: Account) -> list[str]:
-    """Return the reasons why the account is certain to refuse a job. Raises LaunchRefused if AWS does not answer."""
+    """Return the faults of a job's role and bucket that are certain. Raises LaunchRefused if AWS does not answer."""
     account.identity  # noqa: B018  # raises
     return faults_of([*role_findings(spec, account), *bucket_findings(spec, account)])
 

@@ -1,7 +1,7 @@
-"""Explains AWS's errors and the reasons of failed jobs, in sentences with one cause and one next step.
+"""Explains AWS's errors and why jobs failed, in sentences with one cause and one next step.
 
-The reason of a failed job is a line of our own failure file after `AlgorithmError: `, a sentence of AWS, or an exit
-code. A cause is shown only if AWS's words can have no other one. Any other text is shown unchanged. Sources:
+The FailureReason of a job is a line of our own failure file after `AlgorithmError: `, a sentence of AWS, or an exit
+code. A cause is named only if AWS's words can have no other cause. Any other text is shown unchanged. Sources:
 documentation of AWS, public issue threads and notebooks; tests/unit/launchers/sagemaker/test_aws_errors.py quotes some.
 """
 
@@ -113,7 +113,7 @@ def is_transient(error: BaseException) -> bool:
 def was_heard(error: BaseException) -> bool:
     """Return whether AWS may have carried out the call without confirming it.
 
-    If AWS throttled boto's first try, it has not. After several tries it may have, because boto reports only the last.
+    If AWS throttled boto's only try, it has not. After several tries it may have, because boto reports only the last.
     """
     metadata = error.response.get("ResponseMetadata", {}) if isinstance(error, ClientError) else {}
     return is_transient(error) and (code(error) not in _THROTTLED or bool(metadata.get("RetryAttempts")))
@@ -161,8 +161,8 @@ def explain(error: BaseException, doing: str) -> str:
 def classify(reason: str) -> tuple[FailureKind, str]:
     """Return the kind and sentence of a training job's FailureReason.
 
-    For kind ERROR, the sentence includes the next step. For other kinds, the next step depends on the job, and
-    `jobs.outcome` adds it.
+    For kind ERROR, the sentence includes the next step if the cause is known. For other kinds, the next step depends on
+    the job, and `jobs.outcome` adds it.
     """
     text = " ".join(reason.split())
     kind, _, sentence = _WRAPPERS.sub("", text).strip().partition(": ")

@@ -91,7 +91,7 @@ def gpus() -> list[Path]:
 
 
 def install(needed: list[str]) -> None:
-    """Install requirements with pip. If that fails, end the job with pip's last error."""
+    """Install requirements with pip. If that fails, end the job with pip's last errors."""
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     process = subprocess.Popen(
         [sys.executable, "-m", "pip", "install", *needed],
@@ -118,7 +118,7 @@ def install(needed: list[str]) -> None:
 
 
 def look_at_gpu() -> None:
-    """Print the driver, CUDA, and whether PyTorch can use the GPU. Ends the job if it cannot."""
+    """Print the driver, CUDA, and whether PyTorch can use the GPU. Ends the job if not, unless ALLOW_NO_GPU is set."""
     if not gpus():
         return
     driver = printed(["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]).partition("\n")[0]

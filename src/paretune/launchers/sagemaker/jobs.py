@@ -1,4 +1,4 @@
-"""A SageMaker training job as a `Job`: its state (asked for every 20 seconds), log, warm pool and results."""
+"""A SageMaker training job as a `Job`: its state (at most 20 seconds old), log, warm pool and results."""
 
 import datetime
 import re
@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
 RUN_VARIABLE = "PARETUNE_RUN"  # environment variable of a job: id of the run that records it
 OUR_TRAINING = "python3 -m paretune.training /opt/ml"  # the command of every job that is not a project
 POLL_S = 20.0
-"""Most seconds between two descriptions of a job. The pause is a twentieth of the seconds that this process has watched
-the job, but at least 2 s."""
+"""Longest pause between two descriptions of a job, in seconds. The pause is a twentieth of the time for which this
+process has watched the job, but at least 2 s."""
 _DELETED = "Deleted"  # our own TrainingJobStatus and WarmPoolStatus of a job that AWS no longer knows
 _GONE = {"Deleting", _DELETED}
 _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
@@ -47,10 +47,10 @@ _TOO_LONG = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runt
 _NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: no spot instance was free within the longest wait")
 _PENDING = (FailureKind.CAPACITY, "MaxPendingTimeExceeded: no instance was free within half an hour")
 _LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT, "MaxPendingTimeExceeded": _PENDING}
-_KEPT_LINES = 1000  # most lines that `paretune logs` shows
+_KEPT_LINES = 1000  # lines that are kept of each instance's log, unless more are requested
 _OVERLAP_MS = 60_000  # CloudWatch may show lines of an instance this late
 _LAST_MS = 600_000  # how far back the last lines of all instances are read
-NOT_DESCRIBED = cast("Description", {})  # the answer of `described` if AWS cannot describe the job now
+NOT_DESCRIBED = cast("Description", {})  # the result of `described` if AWS cannot describe the job now
 _EVENT_START = '{"time"'
 _AFTER_EVENT = re.compile(r"(?:\s|\x1b\[[0-9;]*m|#015)+$")  # CloudWatch's export writes a carriage return as #015
 _TRACE = re.compile(r"\++ ")
@@ -62,7 +62,7 @@ class JobLog:
     def __init__(self, client: Any, job_name: str, *, is_project: bool) -> None:
         self._client, self._job_name, self._is_project = client, job_name, is_project
         self._newest_ms = 0  # time of the newest line of the first instance, which writes the events
-        self.events: list[Event] = []  # events that nobody took yet; each `read` adds those of the last minute again
+        self.events: list[Event] = []  # events that were not taken yet; each `read` adds those of the last minute again
         self.unreadable = ""  # why this identity may not read logs; "" if it may
 
     def read(self) -> None:
@@ -80,8 +80,8 @@ class JobLog:
     def tail(self, lines: int, reason: str = "") -> list[str]:
         """Return the last lines of one instance, without empty lines and a shell script's trace.
 
-        Without a `reason`, it is the first instance. After a failure, it is the instance that printed the `reason`, or
-        the first one that stopped printing.
+        Without a `reason`, it is the first instance. With the `reason` of a failure, it is the instance that printed
+        it, or if none did, the one that stopped printing first.
         """
         tails: dict[str, deque[str]] = {}  # by stream
         last_ms: dict[str, int] = {}
@@ -122,13 +122,13 @@ class JobLog:
 class SageMakerJob(Job):
     """A training job, created by this process or any other.
 
-    `description` is an answer of DescribeTrainingJob, or the request that created the job: both name the command and
-    the bucket of the results in the same members. A project's command writes no report, unlike our training.
+    `description` is a response of DescribeTrainingJob, or the request that created the job: both name the command and
+    the bucket of the results in the same members. A project can complete without a report. Our training cannot.
     """
 
     def __init__(self, name: str, account: Account, clock: Clock, description: "Description") -> None:
         self.name, self._account, self._clock = name, account, clock
-        self.description = description  # the last answer, or before the first one the request
+        self.description = description  # the last response; before the first one, the request
         self._prefix = f"{PREFIX}/jobs/{name}/output/"  # S3 prefix of the results, which SageMaker uploads at the end
         self._files: Mapping[str, bytes] | None = None  # report, events and profile by name; None before they are read
         self._model = ""  # URI of the trained model, read together with `_files`
@@ -290,7 +290,8 @@ class SageMakerJob(Job):
     def warm_pool(self) -> WarmPoolStatus | None:
         """Return the job's warm pool, described again while instances are kept, or None if there never was one.
 
-        Its seconds are unknown after the job has been deleted. AWS allows that once no instances are kept.
+        Its seconds are unknown if AWS never reported it, or if the job has been deleted, which AWS allows once no
+        instances are kept.
         """
         self._look()
         if not (status := self._pool_status):
@@ -335,7 +336,7 @@ class SageMakerJob(Job):
 
     @property
     def _is_complete(self) -> bool:
-        """Whether AWS has completed the description of an ended job. Its billed seconds may follow a moment later."""
+        """Whether AWS has completed an ended job's description. Its billed seconds may follow up to _LATE_S later."""
         if "BillableTimeInSeconds" in self.description or not self.description.get("TrainingStartTime"):
             return True
         self._end_seen = self._clock.monotonic() if self._end_seen is None else self._end_seen
@@ -438,9 +439,10 @@ class SageMakerJob(Job):
 
 
 def described(account: Account, name: str) -> "Description | None":
-    """Return DescribeTrainingJob's answer, NOT_DESCRIBED if AWS gives none now, or None if there is no such job.
+    """Return DescribeTrainingJob's response, NOT_DESCRIBED if AWS gives none now, or None if there is no such job.
 
-    If DescribeTrainingJob does not know the job, ListTrainingJobs must not show it either. Raises boto's errors.
+    If DescribeTrainingJob does not know the job, ListTrainingJobs must not show it either, unless this identity may not
+    call that. Raises boto's errors.
     """
     sagemaker = account.client("sagemaker")
     try:

@@ -174,8 +174,8 @@ class SageMakerLauncher(Launcher):
     def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> SageMakerSetup:
         """Return the setup with the size of the volume.
 
-        Raises BadInput if data in S3 do not exist, if the inputs do not fit on the disks, or if a job with
-        sagemaker.network_isolation needs the network.
+        Raises BadInput if data in S3 do not exist; otherwise, if the inputs do not fit on the disks, requirements
+        contain a password, or a job with sagemaker.network_isolation needs the network.
         """
         addresses = inputs.code.in_s3.items() if inputs.code is not None else ()
         refuse([fault for name, address in addresses if (fault := absent(self.account, name, address))])
@@ -352,9 +352,9 @@ class SageMakerLauncher(Launcher):
         return channels, details
 
     def _first_attempt(self, document: JobDocument) -> "_FirstAttempt":
-        """Read a job's first attempt from AWS. Raises LaunchRefused if it was launched with other parameters.
+        """Read a job's first attempt from AWS. Raises LaunchRefused if it is gone or had other parameters.
 
-        Everyone with write access to MLflow can change a run, but not the job's description in AWS and its document in
+        Everyone with write access to MLflow can change a run, but not the job's description in AWS or its document in
         S3.
         """
         name = job_name(job_of(document.job_name), 1)
@@ -436,7 +436,7 @@ def _launched(document: JobDocument, first: _FirstAttempt) -> tuple[dict[str, st
 
 
 def _request_key(document: JobDocument) -> str:
-    """Return a digest of a job's given parameters and tags, equal for all its attempts."""
+    """Return a digest of a job's given parameters and tags, which is the same for all its attempts."""
     parts = [document.request_key, owner_tags(document)]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -60,7 +60,7 @@ def build_request(
     # AWS provisions no volume for an instance with its own NVMe disks (ResourceConfig, botocore 1.44.5).
     most_gib = min(spec.instance(name).local_storage_gib or LARGEST_VOLUME_GIB for name in types)
     if settings.keep_alive_minutes and spec.instance().local_storage_gib:
-        needed_gib = most_gib  # equal for all jobs, so that they can reuse kept instances
+        needed_gib = most_gib  # the same for all jobs, so that they can reuse kept instances
     volume_gib = settings.volume_size_in_gb or min(needed_gib, most_gib)
     network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
     own = {f"{AWS_PREFIX}run": document.run_id, f"{AWS_PREFIX}spec": spec.spec_hash()}
@@ -147,7 +147,7 @@ def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str
 
 
 def channels_of(uris: Mapping[str, str], data_mode: str) -> list[dict[str, Any]]:
-    """Return the channels of a request from their addresses in S3. `data_mode` is the input mode of data."""
+    """Return the channels of a request from their addresses in S3. `data_mode` is the mode of those not in _WHOLE."""
 
     def channel(name: str, uri: str) -> dict[str, Any]:
         source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}

@@ -36,7 +36,7 @@ _CLASSES = {  # Java's character classes and their Python equivalents
     r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
     r"\p{Alnum}": "a-zA-Z0-9",
 }
-_SHOWN = 60  # most characters of a value that a message quotes
+_SHOWN = 60  # limit of characters of a value that a message quotes
 
 
 def request_faults(request: Mapping[str, Any], shape: Shape) -> list[str]:

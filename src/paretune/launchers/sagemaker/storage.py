@@ -3,7 +3,7 @@
 s3://BUCKET/paretune/code/HASH/            code of jobs
 s3://BUCKET/paretune/datasets/KEY/         prepared data sets
 s3://BUCKET/paretune/models/HASH/          pretrained models
-s3://BUCKET/paretune/files/HASH/           files that a user's own script reads
+s3://BUCKET/paretune/files/HASH/           files that a user's own script or project reads
 s3://BUCKET/paretune/checkpoints/RUN/      checkpoints of a run's attempts
 s3://BUCKET/paretune/jobs/NAME/            one job's document and results
 
@@ -50,9 +50,9 @@ class Storage:
     check: Callable[[], None] = lambda: None  # called before and during uploads; raises an error to cancel them
 
     def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
-        """Upload a file or folder, unless it is there, and return its S3 URI. That of a folder ends with a slash.
+        """Upload a file or folder, except files that are there already, and return its S3 URI.
 
-        The key contains `digest`, or by default a hash of names and contents.
+        The URI of a folder ends with a slash. The key contains `digest`, or by default a hash of names and contents.
         """
         is_folder = path.is_dir()
         parts = sorted(filter(Path.is_file, path.rglob("*"))) if is_folder else [path]
@@ -76,7 +76,7 @@ class Storage:
         return self.uri(prefix if is_folder else prefix + path.name)
 
     def text(self, key: str, text: str) -> str:
-        """Write a small text, replacing an earlier one, and return its S3 URI."""
+        """Write `text` as an object, replacing an earlier one with this key, and return its S3 URI."""
         if not self.dry:
             self.check()
             with refused_to(f"use the bucket {self.bucket}"):
@@ -89,7 +89,7 @@ class Storage:
         return content
 
     def entries(self, prefix: str) -> dict[str, tuple[int, float]]:
-        """Return the keys that start with `prefix`, with their bytes and times of writing in epoch seconds.
+        """Return the keys that start with `prefix`, with sizes in bytes and times of writing in epoch seconds.
 
         Raises LaunchRefused if they cannot be listed.
         """
@@ -119,7 +119,7 @@ class Storage:
         return f"s3://{self.bucket}/{key}"
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Return the keys that start with `prefix`, with their bytes. Raises boto's errors."""
+        """Return the keys that start with `prefix`, with sizes in bytes. Raises boto's errors."""
         return {entry["Key"]: entry["Size"] for entry in _objects(self.s3, self.bucket, prefix)}
 
     def _encryption(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def absent(account: Account, parameter: str, address: str) -> str:
 
 
 def s3_client(region: str | None, environment: Mapping[str, str]) -> "S3Client":
-    """Return an S3 client with this machine's credentials. Raises BadInput if there are none."""
+    """Return an S3 client for this machine's AWS profile. Raises BadInput if there is no such profile."""
     try:
         return client_of(boto3.Session(region_name=region or environment.get("AWS_REGION")), "s3")
     except AWS_ERRORS as error:
@@ -197,8 +197,9 @@ def fetch(
     """Download `uri`, the value of a parameter, and return the file or folder below `folder`.
 
     An object becomes a file. A prefix becomes a folder with the objects below it whose names have one of the
-    `suffixes`; without `suffixes`, with all objects. If there is only one, it becomes a file. `check` is called during
-    the download and raises an error to cancel it.
+    `suffixes`, or with all of them if there are no `suffixes`. Names of which a part starts with a dot or underscore
+    are left out. If a single object is left, its file is returned. `check` is called during the download and raises an
+    error to cancel it.
 
     Raises BadInput if there is no such bucket or object, no permission, or too little disk space.
     """

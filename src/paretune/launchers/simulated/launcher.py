@@ -38,8 +38,8 @@ _ROUNDING_S = 1e-6  # rounding error of a time stamp: four times the resolution 
 class VirtualClock:
     """A `Clock` whose `sleep` returns at once, after moving the virtual time to the next change of a watched job.
 
-    If the given seconds end later than the next change, the time moves by these seconds. All processes share the time
-    in the file simulated/clock of `home`. A new file starts at the machine's time.
+    If the given seconds would end later than that, the time moves by these seconds instead. All processes share the
+    time in the file simulated/clock of `home`. A new file starts at the machine's time.
     """
 
     def __init__(self, home: Path) -> None:
@@ -62,15 +62,15 @@ class VirtualClock:
         return self.now()
 
     def watch(self, job: "SimulatedJob") -> None:
-        """Let `sleep` end at the next change of `job`. Only a weak reference to the job is kept."""
+        """Let `sleep` move to the changes of `job`, too. Only a weak reference to the job is kept."""
         self._watched.add(job)
 
     def wake_at(self, moment: float) -> None:
-        """Let `sleep` end at `moment`, in virtual seconds since the epoch."""
+        """Let `sleep` move to `moment`, too, like to a change of a job. It is in virtual seconds since the epoch."""
         self._wake_at.add(moment)
 
     def sleep(self, seconds: float) -> None:
-        """Advance by `seconds`, or to the next change if it is later. Returns without waiting."""
+        """Advance by `seconds`, or to the next change if that is later. Returns without waiting."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             now = self.now()
@@ -188,7 +188,7 @@ class SimulatedLauncher(Launcher):
     """Creates simulated jobs on `clock`, the virtual clock of the folder `home`.
 
     PARETUNE_PRICES, AWS_REGION and AWS_DEFAULT_REGION are read from `environment`. `timeline_of` returns the timeline
-    of a new job. It raises BadInput if neither a table nor an estimate covers the job.
+    of a new job. It raises BadInput if the table, or the estimate where it is needed, does not cover the job.
     """
 
     traits = SIMULATED

@@ -7,7 +7,7 @@
                                      rows with the job's values can answer it
     every other numeric column       a metric that the runs measured, such as acc
 
-Rows with equal settings are repeats, for example with other seeds. Nothing is interpolated.
+Rows with the same settings are repeats, for example with other seeds. Nothing is interpolated.
 """
 
 from collections.abc import Mapping

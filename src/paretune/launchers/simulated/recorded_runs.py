@@ -1,10 +1,10 @@
 """Replays a job: looks up its seconds and F1 in a table of recorded runs.
 
-Only rows with the job's instance type and the same values of all other hyperparameters can answer a job. Between such
-rows, F1 and the logarithm of the seconds are interpolated over the logarithms of learning rate, per-device batch size
-and instance count. A job outside the rows is an error. If a batch ran out of memory, larger batches do, too.
+Only rows with the job's instance type and its values of the table's other hyperparameters can answer a job. Between
+such rows, F1 and the logarithm of the seconds are interpolated over the logarithms of learning rate, per-device batch
+size and instance count. A job outside the rows is an error. If a batch ran out of memory, larger batches do, too.
 
-A table is a CSV file with one finished training job per row. Every error in it is reported:
+A table is a CSV file with one finished training job per row. Errors in it are reported with their lines. Its columns:
 
     instance_type,instance_count,per_device_train_batch_size,learning_rate,f1   required
     billable_seconds             for all completed runs; without this column, simulated jobs take their estimated time
@@ -43,7 +43,7 @@ CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "le
 NEEDED = (*CLUSTER, "f1")
 _BATCH = {*affecting(JobSpec, "batch"), *CLUSTER}
 OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
-"""Parameters that, if a table has columns for them, must be equal in a row and in the job that it answers."""
+"""Parameters that, if a table has columns for them, must be the same in a row and in the job that it answers."""
 OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a row is a whole run, not a probe
 _NONE: Mapping[str, str] = MappingProxyType({})
 _MOST_FAULTS, _SHOWN = 20, 8  # faults and values that a message lists
@@ -94,7 +94,7 @@ class RecordedRow:
         return {name: value for name in MEASURED if (value := getattr(self.cells, name)) is not None}
 
     def digest(self) -> str:
-        """Return sixteen hexadecimal digits that are equal for rows with equal cells, in any order of columns."""
+        """Return sixteen hexadecimal digits that are the same for rows with the same cells, in any order of columns."""
         return hashlib.sha256(repr(sorted(self.texts.items())).encode()).hexdigest()[:16]
 
 
@@ -153,7 +153,7 @@ class MatchingRows:
     """The rows that answer a job: one at its point, or the rows around it with their weights."""
 
     parts: tuple[tuple[RecordedRow, float], ...]
-    repeats: int = 1  # how many rows are at the point, from which one was chosen
+    repeats: int = 1  # how many rows are at the point; one of them was chosen
 
     def seconds(self) -> float:
         """Return the billable seconds, interpolated in their logarithm; NaN if the table has no such column."""
@@ -196,8 +196,10 @@ def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose:
 def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> bool:
     """Return whether a job is too large for the memory, according to these rows.
 
-    Rows with the job's own settings decide. Without them, a job is too large if its per-device batch is as large as one
-    that did not fit. It is also too large if some batch did not fit, and its own is larger than every one that did.
+    Rows with the job's own settings decide. Without them, a job is too large if its per-device batch is at least as
+    large as one that did not fit. It is also too large if some batch did not fit, and its own is larger than every
+    smaller one that did. If the strategy divides the memory among devices, runs on fewer instances do not show what
+    does not fit, and runs on more instances do not show what fits.
     """
     batch, at = plan.per_device_train_batch_size, point_at(spec, plan)
     steps = plan.gradient_accumulation_steps
@@ -219,7 +221,7 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
 def point_at(spec: JobSpec, plan: BatchPlan, axes: Sequence[str] = CLUSTER_AXES) -> Point:
     """Return the point of a job on some axes, in natural logarithms.
 
-    They are rounded so that equal settings, such as 5e-5 and 0.00005, are the same point.
+    They are rounded, so that settings that differ only by floating-point errors are the same point.
     """
     values = [spec.instance_count if axis == "instance_count" else getattr(plan, axis) for axis in axes]
     return tuple(round(math.log(value), 9) for value in values)
@@ -283,7 +285,7 @@ class RunTable:
         """Read the table in a CSV file.
 
         `columns` maps the file's names of columns to paretune's. `common_texts` has values for every row. Raises
-        BadInput with all faults and their line numbers.
+        BadInput with up to _MOST_FAULTS faults of the header or, if it has none, of the lines, with their numbers.
         """
         own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
         faults = _header_faults(own_names, columns)
@@ -378,7 +380,7 @@ class RunTable:
         raise BadInput(faults or [f"recorded_runs {self.name} has no run with this combination of {', '.join(wanted)}"])
 
     def _quality(self, spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
-        """Return rows with the same global batch size and learning rate, of another instance type if necessary."""
+        """Return rows at or around the job's global batch size and learning rate, of another type if necessary."""
         deciding = {name: spell(getattr(spec, name)) for name in affecting(JobSpec, "quality")}
         completed = (row for row in self.rows if row.cells.status == COMPLETED)
         rows = [row for row in completed if all(deciding.get(name, text) == text for name, text in row.others.items())]

@@ -90,7 +90,7 @@ class Timeline:
         return self
 
     def stopped(self, moment: float, failure: tuple[FailureKind, str] | None = None) -> "Timeline":
-        """Return the timeline of a job that is stopped at `moment`. A stop after its end changes nothing."""
+        """Return the timeline of a job that is stopped at `moment`, unless it ends before the stop takes effect."""
         end = moment + (0.0 if self.status_at(moment) in _UNBILLED else STOP_SECONDS)
         if end >= self.seconds:
             return self
@@ -120,7 +120,7 @@ class TimelineFactory:
     read_own: Callable[[Path], OwnRuns] = field(default_factory=lambda: functools.cache(OwnRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
-        """Return the job's timeline. Raises BadInput if neither the table nor an estimate covers the job."""
+        """Return the job's timeline. Raises BadInput if the table or a needed estimate does not cover it."""
         settings = document.spec.simulation
         job = (document.spec.spec_hash(), document.spec.seed, document.attempt)
         try:
