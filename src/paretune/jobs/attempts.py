@@ -110,7 +110,7 @@ class Attempts:
 
         Raises:
             BadInput, LaunchRefused, BudgetRefused: the next attempt was not created.
-            LostContact: AWS does not answer; the job may still be running.
+            LostContact: the launcher cannot tell how the job is; it may still be running.
         """
         if self.outcome is not None:
             return self.outcome
@@ -148,10 +148,10 @@ class Attempts:
         """Return the attempt to make after one that ended with `status`, and a message about it.
 
         The attempt is None if none follows. After an out-of-memory error, the message then says why no smaller batch is
-        tried. After such an error, the per-device batch is made smaller, except in a trial whose batch is
-        searched or given. After an internal error of AWS, the job is tried again. If AWS has no capacity, the next
-        instance type is tried. This includes a spot job that waited too long: its seconds are billed, and the next
-        type continues from its checkpoints.
+        tried. After such an error, the per-device batch is made smaller if the job can accumulate gradients, except in
+        a trial whose batch is searched or given. After an internal error of AWS, the job is tried again, at most
+        _MOST_INTERNAL_ERRORS times. If AWS has no capacity, the next instance type is tried. This includes a spot job
+        that waited too long: its seconds are billed, and the next type continues from its checkpoints.
         """
         ran, job, billed_s = self.document, self.record.spec, status.billable_seconds
         kind = None if status.failure is None else status.failure[0]

@@ -39,7 +39,7 @@ RUN_STATUS: Mapping[JobState, EndStatus] = {
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # software versions in a report
 _TIMES_THE_EPOCHS = 3  # factor by which a verdict proposes to raise num_train_epochs
 _READ_LINES, _SHOWN_LINES = 200, 15  # lines read and lines shown of a failed job's log
-_USUAL_RATES = (0.3, 30.0)  # usual multiples of the default learning rate
+_USUAL_RATES = (0.3, 30.0)  # range of usual multiples of the default learning rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class JobOutcome(Result):
     """An ended job: its metrics and cost, the run that records it, and the reason if it failed."""
 
     run_id: str
-    job_name: str  # the launcher's (such as SageMaker's) name of the job; empty if none was created
+    job_name: str  # the launcher's name for the job, such as SageMaker's; empty if none was created
     state: JobState
     metrics: Mapping[str, float]  # name in MLflow to value; metrics that were not measured are absent
     price: Price | None = None  # price of one instance; None if unknown, and then cost_usd is absent
@@ -66,7 +66,7 @@ class JobOutcome(Result):
     has_gap: bool = False  # whether its run is incomplete; the job's own files are complete
     remarks: Sequence[str] = ()  # sentences on what the record lacks and why
     verdicts: Sequence[str] = ()  # sentences on the model
-    log: Sequence[str] = ()  # the last lines that a failed job printed; all of it is at `log_location`
+    log: Sequence[str] = ()  # the last lines that a failed job printed; the whole log is at `log_location`
     log_location: str = ""
 
     @property

@@ -150,7 +150,7 @@ def ended_by_its_limit(job: ForeseenJob) -> str:
 
 
 def limit_refusal(job: ForeseenJob) -> str:
-    """Return why a job is refused: its whole 80 % interval is above max_runtime_minutes.
+    """Return why a job is refused: the whole 80 % interval of its time is above max_runtime_minutes.
 
     Returns "" if the job is not refused. Jobs on this machine, and those that `exceeds_limit` exempts, never are.
     """

@@ -274,7 +274,7 @@ def find_job(run_id: str, tags: Mapping[str, str], workplace: Workplace, within_
 
 
 def first_job_of(run_id: str, tags: Mapping[str, str]) -> str:
-    """Return the name of the first attempt of a run's job: the recorded one, or before that, one with the run's id."""
+    """Return the name of a run's first attempt: the recorded one or, if none is recorded, one with the run's id."""
     recorded = tags.get(schema.JOB_NAME, "")
     return job_name(job_of(recorded) if recorded else run_id, 1)
 

@@ -28,7 +28,7 @@ from paretune.tracking.store import Tracking
 
 WorkplaceOf = Callable[[JobSpec], Workplace]
 _RUN_ID = re.compile(r"[0-9a-f]{1,32}")
-_SHORTEST_ID = 6  # fewest characters of a run's id that may select it
+_SHORTEST_ID = 6  # minimum number of characters of a run's id that may select it
 _SHOWN = 5  # limit of runs that an error message lists
 _TAIL = 1000  # lines read at a time while a log is followed
 _MOST_LINES = 256_000  # limit of lines read if the job has printed more than _TAIL between two reads
