@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 GRACE_S = 110.0  # seconds from SIGTERM until a command that still runs is killed
 REQUIREMENTS = ".paretune-requirements.txt"
 _INSTALLER = "input/data/code/container_start.py"
-_LONGEST_READ = 2**16  # most bytes of a printed line that are read at a time
+_LONGEST_READ = 2**16  # limit of bytes of a printed line that are read at a time
 
 
 def main(ml: Path) -> int:
@@ -92,7 +92,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._pass_on)
 
     def run(self, words: list[str], printed: PrintedNumbers | None = None, **options: Any) -> int:
-        """Run a process and return its exit code, or 128 + the signal that ended it.
+        """Run a process and return its exit code, or 128 + the number of the signal that ended it.
 
         After a SIGTERM, this waits for the whole process group. With `printed`, the output is printed line by line, and
         `printed` reads each line.

@@ -210,7 +210,7 @@ def _entry_command(
         value = values.get(name, parameter.default)
         if parameter.type != "path" or value is None:
             continue
-        channel = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]  # shell variables contain it
+        channel = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]  # it is part of the names of shell variables
         if channel in _RESERVED_CHANNELS or channel in inputs:
             channel = f"{channel}_{position}"
         if spec.runs_on.files_travel and value.startswith(IN_S3):
