@@ -67,7 +67,7 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
 
 
 def named_like_secrets(folder: Path) -> list[str]:
-    """Return the names of files below a user's folder that do not travel only because they are named like secrets."""
+    """Return the names of files below a user's folder that would travel if they were not named like secrets."""
     return _without_secrets(folder)[1]
 
 

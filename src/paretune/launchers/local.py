@@ -86,7 +86,7 @@ class LocalJob(FolderJob):
         return JobState.STOPPING
 
     def stop(self) -> None:
-        """Send SIGTERM to the job's process, which writes a checkpoint after its current step."""
+        """Send SIGTERM to the job's process. paretune's training then writes a checkpoint after its current step."""
         if not self.state().is_terminal:
             self._ask_to_stop("")
 

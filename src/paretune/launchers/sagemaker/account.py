@@ -364,7 +364,7 @@ def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def quota_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Check whether the account's quota for each instance type of a job covers the job's instances."""
+    """Check whether the account's quotas cover a job's instances of each type, and those kept after the job."""
     spot, clusters = "spot " if spec.spot else "", spec.clusters()
     needed = {f"{each.instance_type} for {spot}training job usage": each.instance_count for each in clusters}
     if spec.sagemaker.keep_alive_minutes:

@@ -78,7 +78,7 @@ class JobLog:
         self._newest_ms = newest_ms
 
     def tail(self, lines: int, reason: str = "") -> list[str]:
-        """Return the last lines of one instance, without empty lines and a shell script's trace.
+        """Return the last lines of one instance, without empty lines or the trace of a shell script.
 
         Without a `reason`, it is the first instance. With the `reason` of a failure, it is the instance that printed
         it, or if none did, the one that stopped printing first.
@@ -123,7 +123,7 @@ class SageMakerJob(Job):
     """A training job, created by this process or any other.
 
     `description` is a response of DescribeTrainingJob, or the request that created the job: both name the command and
-    the bucket of the results in the same members. A project can complete without a report. Our training cannot.
+    the bucket of the results in the same members. A project can complete without a report. Other jobs cannot.
     """
 
     def __init__(self, name: str, account: Account, clock: Clock, description: "Description") -> None:
@@ -280,7 +280,7 @@ class SageMakerJob(Job):
         return folder / name
 
     def clean_up(self) -> None:
-        """Remove the checkpoints of our own training from S3, which bills them by the month."""
+        """Remove the job's checkpoints from S3, which bills them by the month, except those of a project."""
         checkpoints = str(self.description.get("CheckpointConfig", {}).get("S3Uri", ""))
         prefix = checkpoints.removeprefix(self._storage.uri(""))
         if not self._is_project and prefix.startswith(f"{PREFIX}/checkpoints/"):

@@ -24,12 +24,12 @@ from urllib.parse import quote, quote_plus
 
 MARK = "secret:arn:"
 FAILURE = Path(sys.argv[-1]) / "output" / "failure"
-LONGEST_READ = 2**16  # most bytes of a printed line that are read at a time
+LONGEST_READ = 2**16  # limit of bytes of a printed line that are read at a time
 SHORTEST = 4  # shorter lines of a secret are not masked (characters)
 
 
 def main(words: list[str]) -> int:
-    """Run the command and return its exit code, or 128 + signal if a signal ended it."""
+    """Run the command and return its exit code, or 128 + the number of the signal that ended it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by default, a container's first process ignores SIGTERM
     starter = os.environ.get("PARETUNE_STARTER")  # on a user's own machine, the process that started this one
     secrets = {name: read(name, text[len("secret:") :]) for name, text in os.environ.items() if text.startswith(MARK)}
@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
     reader.start()
     while process.poll() is None:
         if starter and os.getppid() != int(starter):
-            os._exit(1)  # the command watches this process as its own starter, and then ends itself
+            os._exit(1)  # the command watches this process as its own starter, and ends itself, too
         time.sleep(0.1)
     reader.join(5.0)  # a background process may keep the pipe open for longer
     if FAILURE.is_file():

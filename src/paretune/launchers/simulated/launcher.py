@@ -66,7 +66,7 @@ class VirtualClock:
         self._watched.add(job)
 
     def wake_at(self, moment: float) -> None:
-        """Let `sleep` move to `moment`, too, like to a change of a job. It is in virtual seconds since the epoch."""
+        """Let `sleep` treat `moment`, in virtual seconds since the epoch, like a change of a job."""
         self._wake_at.add(moment)
 
     def sleep(self, seconds: float) -> None:

@@ -46,7 +46,7 @@ OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))}
 """Parameters that, if a table has columns for them, must be the same in a row and in the job that it answers."""
 OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a row is a whole run, not a probe
 _NONE: Mapping[str, str] = MappingProxyType({})
-_MOST_FAULTS, _SHOWN = 20, 8  # faults and values that a message lists
+_MOST_FAULTS, _SHOWN = 20, 8  # limits of faults and values that a message lists
 STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
 CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
 QUALITY_AXES = ("learning_rate", "global_batch_size")
