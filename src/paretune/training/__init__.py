@@ -1,4 +1,4 @@
-"""The training inside a job. Only this folder imports torch; it imports no launcher and no Optuna.
+"""The training inside a job. Only this folder imports torch; it imports neither launchers nor Optuna.
 
 It exchanges all data with a launcher through the job's folder and JSON files (`paretune.specification.container`). Only
 `text_model`, which MLflow runs, imports MLflow.
@@ -10,7 +10,7 @@ Entry points:
 
 Modules:
     job.train               one training run, from the job document to report.json
-    loop                    the steps, and between them evaluations, checkpoints and a stop: start reading here
+    loop                    the steps; between them, evaluations, checkpoints and stop requests: start reading here
     strategies, optimizer   ddp and fsdp: forward, backward and the exchange of gradients; the update of weights
     arguments, evaluation   reads training_arguments; computes loss and metrics of a split
     meter, profile          events, losses, throughput and the exchange of stop requests; where the time of a step goes

@@ -56,7 +56,7 @@ def progress(checkpoint: Path) -> dict[str, Any]:
 
 
 def read(checkpoint: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Read a checkpoint into `tensors`. All processes must call this, but another number may have written the files."""
+    """Read a checkpoint into `tensors`. All processes must call this; more or fewer may have written it."""
     with warnings.catch_warnings(action="ignore"):
         state_dict_loader.load(tensors, checkpoint_id=checkpoint / _STATE)
 

@@ -4,7 +4,7 @@ On SageMaker the first process of each container is `python3 -m paretune.trainin
 processes meet at the first host of the sorted list, on the port that SageMaker's own drivers use.
 
 On SIGTERM, the processes of our own training agree on a step, write a checkpoint and exit with code 0. If a process
-fails, torchrun kills the others of its instance. Those of other instances lose a connection (gloo) or fail when the
+fails, torchrun stops the others of its instance. Those of other instances lose a connection (gloo) or fail when the
 process group times out (NCCL). On SageMaker, the job ends as soon as one instance fails.
 """
 

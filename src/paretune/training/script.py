@@ -130,7 +130,7 @@ def _words_of(document: JobDocument, folder: JobFolder) -> list[str]:
 
 def finish_loggers() -> None:
     """Make the script's loggers write what they otherwise write at Python's shutdown, which this process skips."""
-    with suppress(Exception):  # a fault of a logger must not fail the training
+    with suppress(Exception):  # an error of a logger must not fail the job
         if (mlflow := sys.modules.get("mlflow")) is not None and not _is_missing(mlflow.get_tracking_uri()):
             mlflow.flush_async_logging()
             while mlflow.active_run() is not None:

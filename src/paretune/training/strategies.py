@@ -223,7 +223,7 @@ class Shards(Replicas):
         self._fill(whole, torch.device("cpu") if spec.cpu_offload else self.device)
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """Compute a micro-batch like `Replicas`. Replicas of shards average gradients only after the last."""
+        """Compute a micro-batch like `Replicas`. Replicas of shards average gradients only after the last one."""
         if isinstance(self.model, FSDPModule):
             self.model.set_requires_all_reduce(is_last)
         return super().backward(batch, loss_of, scale=scale, is_last=is_last)

@@ -161,7 +161,10 @@ def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
 
 
 def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dict[str, float]:
-    """Return the F1 of a baseline that gives known words their most frequent label, and others the usual one."""
+    """Return the F1 of a baseline that gives each word its most frequent label.
+
+    Words that occur in no training row get the most frequent label of all words.
+    """
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for text, labels in zip(*train, strict=True):
         for word, label in zip(text.split(" "), labels, strict=True):
@@ -265,7 +268,7 @@ def _as_targets(task: str, rows: Sequence[Sequence[str]], names: Sequence[str]) 
 
 
 def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
-    """Return a fault if the sampled training rows lack some of the classes or labels `names`; none for words."""
+    """Return a fault if the sampled training rows lack any of the classes or labels `names` (not for words)."""
     if labels is None or spec.task == metrics.TOKEN_CLASSIFICATION:
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
@@ -321,7 +324,7 @@ def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> di
 
 
 def _labels_of(task: str, cell: Any, separator: str) -> list[Any] | None:
-    """Return the labels in a row's cell, or None if its content is not a label."""
+    """Return the labels in a row's cell, or None if the cell contains anything else."""
     if task == metrics.CLASSIFICATION:
         return [cell] if isinstance(cell, str | int) else None
     if isinstance(cell, str) and (cell := _listed(cell)) is None:

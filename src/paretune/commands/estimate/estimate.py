@@ -158,7 +158,7 @@ def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateT
     For jobs with a project or an entry_script, the seconds and dollars come from their finished runs.
 
     Raises:
-        BadInput: rows are not possible; it has all faults of the first check that fails.
+        BadInput: a job is not possible; the error has all faults of the first check that fails.
         TrackingUnavailable: the MLflow store, whose runs are evidence, does not answer.
 
     Examples:
@@ -229,7 +229,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
 def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tuple[Architecture, _Facts]]:
     """Return each job's model and the facts of its rows.
 
-    Raises BadInput for all models that cannot be read or, if there are none, for all other faults.
+    Raises BadInput for all models that cannot be read or, if all can, for all other faults.
     """
     built, faults = dict[str, Architecture](), list[str]()
     for model, task in {spec.model: spec.task for spec in specs}.items():

@@ -1,6 +1,6 @@
 """`estimate --like`: estimates how long a finished training run would have taken on other clusters, and its cost there.
 
-The training run is a run in the MLflow store, or any SageMaker training job of the user's account. DescribeTrainingJob
+The training run is recorded in the MLflow store, or is any SageMaker training job of the user. DescribeTrainingJob
 returns the cluster, the seconds and the hyperparameters of a SageMaker job. A hyperparameter may have one of several
 names, because Hugging Face's examples differ. If the number of rows is unknown, it is estimated from the seconds.
 """

@@ -26,7 +26,7 @@ _DATA = (".parquet", ".csv", ".gz")
 SUFFIXES = (*_DATA, ".json")
 """Endings of the files that `read_bill` reads: data and manifests."""
 _COVERED = ("SavingsPlanCoveredUsage", "DiscountedUsage")
-"""Types of lines that a plan or a reservation covers; in _COLUMNS, the names of their effective costs."""
+"""Types of lines that a plan or a reservation covers; in _COLUMNS, the keys of their effective costs."""
 _COLUMNS = {  # name here to the names in CUR and in FOCUS
     "resource": ("line_item_resource_id", "ResourceId"),
     "type": ("line_item_line_item_type", "ChargeCategory"),
@@ -45,7 +45,7 @@ _COLUMNS = {  # name here to the names in CUR and in FOCUS
 }
 _NEEDED, _NUMBERS = [*_COLUMNS][:7], [*_COLUMNS][5:12]
 _CHARGES = r"Usage|Discount$"  # types of lines that count; not tax, credits, refunds, fees and negations of plans
-_OURS = f"^$|:training-job/{JOB_PREFIX}"  # resources whose lines count: none, or a job of paretune
+_OURS = f"^$|:training-job/{JOB_PREFIX}"  # a line counts if its resource is empty, or a job of paretune
 _MONTH = re.compile(
     r"/(?:billing_period=(\d{4})-(\d\d)|(\d{4})(\d\d)\d\d-\d{8}|year=(\d{4})/month=(\d{1,2}))(?=/)", re.IGNORECASE
 )

@@ -28,9 +28,9 @@ from paretune.training.strategies import Batch, Loss, Shards, sent
 class _Family(NamedTuple):
     """Names of modules in the base model: those before its layers, the list of layers, and the one after them.
 
-    In later stages than the first, the modules `first` are replaced by the identity. `added` is a module whose output
-    the first stage adds to the embeddings; in later stages it is replaced by 0. The classification heads of these
-    families read the last token that is not padding.
+    In all stages but the first, the modules `first` are replaced by the identity. `added` is a module whose output the
+    first stage adds to the embeddings; in other stages it is replaced by 0. The classification heads of these families
+    read the last token that is not padding.
     """
 
     first: tuple[str, ...]

@@ -290,7 +290,7 @@ def _write_splits(
 
 
 def _tokenize(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
-    """Return at most `limit` token ids of each text, and how many texts were longer: 0 for a slow tokenizer."""
+    """Return at most `limit` token ids of each text, and how many texts were longer: always 0 for a slow tokenizer."""
     tokens, truncated = list[list[int]](), 0
     for start in range(0, len(texts), _BATCH):
         batch = list(texts[start : start + _BATCH])
