@@ -12,7 +12,7 @@
     ├── CallAgain                 75      run the same command again later: the study has not ended yet
     └── Interrupted              130      nothing: the jobs of this command were stopped, or left running as requested
 
-Any other exception that reaches a user is a bug in paretune.
+Any other exception that reaches a user is a bug in paretune, except the OSError of a full disk.
 """
 
 import difflib
@@ -77,7 +77,7 @@ class JobFailed(ParetuneError):
 
 
 class OutOfMemory(JobFailed):
-    """The job ran out of memory even with the smallest per-device batch that keeps the global batch size."""
+    """The job ran out of memory, and no smaller per-device batch with the same global batch size is tried."""
 
 
 class LostContact(ParetuneError):

@@ -69,13 +69,13 @@ class OwnScript:
     required: tuple[str, ...]  # required arguments; without -- if positional
     is_complete: bool  # whether there are no other arguments
     mentions_seed: bool
-    first_words: tuple[str, ...]  # one of these must precede its options: `fit` of Lightning's command line
+    first_words: tuple[str, ...]  # one of these must precede its options, such as `fit` of LightningCLI
     is_notebook: bool  # whether it calls get_ipython(), which only notebooks have
     constants: Mapping[str, int]  # variables set to a number or a string at the top level, with their line numbers
     metrics: tuple[str, ...]  # names of numbers that it prints, logs or writes
     settings: frozenset[str]
-    """Names of settings, which are not metrics even if the script prints them: its arguments, top-level constants, and
-    keys of the configuration files in its folder."""
+    """Names of settings, which are not metrics even if the script prints them, such as its arguments, top-level
+    constants, and keys of the configuration files in its folder."""
     loggers: tuple[str, ...]  # keys of `_LOGGERS` that its text reveals
     sets_tracking: bool  # whether it chooses MLflow's tracking server itself
 

@@ -1,8 +1,8 @@
 """Names of the tags that runs carry.
 
-Values are strings; `Run.set_tags` cuts them to MLflow's limit. A tag that does not apply is absent. The facts that a
-launcher reports about a job (`JobStatus.facts`, `location_tags`) become tags, too, whose names are PREFIX and the
-fact's name. Tags of AWS jobs are in `core.tags`.
+Values are strings; `Run.set_tags` cuts them to MLflow's limit. A tag that does not apply is absent or empty. The
+facts that a launcher reports about a job (`JobStatus.facts`, `location_tags`) become tags, too, whose names are PREFIX
+and the fact's name. Tags of AWS jobs are in `core.tags`.
 """
 
 import json
@@ -38,7 +38,7 @@ ESTIMATE_BASIS = "paretune.estimate_basis"  # the evidence for the job's estimat
 LAUNCHER = "paretune.launcher"  # `local`, `sagemaker` or `simulated`
 JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
 STATE = "paretune.state"
-"""`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created."""
+"""`Running`, `Completed`, `Failed` or `Stopped`. The run of a job has one even before the job is created."""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's secondary status
 FAILURE_REASON = "paretune.failure_reason"  # why the job failed
 WARNINGS = "paretune.warnings"  # warnings before the launch

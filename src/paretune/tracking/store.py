@@ -92,7 +92,7 @@ class Tracking:
     ) -> tuple[str, str]:
         """Save a command's results in its run: `files` maps names to text, `figures` maps names to matplotlib figures.
 
-        Returns the run's id and the command that opens the run in MLflow's UI.
+        Returns the run's id and the command or address that opens the run in MLflow's UI.
         """
         run = self.begin(kind)
         run.set_tags({schema.KIND: kind, schema.ORIGIN: origin, schema.NOTE: note})
@@ -204,7 +204,7 @@ class Tracking:
     def address(self, run_id: str, view: str = "") -> str:
         """Return the web address of a run or a view, on the http server or on the one that `mlflow ui` would start."""
         server = without_secrets(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
-        # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
+        # Without the workflow type, the UI of MLflow 3.17 shows a run among traces and evaluations.
         page = f"?viewStateShareKey={view}&" if view else f"/{run_id}?"
         return f"{server}/#/experiments/{self._experiment}/runs{page}workflowType=machine_learning"
 
