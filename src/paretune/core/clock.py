@@ -21,7 +21,7 @@ class SkippingClock(Clock, Protocol):
     """A clock of simulated time, whose `sleep` skips to the next change of a job instead of waiting."""
 
     def wake_at(self, moment: float, /) -> None:
-        """Treat `moment`, in seconds since the epoch, as a change to which `sleep` may skip."""
+        """Let `sleep` skip to `moment`, in seconds since the epoch, as if a job changed then."""
 
 
 class SystemClock:

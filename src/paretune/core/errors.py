@@ -54,7 +54,7 @@ class TrackingUnavailable(ParetuneError):
 
 
 class LaunchRefused(ParetuneError):
-    """AWS refused to create the job, or AWS or the database of the budgets does not answer; nothing was launched."""
+    """AWS refused to create the job, or either AWS or the budgets' database does not answer; nothing was launched."""
 
     exit_code = 2
 

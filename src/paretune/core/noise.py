@@ -28,7 +28,7 @@ degrees, the standard deviation of one run lies between 0.0026 and 0.0123 with a
 have as much weight as this assumption."""
 SECONDS_DEGREES = 4  # degrees of freedom of SECONDS_NOISE: the seconds of those pairs agree better than their F1
 Z80 = 1.2816  # half width of a central 80 % interval of a normal distribution, in standard deviations
-TELLING_ERRORS = 2.0  # standard errors; means that are further apart count as different: 95 % of identical ones are closer
+TELLING_ERRORS = 2.0  # standard errors; means further apart count as different, as do 5 % of identical ones by chance
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,7 @@ class OwnScript:
 
     parser: str
     """A key of `_PARSERS`; `places` for positional arguments such as sys.argv[1]; `elsewhere` if another file that the
-    script runs may read them; `none` if it reads none; `unknown` if it may read some in another way."""
+    script runs may read arguments; `none` if it takes no arguments; `unknown` if it may take some."""
     arguments: Mapping[str, str]
     """Maps each option, spelled as in the script but without leading dashes, to its action (see `Options`)."""
     required: tuple[str, ...]  # required arguments; without -- if positional

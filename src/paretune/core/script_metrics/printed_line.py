@@ -283,7 +283,7 @@ _NOT_FINITE = re.compile(r"(:\s*-?)(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 
 
 def numbers_of(values: Mapping[Any, Any]) -> dict[str, float]:
-    """Return the entries that are numbers or strings with a number, which transformers 5 writes."""
+    """Return the entries that are numbers, or strings with a number, as transformers 5 writes them."""
     numbers = {}
     for name, value in values.items():
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -293,7 +293,7 @@ def numbers_of(values: Mapping[Any, Any]) -> dict[str, float]:
 
 
 def finite_numbers(values: Mapping[Any, Any]) -> dict[str, float]:
-    """Return the entries that are finite numbers or strings with a finite number."""
+    """Return the entries that are finite numbers, or strings with a finite number."""
     return {name: number for name, number in numbers_of(values).items() if math.isfinite(number)}
 
 
