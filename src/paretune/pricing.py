@@ -128,14 +128,14 @@ def _refresh(region: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PriceList:
-    """All price rows on this machine: `listed` by the package or AWS, and `users` from the user's CSV."""
+    """All price rows on this machine: `listed` by launchers or AWS, and `users` from the user's CSV."""
 
     listed: tuple[Price, ...]
     users: tuple[Price, ...] = ()
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "PriceList":
-        """Read the package's prices, `kept_file` and the CSV in PARETUNE_PRICES, which may be a shipped file.
+        """Read the launchers' tables, `kept_file` and the CSV in PARETUNE_PRICES, which may be a shipped file.
 
         Raises BadInput with the faults of both files; see `read_file`.
         """

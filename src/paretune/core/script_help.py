@@ -1,4 +1,4 @@
-"""The options that a script itself lists if it is run with `--help`, isolated from the network and the user's files.
+"""The options that a script itself lists for `--help`, in a process that has no network and cannot change files.
 
 The script is asked if its source does not show the options, because they are computed or declared with a library that
 `script_options` does not read. The user must allow this, because the script runs up to the line that parses its
@@ -34,7 +34,7 @@ _SOCKETS = "/run"  # has sockets of daemons, which could do for the script what 
 
 @lru_cache(maxsize=8)
 def ask_options(script: Path) -> Options:
-    """Run `python SCRIPT --help` and return the options that it lists. Raises BadInput with the fix if it fails."""
+    """Run `python SCRIPT --help` and return the options that it lists. Raises BadInput if it fails or lists none."""
     instead = f"leave {options(ask_script='true')} out, and give the names that `python {script.name} --help` shows"
     try:
         code, text = help_of([sys.executable, script.name], script.parent)

@@ -34,7 +34,7 @@ _SMI = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,noun
 
 
 def watch(events: Path | None, end: Callable[[str], None]) -> None:
-    """Start a thread that calls `end` with a reason once this process and its descendants were inactive for SILENCE_S.
+    """Start a thread that calls `end` with a reason if this process and its descendants are inactive for SILENCE_S.
 
     They are active if the size of the file `events` changes, if they use more than a twentieth of a core, or if any GPU
     is in use.

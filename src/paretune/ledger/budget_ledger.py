@@ -45,7 +45,7 @@ class BudgetRequest:
     """A job's request to the shared budgets."""
 
     run_id: str  # the job's MLflow run; empty if nothing is reserved
-    worst_usd: float | None  # the most that it can be billed; None if its price is unknown
+    worst_usd: float | None  # the most that it should be billed; None if its price is unknown
     tags: Mapping[str, str]  # study, user, team, and its own tags; see `Attribution.of_budgets`
     origin: str  # measured or simulated
     now: float  # seconds since the epoch, to find the month
@@ -99,7 +99,7 @@ class BudgetLedger:
     `storage` is an SQLAlchemy address. The first reservation of a measured job in a month records in the folder
     `marks`, if it is given, which database has the accounts of that month; from then on, any other one is refused.
 
-    Raises BadInput if the database does not answer. If it fails later, methods that check a new job raise
+    Raises BadInput if the database cannot be used. If it fails later, methods that check a new job raise
     LaunchRefused, and the others LostContact: jobs that run go on.
     """
 
@@ -158,7 +158,7 @@ class BudgetLedger:
             return self._statuses(connection, month_of(now), origin, None)
 
     def record_cost(self, run_id: str, usd: float | None, kept_usd: float | None = None) -> bool:
-        """Replace the reservation of a run's job by its cost; returns False if the job has no reservation here.
+        """Replace the reservation of a run's job by its cost; return False if the job has no reservation here.
 
         `usd` is its cost since its first start; None records its worst case. While a warm pool that is kept after the
         job can still cost `kept_usd`, the sum of both stays reserved.

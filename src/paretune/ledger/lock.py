@@ -1,4 +1,4 @@
-"""The lock of a study, which lets only one driver at a time work on it. It ends with the process of its driver."""
+"""The lock of a study, which lets only one driver at a time work on it. The lock ends with the driver's process."""
 
 import fcntl
 import hashlib

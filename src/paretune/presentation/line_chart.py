@@ -37,7 +37,7 @@ class LineChart:
     x_title: str
     y_title: str
     lines: dict[str, Sequence[Point]]  # name in the legend to points, ordered by x
-    ideals: dict[str, Sequence[tuple[float, float]]]  # name of a line to the points (x, y) of an ideal one
+    ideals: dict[str, Sequence[tuple[float, float]]]  # name of a line to the points (x, y) of its ideal
     kinds: Sequence[str] = ()
     is_log_y: bool = False
     percent: bool = False  # y is a share, shown in percent

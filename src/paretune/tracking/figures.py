@@ -50,7 +50,7 @@ def confusion_figure(report: JobReport) -> Any:
 
 
 def label_table(report: JobReport) -> str:
-    """Return precision, recall, F1 and validation rows per label as CSV; a ratio that has no rows is 0."""
+    """Return precision, recall, F1 and validation rows per label as CSV; a ratio whose denominator is 0 is 0."""
     columns = ["label", "rows", "answered", "precision", "recall", "f1"]
     lines = []
     for name, (both, answered, true, _) in zip(report.labels, report.label_counts, strict=True):

@@ -22,7 +22,8 @@ class RecordedRun:
     """A run as MLflow has it, and the job that it records, read from its parameters, tags and metrics.
 
     A number that is not recorded is None, and a string is empty, unless the property says otherwise. Anybody may have
-    edited a tag, so reading a property never raises. Only the methods `spec` and `spec_as_run` do.
+    edited a tag, so reading a property never raises. Only the methods `spec` and
+    `spec_as_run` raise errors.
 
     Attributes:
         metrics: the latest value of each metric, by name.

@@ -35,11 +35,11 @@ MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 ESTIMATE_BASIS = "paretune.estimate_basis"  # the evidence for the job's estimate, in words
 
 # The job and its location
-LAUNCHER = "paretune.launcher"  # `local`, `sagemaker` or `simulated`
+LAUNCHER = "paretune.launcher"  # name of the launcher, such as `local`, `sagemaker` or `simulated`
 JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
 STATE = "paretune.state"
 """`Running`, `Completed`, `Failed` or `Stopped`. The run of a job has one even before the job is created."""
-SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's secondary status
+SECONDARY_STATUS = "paretune.secondary_status"  # phase of the job, such as SageMaker's secondary status
 FAILURE_REASON = "paretune.failure_reason"  # why the job failed
 WARNINGS = "paretune.warnings"  # warnings before the launch
 GAP = "paretune.gap"  # `true` if MLflow could not store everything of a finished job; `sync` completes it

@@ -48,11 +48,11 @@ class Tracking:
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # our files have a few kilobytes
         logging.getLogger("alembic").setLevel(logging.WARNING)
         logging.getLogger("alembic.runtime.migration").addFilter(_is_warning)  # MLflow 3.2 resets this logger's level
-        # This module logs a traceback for every error it raises; `Run` already reports the error.
+        # MLflow's module logs a traceback for every error that it raises; `Run` already reports the error.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
         self.uri = mlflow.get_tracking_uri()
         if without_secrets(self.uri) != self.uri:
-            os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password
+            os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # MLflow would print the password
         self._environment = environment
         self._clock = clock
         path = _sqlite_file(self.uri)  # MLflow's migration takes no lock itself

@@ -1,9 +1,9 @@
 """A view of MLflow's runs table with F1, dollars and the cluster: an experiment tag that MLflow's UI reads.
 
 MLflow 3.17 keeps shared views in the experiment tag `mlflow.sharedViewState.KEY`, and opens them with
-`?viewStateShareKey=KEY`. The value is a JSON object with a name, two times and the state as JSON text. This format was
-read from MLflow's JavaScript on 2026-11-23. MLflow's documentation does not describe it, so another version may show
-other columns.
+`?viewStateShareKey=KEY`. The value is a JSON object with a name, two timestamps and the state as a JSON string. This
+format was read from MLflow's JavaScript on 2026-11-23. MLflow's documentation does not describe it, so another version
+may show other columns.
 """
 
 import json
@@ -19,7 +19,7 @@ TAG_PREFIX = "mlflow.sharedViewState."
 ALL_RUNS = "paretune"  # key of the view of all runs of an experiment
 _MADE_MS = 1_795_737_600_000  # 2026-11-27
 _RUN_NAME, _CREATED = "attributes.`Run Name`", "runDateAndNestInfo"
-# Columns of MLflow's table to their widths in pixels; together they fit on a screen of 1,500.
+# Columns of MLflow's table to their widths in pixels; all fit on a screen that is 1,500 pixels wide.
 _COLUMNS = {
     **{f"metrics.`{name}`": 85 for name in (metrics.F1, metrics.COST_USD)},
     **{f"metrics.`{name}`": 115 for name in (metrics.JOB_SECONDS, metrics.THROUGHPUT_SAMPLES)},

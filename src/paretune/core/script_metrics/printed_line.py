@@ -243,7 +243,7 @@ def _is_usual_setting(plain: str) -> bool:
 def is_setting(name: str, settings: Collection[str] = (), value: float = math.nan) -> bool:
     """Return whether a name belongs to a setting, a counter, a time or an amount of memory rather than to a metric.
 
-    `value` decides if the name can be either, such as `precision`, which is a setting if it is 16.
+    `value` decides about names that can be either: `precision` is a setting if its value is 16, for example.
     """
     plain = _plain(name)
     if name in settings or plain.replace(" ", "_") in settings or (plain == "precision" and value in _PRECISIONS):
