@@ -1,7 +1,7 @@
 """The script that MLproject calls: `python entrypoints/run.py NAME --key value` is `paretune NAME --key value`.
 
 `main` is `train` with the parameters that MLproject lists. MLflow also passes their defaults, as if a user had given
-them, so this script removes values that are equal to a default.
+them, so this script removes each parameter that has its default.
 """
 
 import sys

@@ -78,7 +78,7 @@ class Result(ABC):
 class CommandOutput:
     """The output of a command that has no result in the Python API: text, or `document` with `--json`.
 
-    An empty text is not printed. `exit_code` is that of the command: not 0 after a failed check, for example.
+    An empty string is not printed. `exit_code` is that of the command: not 0 after a failed check, for example.
     """
 
     text: str = ""

@@ -1,6 +1,6 @@
 """Records the model of a finished job as a LoggedModel of MLflow, and registers it as a version of a registered model.
 
-The training has written MLmodel next to the weights. Files in a folder on this machine are copied into the LoggedModel.
+The job has written MLmodel next to the weights. Files in a folder on this machine are copied into the LoggedModel.
 Files in S3 stay there, because MLflow itself chooses where it stores the files of a LoggedModel. Their LoggedModel has
 a few kilobytes of code that load the model from its address. A registered version refers to the address itself.
 """
@@ -31,7 +31,7 @@ _OF_VALIDATION = (metrics.F1, metrics.EVAL_LOSS, metrics.PERPLEXITY)
 _OF_MODEL = (*_OF_VALIDATION, metrics.COST_USD, metrics.TRAIN_SECONDS)
 """All metrics that the list of models shows."""
 _STATES = ("checkpoint-*", "optimizer.pt", "scheduler.pt", "rng_state*.pth", "training_args.bin")
-"""Files that only the training itself needs."""
+"""Files that only the training run itself needs."""
 CANDIDATE = "candidate"  # alias of the newest version of a registered model
 _READY_WITHIN_S = 120  # longest wait for a version; a managed server makes a Model Package of each
 
