@@ -127,7 +127,7 @@ class GlobalBatchSampler:
     length and cut into steps, and the steps are shuffled. Only the last step of an epoch may be smaller; its
     rows are distributed evenly. In the first epoch, the step with the longest row comes first, so that a job that does
     not fit into memory fails in its first step. `lengths` holds each row's number of tokens, and `rank` is the index of
-    this device.
+    this process's share of the rows.
     """
 
     def __init__(self, lengths: np.ndarray, plan: BatchPlan, *, rank: int, seed: int) -> None:
