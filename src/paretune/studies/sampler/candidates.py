@@ -1,18 +1,21 @@
 """The candidates of a search, the outcomes of its trials, and the model of seconds.
 
-Quality depends on global batch size, learning rate, epochs and further parameters, not on where a job runs. Seconds
-depend on the cluster and the per-device batch, and a probe of a few steps measures them:
+The models assume that quality depends on the global batch size, learning rate, epochs, precision and further
+parameters, but not otherwise on where a job runs. Seconds depend on the cluster, the per-device batch and further
+parameters; a probe of a few steps measures the seconds of a step:
 
     seconds            = start-up + steps x seconds of a step
     seconds of a step  = effects x (accumulation x (latency + per-device batch x row) + further instances x exchange)
 
-Latency, row and exchange are seconds; exchange is the communication that each instance beyond the fewest adds. A
-hierarchical prior gives each instance type its own three, close to those of the other types. Each further parameter has
-an effect, a factor with a log-normal prior.
+Latency, row and exchange are seconds; exchange is the communication that each instance beyond the smallest number of
+instances adds. A hierarchical prior gives each instance type its own three, close to those of the other types. Each
+further parameter has an effect, a factor with a log-normal prior.
 
-The user's own training counts as one step. Before any run it is assumed to take 300 seconds, or half its time limit if
-that is less. Its dollars grow with the price of its cluster and with its counts, such as epochs, units or workers, and
-fall as its batch grows. A job that was cut off at its time limit counts as one that needs somewhat longer.
+A job that runs the user's own training code counts as one step. Before any run, a typical one is assumed to take 300
+seconds, or half of the shortest time limit if that is less. Its dollars are assumed to grow with the price of its
+cluster and with its counts, such as epochs, units or workers, and to fall as its batch grows.
+
+A job that was cut off at its time limit is assumed to need somewhat longer than that limit.
 
 In shapes, N is the number of jobs, T of instance types and D of further columns.
 """
@@ -43,7 +46,7 @@ from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.sampler.quality import CATEGORY, Hypothesis, Part, Surface, are_numbers, scaled
 
 PROBE = "probe_steps"
-N_VALUES = 7  # least number of values that are tried of a range
+N_VALUES = 7  # values of a range that are tried, except as `_grid_values` says
 MOST_CANDIDATES = 5000
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
 _KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # have columns of their own in `quality_keys`
@@ -53,7 +56,7 @@ _DEFAULT_ROWS = 10_000.0  # assumed for a data set of unknown size
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One job: a training with the parameters of a point, or a probe, which ends after a few steps."""
+    """One job with the parameters of a point: a whole training, or a probe, which ends after a few steps."""
 
     point: Point
     spec: JobSpec
@@ -62,7 +65,7 @@ class Candidate:
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
-        """A key that is equal for equal jobs."""
+        """A hashable key, the same for two candidates that have the same parameters and are both probes or both not."""
         return (*sorted(self.point.items()), self.is_probe)
 
     @cached_property
@@ -76,12 +79,12 @@ class Space:
 
     Args:
         job: parameters that all jobs share.
-        searched: searched parameter to the distribution of its values.
+        searched: the distribution of each searched parameter, by name.
         rows: training rows of the whole data set, or None if unknown.
         price_of: returns the price of a job in dollars per second.
 
     Raises:
-        BadInput: no point makes a valid job.
+        BadInput: no point makes a valid job. It has the faults of the last point that was tried.
     """
 
     def __init__(
@@ -138,22 +141,22 @@ class Space:
         return self._terms[self.rows]
 
     def n_steps(self, job: Candidate) -> float:
-        """Return the number of optimizer steps of a training; 1 for the user's own training."""
+        """Return the number of optimizer steps of a whole training; 1 for the user's own training code."""
         rows = float(job.spec.max_train_samples or self.rows or _DEFAULT_ROWS) * job.spec.num_train_epochs
         return 1.0 if self.is_own else math.ceil(rows / job.plan.global_batch_size)
 
     def quality_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
         """Return the inputs of the quality model, shape (N, 4 + D).
 
-        The first columns are the index of the precision, log2 of the global batch size, log learning rate and log
+        The first four columns are the index of the precision, log2 of the global batch size, log learning rate and log
         epochs. The others are the further searched parameters that quality may depend on, see `scaled`. For the user's
-        own training, column 0 is the index of the instance type, columns 1 to 3 are 0, and all searched parameters
+        own training code, column 0 is the index of the instance type, columns 1 to 3 are 0, and all searched parameters
         except the instance type follow.
         """
         columns = np.zeros((len(jobs), 4))
         if self.is_own:
             columns[:, 0] = [self.types.index(job.spec.instance_type) for job in jobs]
-        else:  # equal rows in equal order give equal losses on every cluster that computes in the same precision
+        else:  # the same rows in the same order give the same losses on all clusters that compute in the same precision
             columns[:, 0] = [_PRECISIONS.index(self._precision(job.spec)) for job in jobs]
             columns[:, 1] = [math.log2(job.plan.global_batch_size) for job in jobs]
             columns[:, 2] = [math.log(job.plan.learning_rate) for job in jobs]
@@ -164,7 +167,7 @@ class Space:
     def axes(self) -> tuple[np.ndarray, np.ndarray]:
         """All searched parameters of all candidates, and the index of the parameter that each column belongs to.
 
-        Shapes (N, D) and (D,). Numbers are scaled to 0 to 1. Two different texts are 1 apart.
+        Shapes (N, D) and (D,). Numbers are scaled to 0 to 1. Two different categories are 1 apart.
         """
         return self.axes_of(self.candidates), np.repeat(
             range(len(self.searched)), [1 if are_numbers(values) else len(values) for values in self._values.values()]
@@ -180,10 +183,10 @@ class Space:
 
     @cached_property
     def counts(self) -> dict[str, tuple[float, int]]:
-        """Searched whole numbers that set how long the user's own training takes, by name: least value, and 1 or -1.
+        """Searched positive integers that are assumed to set how long the user's own training code runs, by name.
 
-        Batches have -1, because larger ones take fewer steps; all others have 1, because larger ones take longer. Seeds
-        and numbers that change the price of the cluster are left out.
+        Each has its smallest value, and 1 if larger values take longer, or -1 if it is a batch: larger batches take
+        fewer steps. Seeds and numbers that change the price of the cluster are left out.
         """
         counts = dict[str, tuple[float, int]]()
         for name, values in self._values.items() if self.is_own else ():
@@ -203,8 +206,9 @@ class Space:
     def seconds_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
         """Return the inputs of the effects on the seconds of a step, shape (N, T + D).
 
-        The first T columns are 1 for the job's instance type and 0 for others. Then come the logarithm of the number of
-        instances, if it varies and the training is not the user's own, and the further parameters, see `scaled`.
+        The first T columns are 1 for the job's instance type and 0 for others. Then comes the logarithm of the number
+        of instances, scaled to 0 to 1, unless it does not vary or the training code is the user's own. The other
+        columns are the further parameters, see `scaled`.
         """
         columns = [np.eye(len(self.types))[[self.types.index(job.spec.instance_type) for job in jobs]]]
         if self.most > self.fewest and not self.is_own:
@@ -213,9 +217,10 @@ class Space:
         return np.hstack([*columns, self._scaled(jobs, self._seconds_names)])
 
     def changed_seconds(self, job: Candidate) -> list[dict[str, Value]]:
-        """Return points that differ from a job's in one parameter that may change its seconds.
+        """Return points that differ from a job's in one further parameter that may change its seconds.
 
-        These have every other text, and the ends of a range of numbers.
+        For a parameter with categories, there is a point for each other category; for one with numbers, a point for the
+        first and the last number.
         """
         points: list[dict[str, Value]] = []
         for name in self._seconds_names:
@@ -234,15 +239,15 @@ class Space:
 
 
 def own_space(job: Mapping[str, Any]) -> dict[str, IntDistribution]:
-    """Return the distribution of `probe_steps`, which the sampler itself sets; 0 means a training.
+    """Return the distribution of `probe_steps`, which the sampler itself sets; 0 means a whole training.
 
-    Empty for the user's own training, which cannot run as a probe.
+    Empty for the user's own training code, which cannot run as a probe.
     """
     return {} if "entry_script" in job or "project" in job else {PROBE: IntDistribution(0, PROBE_STEPS)}
 
 
 def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
-    """Return all combinations of values, or a sample if there are more than MOST_CANDIDATES.
+    """Return all combinations of values, or a random sample if there are more than MOST_CANDIDATES.
 
     The sample is the same each time.
     """
@@ -259,8 +264,9 @@ def _grid_values(distribution: BaseDistribution, *, is_batch: bool) -> list[Any]
     """Return the values of a parameter that the search tries.
 
     A list gives all of its values. A range of batches, or of whole numbers on a log scale, gives its ends and the
-    powers of two between them. Any other range gives evenly spaced values: at least N_VALUES, and on a log scale at
-    least one per octave. Closer values could not be told apart, and clusters share only round batches.
+    powers of two between them, because clusters can share only round batches; its step must be 1. Any other range gives
+    N_VALUES evenly spaced values, or on a log scale, one per octave if that is more. These are rounded to the range's
+    step or to four digits, and duplicates are left out. The noise of runs would hide differences between closer values.
     """
     if isinstance(distribution, CategoricalDistribution):
         return list(distribution.choices)
@@ -279,10 +285,11 @@ def _grid_values(distribution: BaseDistribution, *, is_batch: bool) -> list[Any]
 
 OUTCOME, SECONDS, STARTUP_S, STEP_S = "outcome", "seconds", "startup_seconds", "step_seconds"
 ROWS, BASELINE = "train_rows", "baseline"
-"""User attributes of a trial: how it ended if it failed; seconds that were billed, outside the training, and of one
-optimizer step; rows of the whole data set in an epoch; quality of a model that predicts one class for every row."""
+"""User attributes of a trial: how it ended if it failed; seconds that were billed, that were spent outside the
+training, and that one optimizer step took; training rows of the whole data set; quality of a model that predicts one
+class for every row."""
 _IN_SECONDS = (BILLABLE_SECONDS, JOB_SECONDS, TRAIN_SECONDS)
-CLAIM = "paretune:job"  # system attribute: the parameters claimed for a trial until it has them
+CLAIM = "paretune:job"  # system attribute: parameters of the job that a trial has claimed, until it has them itself
 
 
 @dataclass(frozen=True)
@@ -292,7 +299,7 @@ class Row:
     job: Candidate
     status: TrialStatus
     seconds: float
-    is_timed: bool  # else its seconds are dollars divided by the price, which may be in another unit
+    is_timed: bool  # if not, its seconds are dollars divided by the price, and the dollars may be in another unit
     startup_s: float | None
     step_s: float | None
     values: tuple[float, ...] | None  # of all objectives, if it was trained to the end
@@ -310,10 +317,10 @@ class Row:
 
 
 def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[str]) -> list[Row]:
-    """Return a row for each trial, and set `space.rows` from the attributes ROWS if it is unknown.
+    """Return a row for each trial, and set `space.rows`, if it is unknown, to the median of the trials' attribute ROWS.
 
-    A trial that is just being asked for counts if it has claimed a job. Trials without all searched parameters, those
-    in the queue, and those whose outcome says nothing about their point are left out.
+    A trial that is just being asked for counts if it has claimed a job. Trials are left out if they lack a searched
+    parameter, are in the queue, make no valid job, or if their outcome says nothing about their point.
 
     Seconds come from the attribute SECONDS, otherwise from an objective in seconds, otherwise from dollars and the
     price, otherwise from the time between the trial's start and end.
@@ -350,17 +357,17 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[st
 
 
 _NOISE, _EFFECT = 0.05, 1.0  # standard deviations of log seconds: of the residuals, and of an effect before any run
-_USUAL = np.array([0.03, 0.01, 0.02])  # seconds before any run: latency, row, exchange
-_USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0  # seconds before any run: of a start-up, and of the user's own training
+_USUAL = np.array([0.03, 0.01, 0.02])  # seconds assumed before any run: latency, row, exchange
+_USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0  # assumed before any run: of a start-up, and of the user's own training
 _OWN_POWER = 0.5
 """Before any run, the dollars of the user's own training are assumed to grow with this power of its cluster's price per
-second and of its `Space.counts`: a cluster at twice the price is faster, but not twice as fast."""
+second and of its size (see `Terms.size`): a cluster at twice the price is faster, but not twice as fast."""
 _BEYOND = 1.25  # a job that was cut off is assumed to need this multiple of its billed seconds
 _FITS = 20  # Gauss-Newton steps to the posterior mode
 _COMMON, _OF_TYPE = np.full(3, 1.5), np.array([0.7, 1.0, 1.0])
 """Prior standard deviations of the logarithms of latency, row and exchange: of the part that all types share, and of
 each type's difference from it. They matter because a single run does not show which of the three took the time."""
-# Hypotheses about log dollars of the user's own training: standard deviations of the smooth term and of one run.
+# Hypotheses about log dollars of the user's own training: standard deviations of the smooth term and of a run's noise.
 _BENDS, _SCATTERS = (0.01, 0.3, 0.8), (0.02, 0.1, 0.3)
 _LENGTH = 0.5  # length scale of the smooth term, as a share of the span of a parameter
 _LEVEL = 2.0  # standard deviation of the level of log dollars of the user's own training
@@ -372,12 +379,12 @@ class Terms:
 
     Attributes:
         types: index of the instance type, shape (N,).
-        factors: how often latency, row and exchange count in a step, shape (N, 3).
+        factors: how many times a step takes the latency, the row and the exchange, shape (N, 3).
         effects: inputs of the effects, shape (N, T + D), see `Space.seconds_keys`.
         steps: optimizer steps, shape (N,).
         usd_per_s: price in dollars per second, shape (N,).
-        size: of the user's own training, the product of its `Space.counts`, each relative to its least value, with
-            batches as divisors; shape (N,). Otherwise 1.
+        size: for the user's own training, the product of the parameters in `Space.counts`, each relative to its
+            smallest value, with batches as divisors; shape (N,). Otherwise 1.
     """
 
     types: np.ndarray
@@ -411,14 +418,14 @@ class SecondsModel:
     """Predicts billed seconds from the outcomes of jobs.
 
     Attributes:
-        startup_s: seconds outside the training: the median of those measured, or usual ones.
+        startup_s: seconds outside the training: the median of those measured, or an assumed value if there are none.
         is_seen: whether a completed job has measured the speed of each instance type, shape (T,).
     """
 
     def __init__(self, space: Space, rows: Sequence[Row]) -> None:
         self._space = space
         startups = [row.startup_s for row in rows if row.startup_s is not None]
-        # Users hardly limit jobs to less than twice the start-up, or twice what their own training takes.
+        # Users rarely limit jobs to less than twice the start-up, or twice what their own training takes.
         half_s = min(30.0 * job.spec.max_runtime_minutes for job in space.candidates)
         usual_s, self._own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
         self.startup_s = float(np.median(startups)) if startups else usual_s
@@ -443,7 +450,10 @@ class SecondsModel:
             self._fit(terms.of_those(is_used), np.log(step_s[is_used]))
 
     def predict(self, terms: Terms) -> tuple[np.ndarray, np.ndarray]:
-        """Return the expected seconds of N jobs and the standard deviations of their logarithms, each of shape (N,)."""
+        """Return the expected seconds of N jobs and the standard deviations of their logarithms, each of shape (N,).
+
+        The expected seconds are medians. The start-up is treated as certain.
+        """
         if self._space.is_own:
             mean, deviation = self._own.predict(terms.effects)
             return self._own_s * self._usual_usd(terms) * np.exp(mean) / terms.usd_per_s, deviation
@@ -452,15 +462,15 @@ class SecondsModel:
         return self.startup_s + terms.steps * np.exp(log_step_s), deviation
 
     def _usual_usd(self, terms: Terms) -> np.ndarray:
-        """Return the dollars of the user's own training assumed before any run, divided by `_own_s`, shape (N,)."""
+        """Return the dollars that the user's own training is assumed to cost before any run, per `_own_s`, as (N,)."""
         grown = terms.size / self._usual_size * terms.usd_per_s / self._usual_usd_per_s
         return np.asarray(self._usual_usd_per_s * grown**_OWN_POWER)
 
     def _fit(self, terms: Terms, log_step_s: np.ndarray) -> None:
         """Find the posterior mode of the logarithms by the Gauss-Newton method, and their covariance there.
 
-        The L logarithms are those of latency, row and exchange that all types share, then each type's differences from
-        these three, then the effects.
+        The L logarithms are those of the latency, row and exchange that all types share, then each type's differences
+        from these three, then those of the effects.
         """
         n_types, n_effects = len(self.is_seen), terms.effects.shape[1] - len(self.is_seen)
         usual = np.concatenate([np.log(_USUAL), np.zeros(3 * n_types + n_effects)])
@@ -482,7 +492,10 @@ class SecondsModel:
         self._covariance = np.linalg.inv(np.diag(spread**-2) + slopes.T @ slopes / _NOISE**2)
 
     def _log_step_s(self, terms: Terms, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return log seconds of a step of N jobs, shape (N,), and their derivatives by the L `logs`, shape (N, L)."""
+        """Return the log seconds of a step of N jobs, shape (N,), and their derivatives, shape (N, L).
+
+        The derivatives are with respect to the L logarithms in `logs`, see `_fit`.
+        """
         n_types = len(self.is_seen)
         common, of_type, effects = np.split(logs, [3, 3 + 3 * n_types])
         parts = terms.factors * np.exp(common + of_type.reshape(n_types, 3)[terms.types])
@@ -494,9 +507,10 @@ class SecondsModel:
 
 
 def _own_hypotheses(n_runs: int, n_keys: int) -> Iterator[Hypothesis]:
-    """Yield hypotheses about the log of the user's own training's dollars, divided by those assumed before any run.
+    """Yield hypotheses about the log ratio of the dollars of the user's own training to those assumed before any run.
 
-    Each is a sum of a level, linear effects, a smooth term and noise. See `_OWN_POWER` for the assumed dollars.
+    Each models it as a sum of a level, linear effects, a smooth term and noise. See `_OWN_POWER` for the assumed
+    dollars.
     """
     level, linear, smooth = Part(), Part(is_linear=True), Part(lengths=np.full(n_keys, _LENGTH))
     for bend, noise in itertools.product(_BENDS, _SCATTERS):

@@ -1,7 +1,8 @@
 """Chooses the next job of a search from the outcomes of earlier jobs, or decides that the search is over.
 
-A point has M columns, all minimized: its costs (dollars, seconds or both), then its negated quality. Arrays of shape
-(N,) have one entry for each job, usually for each candidate of the space.
+The point of a job is its parameters. Points in objective space, such as those of a front, have M columns, all
+minimized: the costs (dollars, seconds or both), then the negated quality. Arrays of shape (N,) have one entry for each
+job, usually for each candidate of the space. A median job is an amount of dollars, see `Decision._median_usd`.
 """
 
 import itertools
@@ -26,24 +27,25 @@ from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, Qual
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 _USD_NODES, _USD_WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
 LEAST_GAIN = 0.0005  # share of the front's hypervolume; a smaller gain is within the models' own errors
-LIKELY = 0.6  # least probability of not collapsing at which a job is worth its dollars
+LIKELY = 0.6  # a job is worth its dollars only if its probability of neither failing nor collapsing is above this
 FRONT_JOBS = 1000.0  # the whole front is worth this many times the median dollars of its jobs
 # A job's outcome counts as known below these standard deviations: of log seconds, and of quality as a multiple of the
 # noise of one run.
 SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6
-MOST_TRIES = 2  # starts of a job that fails or reaches its time limit
-# A value is skipped once this many different points with it have failed, none has completed, and others have.
+MOST_TRIES = 2  # limit on the starts of a job that fails or reaches its time limit
+# A value is skipped once this many points with it have failed and none has completed, but a point without it has.
 MOST_FAILING = 3
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
 _TRIED_AGAIN = (*_FAILED, TrialStatus.CUT_OFF)
 REACH = 3.0
-"""Multiple of the front's lowest cost that the reference point reaches at least. So jobs that cost up to this much
-count even if no better quality is expected of them; otherwise an overconfident model would never try them."""
-ENOUGH = 10.0  # median jobs that a search pays for, in all and without growth of the front, before it ends
+"""Each cost of the reference point is at least this multiple of the front's lowest. So jobs that cost up to this much
+have an expected improvement even if the model hardly believes that they reach a better quality. With a nearer reference
+point, an overconfident model would never try them."""
+ENOUGH = 10.0  # the search pays for at least this many median jobs, and for as many after the front last grew
 LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
 LEAST_NEXT = 0.1  # the search continues while the next `ENOUGH` median jobs are expected to add this share of the front
 _NEAR = 0.3  # length scale, as a share of a parameter's span, over which a failure counts against other jobs
-BRIEF = 0.5  # largest share of a training's seconds that its probe may take: the training also shows quality
+BRIEF = 0.5  # a probe that takes a larger share of its training's seconds is skipped: the training shows quality, too
 
 Expected = tuple[float, float] | None
 """Expected billed seconds of a job and the standard deviation of their logarithm; None if they cannot be predicted."""
@@ -63,7 +65,7 @@ class Aims:
 
     @cached_property
     def costs(self) -> list[str]:
-        """The costs of a point, in the order of its columns: dollars, seconds or both."""
+        """The cost columns of a point in objective space, in their order: dollars, seconds or both."""
         is_about_time = not {*metrics.TIMES}.isdisjoint(self.objectives)
         is_about_usd = metrics.COST_USD in self.objectives or not is_about_time
         return [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time
@@ -74,7 +76,7 @@ class Aims:
         return not {*metrics.TIMES}.isdisjoint([*self.costs, *self.constraints])
 
     def unmet(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> list[str]:
-        """Describe the bounds that none of N jobs meets. If each bound is met by some job, describe all bounds."""
+        """Describe the bounds that none of N jobs meets. If every bound is met by some job, describe all bounds."""
         texts = []
         for name, bounds in self.constraints.items():
             for end, bound in bounds.items():
@@ -84,7 +86,7 @@ class Aims:
         return [text for text, is_unmet in texts if is_unmet] or [text for text, _ in texts]
 
     def excess(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
-        """Return the sum of each job's violations as shares of the violated bounds, shape (N,); 0 if it meets all."""
+        """Return the sum of each job's violations, as shares of the violated bounds, shape (N,); 0 if it meets all."""
         total = np.zeros(len(quality))
         for name, values in self._measures(usd, seconds, quality).items():
             for end, bound in self.constraints.get(name, {}).items():
@@ -115,8 +117,8 @@ class Belief:
         mean: expected quality; more is better.
         deviation: standard deviation of the quality.
         chance: probability that the job trains and does not collapse.
-        usable: whether the job may be suggested.
-        known: whether seconds and quality are known as well as if they had been measured.
+        usable: whether the job would be worth considering if it had not run.
+        known: whether seconds and quality are known about as well as if they had been measured.
         meets: whether the job is expected to meet the constraints.
     """
 
@@ -161,12 +163,12 @@ class Decision:
         return not any(row.is_running for row in self._rows) and self.job is None
 
     def has(self, job: Candidate) -> bool:
-        """Return whether an equal job is running or has completed."""
+        """Return whether the same job is running or has completed."""
         equal = [row for row in self._rows if row.job.identity == job.identity]
         return any(row.is_running or row.status is TrialStatus.COMPLETED for row in equal)
 
     def last(self) -> Candidate | None:
-        """Return the training that was reported last."""
+        """Return the completed training job with the highest trial number, or None if no training job has completed."""
         return next((row.job for row in reversed(self._rows) if row.values), None)
 
     @cached_property
@@ -174,7 +176,7 @@ class Decision:
         """The next job; None if no job should start, either now or ever."""
         probe = self._probe()
         if probe is not None or any(row.job.is_probe and row.is_running for row in self._rows):
-            return probe  # trainings wait for the probes, which show what they will cost
+            return probe  # training jobs wait for the probes, which show what these jobs will cost
         if self.has_quality:
             if self._aims.stops and self.why_over:
                 return None
@@ -186,10 +188,11 @@ class Decision:
         self.__dict__.pop("job", None)
 
     def first(self) -> Candidate | None:
-        """Return the training with the most usual settings that has not run, on the cheapest cluster.
+        """Return the training job with the most usual settings that has not run, on the cheapest cluster.
 
-        If any candidates are expected to meet the constraints on dollars and time, it is one of them. Values that
-        failed before come last. Of the user's own trainings it is the cheapest. Returns None if no training may start.
+        For the user's own training code, it is the cheapest job. If any candidates are expected to meet the constraints
+        on dollars and time, the job is one of them. Jobs with parameter values that failed before come last. Returns
+        None if no training job may start.
         """
         keys, is_own, usd = self._space.keys, self._space.is_own, self._usd
         usable = self._usable & self._is_few & self._is_new
@@ -213,7 +216,10 @@ class Decision:
         return None
 
     def predicted(self) -> list[tuple[Candidate, Belief]]:
-        """Return the candidates that have not run but whose outcome counts as known, with the beliefs about them."""
+        """Return the candidates that have not run but whose predicted outcome counts as known, with the beliefs.
+
+        Only those that are expected to meet the constraints are returned.
+        """
         if not self.has_quality:
             return []
         belief = self._belief
@@ -221,7 +227,11 @@ class Decision:
         return [(self._jobs[index], belief.of(index)) for index in map(int, chosen)]
 
     def _accepts(self, job: Candidate) -> bool:
-        """Return whether a job may start now. Its seconds are predicted only once its speed has been measured."""
+        """Return whether a job may start now.
+
+        Its seconds are predicted only once a job on its instance type has completed (for the user's own training code,
+        a job on any type), and if the number of rows is known.
+        """
         space, is_seen, expected = self._space, self._seconds.is_seen, None
         knows_speed = is_seen.any() if space.is_own else is_seen[space.types.index(job.spec.instance_type)]
         if knows_speed and (space.is_own or job.spec.max_train_samples or space.rows):
@@ -241,7 +251,7 @@ class Decision:
 
     @cached_property
     def _blame(self) -> Counter[tuple[str, Any]]:
-        """Number of different points that failed with each (parameter, value); 0 once a job has completed with it."""
+        """How many points failed with each (parameter, value); 0 once a job with this value has completed."""
         completed = {
             each for row in self._rows if row.status is TrialStatus.COMPLETED for each in row.job.point.items()
         }
@@ -261,7 +271,7 @@ class Decision:
     def _probe(self) -> Candidate | None:
         """Choose a probe that has not run, of a job that fits into memory and takes much longer than the probe.
 
-        Values that failed before come last.
+        Jobs with parameter values that failed before come last.
         """
         if self._space.is_own or not self._can_probe:
             return None
@@ -280,9 +290,10 @@ class Decision:
     def _to_probe(self) -> Iterator[Candidate]:
         """Yield the jobs that probes should measure.
 
-        On each instance type, these are the smallest and largest batch that fits on the fewest instances; if time
-        counts, also the largest batch on the most instances. Then come jobs that differ in one further parameter from
-        the probed job on the cheapest cluster; if time does not count, also jobs on more instances.
+        On each instance type, these are the jobs with the smallest and the largest per-device batch that fit into
+        memory on the fewest instances; if time counts, also the largest batch on the space's largest number of
+        instances. Then come jobs that differ in one further parameter from the probed job on the cheapest cluster, and
+        if time does not count, jobs on more instances.
         """
         space, limits_time = self._space, self._aims.limits_time
         cluster = {"instance_type", "instance_count", "per_device_train_batch_size", "global_batch_size"}
@@ -310,7 +321,7 @@ class Decision:
     def _on_more(self, cheapest: str) -> Iterator[Candidate]:
         """Yield the job with the largest probed batch, on the next larger number of instances of the cheapest type.
 
-        If more instances save dollars there, yield one for every instance type.
+        If more instances save dollars on that type, yield one such job for every instance type.
         """
         for kind in self._space.types if self._saves.get(cheapest) else [cheapest]:
             ran = [row.job for row in self._rows if row.job.is_probe and row.step_s]
@@ -323,10 +334,11 @@ class Decision:
 
     @cached_property
     def _saves(self) -> dict[str, bool]:
-        """Whether more instances cost less, by instance type, for types that ran a batch on two numbers of instances.
+        """Whether a job costs less on more instances, by instance type.
 
-        With the same per-device batch, twice the instances take half the steps at twice the price per second. So the
-        number of instances with the shorter step costs less.
+        It has the types on which jobs with the same per-device batch completed on different numbers of instances. With
+        that batch, twice the instances take half the steps at twice the price per second. So the number of instances
+        with the shorter step costs less.
         """
         steps: dict[tuple[str, int], dict[int, float]] = {}
         for row in self._rows:
@@ -338,9 +350,10 @@ class Decision:
 
     @cached_property
     def _is_few(self) -> np.ndarray:
-        """Whether each candidate is worth considering for its number of instances, shape (N,).
+        """Whether each candidate's number of instances is worth considering, shape (N,).
 
-        It is if it is on the fewest instances of its type that fit, if more instances save dollars, or if time counts.
+        A number is worth considering if it is the smallest of its type on which a job fits into memory, or if more
+        instances of its type save dollars. If time counts or the training code is the user's own, all numbers are.
         """
         if self._aims.limits_time or self._space.is_own:
             return np.ones(len(self._jobs), dtype=bool)
@@ -378,14 +391,18 @@ class Decision:
     def _limits_s(self) -> np.ndarray:
         """Time limit of each candidate in seconds, shape (N,).
 
-        Infinite while no job has reported its time: seconds that follow from dollars may be in another unit.
+        Infinite if a training job has completed but no job has reported its time: the seconds are then dollars divided
+        by the price, and the dollars may be in another unit.
         """
         if not any(row.is_timed for row in self._rows if row.status is TrialStatus.COMPLETED) and self.has_quality:
             return np.full(len(self._jobs), math.inf)
         return np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
 
     def _worthiest(self) -> Candidate | None:
-        """Choose the job with the largest expected gain per dollar, from knowing its quality and from running it."""
+        """Choose the job with the largest expected gain per dollar; None if no gain is worth its dollars.
+
+        The gain is the sum of those from knowing the job's quality and from running it, see `_gains`.
+        """
         belief, usd = self._belief, self._usd
         if not belief.usable.any():
             return None
@@ -402,7 +419,7 @@ class Decision:
         return next((self._jobs[i] for i in best_first if self._accepts(self._jobs[i])), None)
 
     def _by_opinion(self) -> Candidate | None:
-        """Choose the job with the largest gain per dollar that the plain Gaussian process expects."""
+        """Choose the job whose gain per dollar, as the plain Gaussian process expects it, is the largest."""
         gains, usd = self._opinion
         return self._first_accepted(gains / usd)
 
@@ -410,8 +427,8 @@ class Decision:
     def _opinion(self) -> tuple[np.ndarray, np.ndarray]:
         """Gains that the plain Gaussian process expects of each candidate, and mean dollars, each of shape (N,).
 
-        A gain is a share of the front's hypervolume, multiplied by the probability that the job does not fail. Running
-        trainings count with their expected quality.
+        A gain is an expected hypervolume improvement as a share of the expected front's hypervolume, multiplied by the
+        probability that the job does not fail. Jobs that are running count with their expected quality.
         """
         measured = [row for row in self._rows if row.values and row.is_training]
         running = [row.job for row in self._rows if row.is_training and not row.values]
@@ -456,9 +473,10 @@ class Decision:
         return np.where(usable & self._is_new, np.maximum(gains / whole, least) * chance, 0.0), mean_usd
 
     def _chance_to_end(self, ran: np.ndarray) -> np.ndarray:
-        """Return the share of trainings near each candidate that did not fail, shrunk towards that of all, shape (N,).
+        """Return the probability that each candidate does not fail, shape (N,).
 
-        `ran` are the scaled parameters of the K completed and running trainings, shape (K, D), see `Space.axes_of`.
+        It is the share of the training jobs near the candidate that did not fail, shrunk towards the share of all.
+        `ran` has the scaled parameters of the K completed and running training jobs, shape (K, D), see `Space.axes_of`.
         """
         lost = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]
         keys = self._space.axes[0] / _NEAR
@@ -481,10 +499,10 @@ class Decision:
 
     @cached_property
     def since_growth_usd(self) -> float:
-        """Dollars spent since the front of the ended trainings last grew by at least `LEAST_GROWTH`.
+        """Dollars spent since the front of the completed training jobs last grew.
 
-        That is after the job with which its hypervolume came within that share of its present value. If no training
-        meets the constraints, it is all dollars.
+        It last grew with the first job after which its hypervolume is within `LEAST_GROWTH` of its present value. If no
+        completed job meets the constraints, these are all dollars spent.
         """
         _, jobs, seconds, reached = self._learned
         ended = [row for row in self._rows if not row.is_running]
@@ -542,7 +560,7 @@ class Decision:
 
     @property
     def why_none(self) -> str:
-        """Why no job starts, in words; empty if one does, or if no training has ended yet."""
+        """Why no job starts, in words; empty if one does, or if no training job has completed yet."""
         if not self.has_quality or self.job is not None:
             return ""
         if self._aims.stops and self.why_over:
@@ -554,9 +572,10 @@ class Decision:
     def _gains(self, front: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected gains from knowing each candidate's quality and from running it, each of shape (N,).
 
-        Both are expected hypervolume improvements, as shares of the hypervolume of `front`, the expected front. Knowing
-        improves on the front of the known candidates, and adds nothing for these. Running improves on the front of the
-        jobs that ran; it counts how far one noisy run is expected to move the posterior mean.
+        Both are expected hypervolume improvements as shares of the hypervolume of `front`, the expected front,
+        multiplied by the probability that the job neither fails nor collapses. The gain from knowing is over the front
+        of the candidates whose outcome is known; it is 0 for these. The gain from running is over the front of the jobs
+        that ran. For it, the quality varies only as much as one noisy run is expected to move the posterior mean.
         """
         belief, noise = self._belief, self._quality.noise
         low, high = front.min(axis=0), front.max(axis=0)
@@ -574,17 +593,17 @@ class Decision:
 
     @cached_property
     def has_quality(self) -> bool:
-        """Whether any training has measured its model."""
+        """Whether any training job has completed, and so measured quality."""
         return any(row.values for row in self._rows if row.is_training)
 
     @cached_property
     def _quality(self) -> QualityModel:
-        """The model of quality. Running trainings count with their expected quality."""
+        """The model of quality. Jobs that are running count with their expected quality."""
         return self._learned[0]
 
     @cached_property
     def _ran(self) -> np.ndarray:
-        """The front of the ended and running trainings with their expected quality, shape (K, M)."""
+        """The front of the completed and running training jobs with their expected quality, shape (K, M)."""
         _, jobs, seconds, reached = self._learned
         usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
         points = np.column_stack([self._costs(usd, seconds), -reached])
@@ -592,7 +611,7 @@ class Decision:
 
     @cached_property
     def _learned(self) -> tuple[QualityModel, list[Candidate], np.ndarray, np.ndarray]:
-        """The model of quality, and the jobs, seconds and expected quality of ended, then running trainings."""
+        """The model of quality, and the jobs, seconds and expected quality of completed, then running training jobs."""
         measured = [row for row in self._rows if row.values and row.is_training]
         running = [row.job for row in self._rows if row.is_training and not row.values]
         position, sign = self._aims.objectives.index(self._aims.metric), self._sign
@@ -658,11 +677,11 @@ class Decision:
 
     @cached_property
     def _points(self) -> np.ndarray:
-        """The points of all candidates, shape (N, M)."""
+        """The expected points of all candidates in objective space, shape (N, M)."""
         return np.column_stack([self._costs(self._usd, self._expected[0]), -self._belief.mean])
 
     def _costs(self, usd: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-        """Return the costs of N jobs, shape (N, M - 1)."""
+        """Return the cost columns of N jobs, shape (N, M - 1)."""
         columns = {metrics.COST_USD: usd, metrics.JOB_SECONDS: seconds}
         return np.column_stack([columns[cost] for cost in self._aims.costs])
 
@@ -682,7 +701,7 @@ def _front_of(points: np.ndarray) -> np.ndarray:
 
 
 def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Return the hypervolume that each of N points, shape (N, M), adds to that of a front, shape (K, M).
+    """Return the hypervolume that each of N points, shape (N, M), adds to that of a front of K points, shape (K, M).
 
     All objectives are minimized. Points beyond the reference point add nothing. The volume is cut into slabs along the
     last objective; within each slab, the volume of the other objectives is computed recursively.

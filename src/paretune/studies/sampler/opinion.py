@@ -3,9 +3,9 @@
 Unlike the model in `quality`, it assumes nothing about learning rates, clusters or collapses. The search consults it
 when its own models expect no more gain, and before a study ends, because an overconfident model stops too early.
 
-Each parameter has its own length scale. The hyperparameters (length scales, noise and signal variance) are drawn from a
-prior, then in two more rounds around the likeliest draws. Predictions average over all draws, weighted by the posterior
-density of each.
+Each parameter has its own length scale. The hyperparameters (length scales, noise and signal variance) are first drawn
+from a prior. Two more rounds then add draws near those with the highest posterior density. Predictions average over the
+draws, weighted by their posterior densities; draws with little weight are dropped.
 """
 
 import math
@@ -14,28 +14,30 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.spatial.distance import cdist
 
-_DRAWS, _ROUNDS, _PARENTS = 24, 2, 8  # draws from the prior; further rounds; draws that each of these starts from
-# The scatter is the standard deviation of the quality of the runs.
+_DRAWS, _ROUNDS, _PARENTS = 24, 2, 8  # draws from the prior; further rounds; best draws that each round perturbs
+# The scatter is the standard deviation of quality across the runs.
 _LENGTH, _LENGTH_SD = math.log(0.8), 0.8  # prior mean and deviation of log(length scale / span of the parameter)
 _NOISE, _NOISE_SD = math.log(0.05), 1.2  # prior mean and deviation of log(noise / scatter)
 _SCALE_SD = 0.4  # prior deviation of log(signal deviation / scatter), whose mean is 0
 _LEVEL = 3.0  # prior deviation of the constant level, in scatters
-_STEP = 0.35  # deviation of the step from a likely draw to a new one, in deviations of the prior
-_LEAST = 0.03  # draws with a smaller share of the largest weight are dropped
-# Least scatter as a share of the largest value: _FEW_SCATTER with fewer than _FEW runs, else _LEAST_SCATTER.
+_STEP = 0.35  # deviation of the step from one of the best draws to a new one, in deviations of the prior
+_LEAST = 0.03  # draws with less than this share of the largest weight are dropped
+# Minimum scatter as a share of the largest absolute value: _FEW_SCATTER if there are fewer than _FEW runs, else
+# _LEAST_SCATTER.
 _FEW, _FEW_SCATTER, _LEAST_SCATTER = 5, 0.1, 1e-3
-_FAR = 4.0  # values further below the median of the better half, in widths of that half, are compressed
+_FAR = 4.0  # values lower than this many widths below the median of the better half are compressed, see `_tamed`
 
 
 class PlainModel:
-    """A Gaussian process with a Matern 5/2 kernel through the quality of N runs.
+    """A Gaussian process with a Matern 5/2 kernel, fitted to the quality of N runs.
 
     Args:
-        keys: parameters of the runs, shape (N, D), each column scaled to 0 to 1.
-        axes: index of the parameter that each column belongs to, shape (D,). A categorical one has several columns.
+        keys: parameters of the runs, shape (N, D), scaled as in `Space.axes`.
+        axes: index of the parameter that each column belongs to, shape (D,). A categorical parameter has one column for
+            each category.
         values: quality of the runs, shape (N,); more is better.
 
-    The attribute `noise` is the standard deviation of one run.
+    The attribute `noise` is the standard deviation of the noise of a single run.
     """
 
     def __init__(self, keys: np.ndarray, axes: np.ndarray, values: np.ndarray) -> None:
@@ -75,9 +77,10 @@ class PlainModel:
         return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
 
     def _fit(self, draw: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return a draw's log posterior density up to a constant, and what predictions with it need.
+        """Return a draw's log posterior density up to a constant, and two arrays that predictions with this draw need.
 
-        That is the Cholesky factor of the covariance of the runs, shape (N, N), and the residuals solved by it, (N,).
+        The arrays are the Cholesky factor of the covariance of the runs, shape (N, N), and the product of the inverse
+        covariance and the residuals, shape (N,).
         """
         covariance = self._covariance(draw, self._keys, self._keys)
         covariance[np.diag_indices_from(covariance)] += self._scatter**2 * (math.exp(2.0 * draw[-2]) + 1e-6)
@@ -95,7 +98,11 @@ class PlainModel:
 
 
 def _tamed(values: np.ndarray) -> np.ndarray:
-    """Compress values far below the better half, so that one collapsed run does not distort the surface."""
+    """Compress values far below the better half, so that one collapsed run does not distort the surface.
+
+    The width of the better half is the distance from its median to the best value, with a minimum. Fewer than `_FEW`
+    values stay as they are.
+    """
     if len(values) < _FEW:
         return values
     middle = float(np.median(values[values >= np.median(values)]))

@@ -1,10 +1,10 @@
-"""The model of quality: a run either collapses (predicts one class for every row) or follows a smooth surface.
+"""The model of quality: a run either collapses (learns nothing, such as to predict one class for every row) or not.
 
-The surface is a Gaussian process over `Space.quality_keys`. Its predictions average over hypotheses about its
-hyperparameters, weighted by their posterior probabilities. Good learning rates lie along a ridge: they grow with the
-square root of the global batch size. The precision, or for the user's own training the instance type, may shift
-quality, but this becomes likely only if runs show it clearly. A collapsed run does not change the surface; it raises
-the probability of a collapse near it.
+The quality of runs that do not collapse is a smooth surface plus noise. The surface is a Gaussian process over
+`Space.quality_keys`. Its predictions average over hypotheses about its hyperparameters, weighted by their posterior
+probabilities. Good learning rates lie along a ridge: they grow with the square root of the global batch size. The
+precision (for the user's own training code, the instance type) may shift quality, but such a shift has a low prior
+probability. A collapsed run does not change the surface; it raises the probability of a collapse near it.
 """
 
 import itertools
@@ -18,39 +18,42 @@ from scipy.linalg import cho_solve, solve_triangular
 from scipy.spatial.distance import cdist
 
 _RATIO = 10.0  # numbers whose largest is at least this many times the smallest are compared by their logarithms
-CATEGORY = 0.35  # value in a text's one-hot column: two texts are 0.5 apart, the ends of a range of numbers are 1 apart
-F1_SPREAD = 0.03  # standard deviation of F1 between configurations
+# Value in the one-hot column of a category: two categories are 0.5 apart, the ends of a range of numbers are 1 apart.
+CATEGORY = 0.35
+F1_SPREAD = 0.03  # prior standard deviation of F1 between configurations
 F1_USUAL_RATE, F1_USUAL_BATCH = 3e-5, 32.0
-"""Learning rate of full fine-tuning and global batch size at which BERT is usually trained: 2e-5 to 5e-5 at 16 and 32
-(Devlin et al., 2019, appendix A.3)."""
+"""Learning rate and global batch size at which BERT is usually fully fine-tuned: 2e-5 to 5e-5 at 16 and 32 (Devlin et
+al., 2019, appendix A.3)."""
 # The spread is the standard deviation of quality between configurations.
 _BATCH, _RATE, _EPOCHS, _OTHERS = 6.0, 1.5, 1.0, 0.7  # length scales of the columns of ridged keys, see `_lengths`
 _FALL, _LARGE, _GAIN = 0.13, 0.02, 0.3
-"""The prior mean relative to the best run, in spreads: lost at e times the learning rate of its ridge, lost at twice or
-half its global batch size on the ridge, gained with e times its epochs."""
+"""Changes of the prior mean relative to the best run, in spreads: `_FALL` is lost at e times or 1/e of the learning
+rate on its ridge, `_LARGE` is lost at twice or half its global batch size on the ridge, and `_GAIN` is gained with e
+times its epochs."""
 _LEVEL = 3.0  # prior standard deviation of the level around the median of the runs, in spreads
-_NOISE = 0.13  # usual standard deviation of one run, in spreads
+_NOISE = 0.13  # usual standard deviation of the noise of one run, in spreads
 _RIDGE = 0.5  # power of the global batch size with which good learning rates grow
 _BENDS, _NOISES, _TYPES = (0.5, 1.5), (1.0, 2.0, 4.0), (0.0, 0.5)
-"""Values that the hypotheses combine: standard deviations of the surface in spreads, of one run in usual noises, and of
-the shift by an instance type or precision in spreads."""
-# The noises of one run if the spread is learned: smaller ones too, because one bad setting makes the spread large.
+"""Standard deviations that the hypotheses combine: of the surface, in spreads; of the noise of one run, in multiples of
+`_NOISE`; and of the shift by an instance type or precision, in spreads."""
+# Replaces _NOISES if the spread is learned. It has smaller values too, because one bad setting makes the spread large.
 _NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)
-# Least learned spread as a share of the largest value: _FEW_SPREAD with fewer than _FEW runs, else _LEAST_SPREAD.
+# Minimum of a learned spread as a share of the largest absolute value: _FEW_SPREAD if there are fewer than _FEW runs,
+# else _LEAST_SPREAD.
 _LEAST_SPREAD, _FEW_SPREAD, _FEW = 1e-3, 0.1, 5
-_FAILED = 0.8  # a failed run counts as this part of a collapse; so it is retried once a run near it has completed
-_UNLIKELY = 0.02  # hypotheses below this share of the likeliest one are dropped
-# A length scale so long that its column has no effect, and the distance below which keys count as equal.
+_FAILED = 0.8  # a failed run counts as this share of a collapse, so that it can be retried once a run near it completes
+_UNLIKELY = 0.02  # hypotheses whose probability is below this share of the likeliest one's are dropped
+# A length scale so long that its column has no effect, and the distance below which keys count as the same.
 _ANY, _SAME = 1e9, 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One term of a kernel with variance 1; a hypothesis sets its variance.
+    """One term of a kernel, before it is multiplied by the variance that a hypothesis gives it.
 
-    With `lengths`, the term is smooth with a length scale for each column (see `smooth`). With `same`, keys that agree
-    in these columns have equal values, and others have independent ones. Otherwise the term is linear in the keys if
-    `is_linear`, else constant.
+    With `lengths`, the term is a Matern 5/2 kernel with a length scale for each column (see `smooth`). With `same`, the
+    term has one value for all keys that agree in these columns, and independent values for keys that do not. Otherwise
+    the term is linear in the keys if `is_linear`, else constant.
     """
 
     lengths: np.ndarray | None = None
@@ -77,9 +80,9 @@ hypothesis's relative prior probability."""
 
 
 class Surface:
-    """Gaussian processes through N values, one for each hypothesis, weighted by posterior probabilities.
+    """Gaussian processes fitted to N values, one for each hypothesis, weighted by posterior probabilities.
 
-    The attribute `weights` has the probability of each hypothesis.
+    The attribute `weights` has the posterior probability of each hypothesis; 0 for those that were dropped.
     """
 
     def __init__(self, keys: np.ndarray, values: np.ndarray, hypotheses: Iterable[Hypothesis]) -> None:
@@ -121,9 +124,9 @@ class Surface:
         return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return how far each value is above its leave-one-out prediction, and that prediction's standard deviation.
+        """Return how far each value is above its leave-one-out prediction, and that difference's standard deviation.
 
-        Both have shape (N,). Only the likeliest hypothesis counts.
+        Both have shape (N,). Only the likeliest hypothesis is used.
         """
         _, root, weights = self._fits[int(np.argmax(self.weights))]
         precision = np.diag(cho_solve((root, True), np.eye(len(root))))
@@ -131,17 +134,17 @@ class Surface:
 
 
 class QualityModel:
-    """A surface through the quality of N runs; more is better.
+    """Predicts quality, and the probability of a collapse, from N runs; more quality is better.
 
     Args:
         keys: inputs of the runs, shape (N, 4 + D), see `Space.quality_keys`.
         values: quality of the runs, shape (N,).
-        spread: standard deviation of quality between configurations, or None to learn it from the runs.
-        collapsed: whether each run is known to have collapsed, shape (N,).
+        spread: prior standard deviation of quality between configurations, or None to learn it from the runs.
+        collapsed: whether each run is known to have collapsed, shape (N,). Ignored if all have.
 
     Attributes:
         collapsed: the same, including runs that the model itself judges to have collapsed.
-        noise: standard deviation of one run.
+        noise: standard deviation of the noise of a single run.
     """
 
     def __init__(
@@ -172,9 +175,10 @@ class QualityModel:
         return self._usual(keys) + mean, deviation
 
     def collapse_probability(self, keys: np.ndarray, failed: np.ndarray | None = None) -> np.ndarray:
-        """Return the share of the runs near M keys that collapsed or failed, shrunk towards that of all, shape (M,).
+        """Return the probability of a collapse or a failure at M keys, shape (M,).
 
-        `failed` are the keys of runs that failed without a quality.
+        It is the share of the runs near each key that collapsed or failed, shrunk towards the share of all runs.
+        `failed` has the keys of runs that failed, so that their quality is unknown; each counts as `_FAILED` collapses.
         """
         failed = self._keys[:0] if failed is None else failed
         runs, lost = np.vstack([self._keys, failed]), np.append(self.collapsed, np.full(len(failed), _FAILED))
@@ -209,7 +213,10 @@ class QualityModel:
         self.noise = math.sqrt(self._surface.weights @ (noise * usual) ** 2)
 
     def _find_collapsed(self) -> np.ndarray:
-        """Return which runs are far below their leave-one-out prediction or far below the best run, shape (N,)."""
+        """Return which further runs are far below their leave-one-out prediction or the best run, shape (N,).
+
+        Leave-one-out predictions need at least three runs that did not collapse.
+        """
         is_low = np.zeros(len(self._values), dtype=bool)
         if (~self.collapsed).sum() >= 3:
             above, deviation = self._surface.left_out()
@@ -219,7 +226,8 @@ class QualityModel:
     def _usual(self, keys: np.ndarray) -> np.ndarray:
         """Return the prior mean at M keys, shape (M,), from which the surface deviates.
 
-        It is the median of the runs that did not collapse, changed by the difference from the key of the best run.
+        It is the median of the runs that did not collapse, plus a term that depends on the difference from the key of
+        the best run.
         """
         off = _ridged(keys - self._top)
         lost = _FALL * off[:, 2] ** 2 + _LARGE * off[:, 1] ** 2
@@ -227,7 +235,7 @@ class QualityModel:
 
 
 def _ridged(keys: np.ndarray) -> np.ndarray:
-    """Return the keys with the log learning rate in column 2 taken relative to the ridge of good rates."""
+    """Return the keys with column 2, the log learning rate, measured from the ridge of good rates, up to a constant."""
     rates = keys[:, 2:3] - _RIDGE * math.log(2.0) * keys[:, 1:2]
     return np.hstack([keys[:, :2], rates, keys[:, 3:]])
 
@@ -238,16 +246,17 @@ def _lengths(keys: np.ndarray) -> np.ndarray:
 
 
 def smooth(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the Matern 5/2 kernel between N and M keys, already divided by their length scales, shape (N, M)."""
+    """Return the Matern 5/2 kernel between N and M keys, shape (N, M). The keys are divided by their length scales."""
     far = math.sqrt(5.0) * cdist(left, right)
     return np.asarray((1.0 + far + far**2 / 3.0) * np.exp(-far))
 
 
 def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False) -> np.ndarray:
-    """Return N values as columns: numbers scaled to 0 to 1, shape (N, 1), or one-hot texts, shape (N, K).
+    """Return N values of a parameter as columns: scaled numbers, shape (N, 1), or one-hot categories, shape (N, K).
 
-    `among` has the K values of the parameter; 0 and 1 are its ends. Numbers are scaled by their logarithms if `is_log`,
-    or if the largest of `among` is at least `_RATIO` times the smallest.
+    `among` has the K values of the parameter. Its smallest number becomes 0 and its largest 1; the one-hot columns have
+    `CATEGORY` in place of 1. Numbers are replaced by their logarithms before they are scaled if `among` is positive and
+    either `is_log` is true or its largest number is at least `_RATIO` times its smallest.
     """
     if not are_numbers(among):
         is_it = [[value == each for each in among] for value in values]
@@ -261,5 +270,5 @@ def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False)
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Return whether all values are numbers; text, true and false are not."""
+    """Return whether all values are numbers; strings and booleans are not."""
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

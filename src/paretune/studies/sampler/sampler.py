@@ -1,7 +1,7 @@
 """`SplitSampler`, an Optuna sampler that takes the cost of each job into account.
 
-First it pays for two short probes of each instance type, from which it predicts the seconds of every job. Then it
-chooses the job with the largest expected hypervolume improvement per dollar (see `decision`).
+First it runs a few short probes on each instance type, from which it predicts the seconds of every job. Then it chooses
+the job with the largest expected hypervolume improvement per dollar (see `decision`).
 """
 
 import time
@@ -35,36 +35,40 @@ _CLAIMING = Lock()  # one lock for all samplers, so that they can be pickled
 class SplitSampler(optuna.samplers.BaseSampler):
     """Suggests the job with the largest expected hypervolume improvement per dollar.
 
-    A suggestion depends on `study.trials` alone, so an interrupted study can be continued.
+    All that the sampler learns, it reads from `study.trials`. So you can continue an interrupted study with a new
+    sampler.
 
     A trial whose `probe_steps` is above 0 is a probe: train only that many steps and report it as PRUNED. An objective
-    that does not suggest `probe_steps` gets no probes.
+    function that does not suggest `probe_steps` gets no probes.
 
     Report the outcome of a job as user attributes of its trial: `seconds` (billed), `startup_seconds` (the part of them
-    outside the training), `step_seconds` (one optimizer step), and for a failed job `outcome`: out_of_memory, cut_off
-    (at its time limit), diverged, failed, or interrupted (says nothing about its parameters). Without `seconds`, the
-    sampler uses an objective in seconds, such as job_seconds; otherwise cost_usd divided by the price; otherwise the
-    time between the trial's start and end. Also read are `train_rows` (rows of the whole data set) and `baseline`
-    (quality of a model that predicts one class for every row; a worse run has collapsed).
+    outside the training), `step_seconds` (of one optimizer step), and for a failed job `outcome`: out_of_memory,
+    cut_off (at its time limit), diverged, failed, or interrupted (which says nothing about its parameters). Without
+    `seconds`, the sampler uses an objective in seconds, such as job_seconds; otherwise cost_usd divided by the price;
+    otherwise the time between the trial's start and end. The sampler also reads `train_rows` (training rows of the
+    whole data set) and `baseline` (quality of a model that predicts one class for every row; a run with a worse quality
+    has collapsed).
 
     Args:
         job: parameters that all jobs share, as a `JobSpec` or a mapping.
-        searched: parameter of a job to the Optuna distribution of its values.
-        objectives: metrics in the order of the study's directions. One measures the model; the others depend on the
-            cluster, such as cost_usd.
+        searched: the Optuna distribution of each searched parameter, by name.
+        objectives: metrics in the order of the study's directions. One measures the model; the others are dollars or
+            depend on time, such as cost_usd and job_seconds.
         price_of: returns the price of a job in dollars per second; by default the on-demand price in its region.
         rows: training rows of the whole data set, if known.
-        metric: the objective that measures the model; by default the first one that does not depend on the cluster.
-        constraints: metric to its `min` and `max`.
-        stop: whether the search ends once it has paid for ten median jobs, the front has not grown for as many dollars,
-            and a plain Gaussian process expects the next ten median jobs to add less than 10 %. Otherwise the search
-            continues until no job is left.
+        metric: the objective that measures the model; by default the one that is neither dollars nor time.
+        constraints: the bounds on each metric, such as `{"f1": {"min": 0.9}}`.
+        stop: whether the search ends once it has spent ten times the median cost of a job, the front has not grown
+            for as many dollars, and a plain Gaussian process expects the same amount to add less than 10 % to the
+            front; it also ends if no job is expected to meet the constraints. If False, the search continues until no
+            job is left.
 
     Attributes:
-        space: the parameters to ask for, by name: the searched ones and, for paretune's own training, `probe_steps`.
-        accepts: returns whether a job may start now, for example within a budget. It gets the job and its expected
-            seconds with the standard deviation of their logarithm, or None if they cannot be predicted. Set it before
-            you ask for a trial.
+        space: the distributions to ask for, by name: of the searched parameters and, for paretune's own training, of
+            `probe_steps`.
+        accepts: returns whether a job may start now, for example within a budget. It gets the job and a pair: the job's
+            expected seconds and the standard deviation of their logarithm. The pair is None if the seconds cannot be
+            predicted. Set this function before you ask for a trial.
     """
 
     def __init__(
@@ -103,11 +107,12 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the values of the next job for the parameters in `search_space`; other parameters are random.
+        """Return the parameters in `search_space`: those of the next job, and random values for any others.
 
         An enqueued trial keeps its values. If no job should start now, because the next one depends on jobs that are
-        running or no job is worth its cost, the trial gets the training with the most usual settings that has not run.
-        If all have run, the trial gets the last one again.
+        running or no job is worth its cost, the trial gets the training job with the most usual settings that has not
+        run. If no such job may start either, the trial repeats the last training job that has completed, or if there
+        is none, gets the first candidate.
         """
         params = self._claimed(study, trial) if self.space.keys() & search_space.keys() else {}
         return {
@@ -132,7 +137,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Return a random value of a parameter outside `space`. Raises ValueError if the directions do not fit."""
+        """Return a random value for a parameter that the next job does not set.
+
+        Raises ValueError for a parameter of `space` if the study's directions do not fit the objectives.
+        """
         if param_name in self.space and (misfit := self._misfit(study)) is not None:
             raise misfit
         at_random = optuna.samplers.RandomSampler(trial.number)
@@ -151,22 +159,26 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return self._decision(study).is_over
 
     def why_done(self, study: optuna.Study) -> str:
-        """Explain why `next_job` returns None; empty if it returns a job, or before the first training has ended."""
+        """Explain why `next_job` returns None; empty if it returns a job, or while no training job has completed."""
         return self._decision(study).why_none
 
     def since_growth_usd(self, study: optuna.Study) -> float:
-        """Return dollars spent since the front of the trainings last grew; 0 before the first training has ended."""
+        """Return the dollars spent since the front last grew; 0 while no training job has completed."""
         decision = self._decision(study)
         return decision.since_growth_usd if decision.has_quality else 0.0
 
     def predicted(self, study: optuna.Study) -> list[tuple[Candidate, Belief]]:
-        """Return the candidates that have not run but whose outcome counts as known, with the beliefs about them."""
+        """Return the candidates that have not run but whose predicted outcome counts as known, with the beliefs.
+
+        Only those that are expected to meet the constraints are returned.
+        """
         return self._decision(study).predicted()
 
     def _claimed(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         """Claim a job for a trial and return its parameters, so that two workers do not start the same job.
 
-        If two workers claim the same job at the same moment, both choose again, each after a different pause.
+        If two workers claim the same job at the same moment, both choose again, up to three times, after pauses that
+        depend on their trial numbers.
         """
         with _CLAIMING:
             for pause_s in (0.0, 0.02, 0.1, 0.5):
@@ -184,7 +196,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _decision(
         self, study: optuna.Study, *, ended: FrozenTrial | None = None, without: int | None = None
     ) -> Decision:
-        """Return the decision after all trials except `without`. `ended` is a trial whose end is not yet stored."""
+        """Return the decision after all trials except number `without`. The end of trial `ended` is not yet stored."""
         if (misfit := self._misfit(study)) is not None:
             raise misfit
         trials = study.get_trials(deepcopy=False)
@@ -208,10 +220,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         )
 
     def _can_probe(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> bool:
-        """Return whether the objective suggests `probe_steps`, and so can run probes.
+        """Return whether the objective function suggests `probe_steps`, and so can run probes.
 
-        Until a trial has shown it, `Study.optimize` gets trainings, which any objective can run; a loop of `ask` gets
-        probes.
+        Until a trial has shown whether it does, `Study.optimize` gets training jobs, which any objective function can
+        run, and a loop that calls `Study.ask` gets probes.
         """
         if PROBE not in self.space:
             return False
