@@ -2,8 +2,8 @@
 
 Because records are written in this order, another driver can take over from one that is killed at any moment:
 
-    asked for in Optuna -> reserved -> run created in MLflow -> job named -> job created -> run filled -> recorded
-    -> reported to Optuna
+    trial asked for in Optuna -> worst case reserved -> run created in MLflow -> job's name recorded -> job created
+    -> outcome written to the run -> end and cost of the trial recorded -> end reported to Optuna
 
 A local job dies with its driver: its trial ends as interrupted, its cost is recorded, and its job is started again from
 its checkpoint. Only one driver at a time works on a study (see `ledger.lock`). With `once`, a driver does what can be
@@ -67,7 +67,7 @@ class TrialJob:
         self.record = JobRecord(self.spec, workplace, run=run, study=file.name)
         self.record.retries = _RETRIED_BY_ANYBODY
         # A per-device batch that is searched or given is measured unchanged. Any other is halved after running out of
-        # memory, but only while this process runs: another one that follows the job does not halve it.
+        # memory, but only while this process runs: another process that follows the job does not halve it.
         smaller = () if trial.spec.per_device_train_batch_size is not None else (FailureKind.OUT_OF_MEMORY,)
         self._job = Attempts(self.record, decides=smaller)
 
@@ -87,7 +87,7 @@ class TrialJob:
                 if adopt:
                     self.record.begin_again()
                 admitted = admit(self.spec, self._workplace, judges_limit=False)
-                # The worst case of a trial includes an upload of unknown length.
+                # The worst case of a trial may include an upload of unknown length, see `Money.worst_usd`.
                 self._job.admitted = replace(admitted, worst_usd=self.trial.worst_usd)
                 self.record.describe(admitted)
             self._job.begin()
@@ -126,7 +126,7 @@ class TrialJob:
             raise LostContact(f"{error}: if {name} was started, the same command finds it") from error
 
     def _refused(self, error: BadInput | LaunchRefused | BudgetRefused | JobFailed) -> Trial:
-        """Close the run of a job that was refused (quota, permission) or whose inputs cannot be prepared.
+        """Close the run of a job that was refused (quota, permission, budget) or whose inputs cannot be prepared.
 
         Returns the ended trial.
         """
@@ -163,9 +163,9 @@ class TrialJob:
 
 
 class Start(NamedTuple):
-    """A job to start: the job of a point with `changes` to its parameters; `repeats` is the trial it repeats, if any.
+    """A job to start: that of a point, with `changes` to its parameters. If it is a repeat, `repeats` is the trial.
 
-    With `accepts`, the study's sampler draws the point (see `StudyTable.ask`).
+    With `accepts`, the study's sampler may draw another point (see `StudyTable.ask`).
     """
 
     point: Point
@@ -198,18 +198,18 @@ class Driver:
         self._jobs: dict[int, TrialJob] = {}  # trial number to its job; running jobs only
         # Trial number to the warm pool that its job left, whichever driver ran the job.
         self._pools: dict[int, tuple[Bill, RecordedRun]] = {}
-        self._heard: set[int] = set()  # ended trials that this driver has reported and charged
+        self._heard: set[int] = set()  # numbers of the ended trials that `_refresh` has processed
         self._faults: dict[str, str] = {}  # job hash to the launcher's reason for refusing it; empty if accepted
         self._assumed_fixed = frozenset[int]()  # see `EndedTrials`; empty with `once`: all commands act as one driver
 
     @property
     def trials(self) -> dict[int, Trial]:
-        """All ended trials of the study, in the order in which they were recorded."""
+        """The ended trials of the study by number, see `EndedTrials.trials`."""
         return self.ended.trials
 
     @property
     def running(self) -> tuple[TrialJob, ...]:
-        """The jobs that have not ended."""
+        """The trials whose jobs have not ended."""
         return tuple(self._jobs.values())
 
     @property
@@ -224,7 +224,7 @@ class Driver:
         return self.ended.lacks_objective() or enough
 
     def adopt(self) -> None:
-        """Continue the running trials of earlier drivers, and report ended ones to Optuna that they did not report."""
+        """Continue the running trials of earlier drivers, and report to Optuna the ends that these did not report."""
         if not self.file.once:
             self._assumed_fixed = frozenset(trial.number for trial in self.table.trials()[1])
         self._refresh()
@@ -238,9 +238,9 @@ class Driver:
             self._begin(trial, adopt=True)
 
     def run(self, propose: Propose) -> str:
-        """Start and poll jobs until none is running and none should be started; returns the reason.
+        """Start and poll jobs until none is running and none should be started; returns why none should.
 
-        With `once`, raises CallAgain as soon as no more jobs can be started now.
+        With `once`, raises CallAgain where it would have to wait.
         """
         judged, reason = None, ""  # the ended trials at the last proposal, and why nothing was started
         while True:
@@ -269,7 +269,7 @@ class Driver:
         return len(self._jobs) < self.ended.most_running or now >= self.ended.asked_again_at
 
     def begin(self, start: Start) -> str:
-        """Ask Optuna for a trial and start its job; returns why it was not started, or an empty text."""
+        """Ask Optuna for a trial and start its job; returns why it was not started, or an empty string."""
         number, point = self.table.ask(start.point, start.changes, start.accepts)
         return self._start(number, point, dict(start.changes), start.repeats)
 
@@ -380,7 +380,10 @@ class Driver:
                     self._say(f"trial {trial.number}: {sentence}")
 
     def _start_given(self) -> bool:
-        """Start what needs no search, a queued trial or a retry that is due; returns whether there was one."""
+        """Start a job that needs no search: that of a queued trial, or a retry that is due.
+
+        Returns whether there was one, even if its job could not be started.
+        """
         try:
             asked = self.table.ask_waiting()
         except ValueError as error:

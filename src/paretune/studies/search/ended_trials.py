@@ -13,22 +13,22 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 
-MOST_TRIES = 4  # retries of a job that was refused (capacity, quota) or interrupted; then it counts as failed
+MOST_TRIES = 4  # limit on retries of a job that was refused (capacity, quota) or interrupted; then it counts as failed
 MOST_FAILURES = 2  # failures or reached time limits of a job after which it is not run again
 MOST_REFUSED = 3  # refusals in a row, while no other job runs, after which a study ends
-LIMIT_RETRY_S = 1800.0  # seconds until the launcher is asked again for more jobs at a time than it allowed
+LIMIT_RETRY_S = 1800.0  # seconds until the launcher is asked again to run more jobs at a time than it has allowed
 _REFUSED_PAUSE_S = 60.0  # seconds until the launcher is asked again after it refused a job while no other one ran
 _FIRST_PAUSE_S = 300.0  # seconds until a refused job is retried the first time; the pause doubles with each retry
 
 FEWEST_ALIKE = 2  # failures for the same reason after which a study ends if no trial has completed
-FEWEST_WITHOUT = 2  # completed trials without an objective after which a study ends
+FEWEST_WITHOUT = 2  # completed trials without some objective or constraint after which a study ends
 _ERROR = re.compile(
     r"\b(?:ModuleNotFound|Import|Syntax|Indentation|Name|UnboundLocal|Type|Attribute|Key|Index|Value|FileNotFound|"
     r"NotImplemented|Assertion)Error\b|No module named|package \S+ is missing|No matching distribution found|"
     r"unrecognized arguments|arguments are required|error: argument"
 )
-"""Python's exceptions for wrong code and missing packages, and argparse's messages."""
-_CHANGING = re.compile(r"[0-9a-f]{8,}")  # differs between equal errors: ids of runs, names of temporary folders
+"""Exceptions of Python for wrong code and missing packages, and messages of pip and argparse."""
+_CHANGING = re.compile(r"[0-9a-f]{8,}")  # differs each time an error occurs: ids of runs, names of temporary folders
 
 
 class EndedTrials:
@@ -42,11 +42,13 @@ class EndedTrials:
     Attributes:
         trials: number to trial, in the order in which they were recorded, without those that were retried and cost
             nothing.
-        final: identity of each job that need not run again, because its outcome is known, to the number of its trial.
+        final: identity of each job that need not run again, because its outcome is known, to the number of its last
+            trial.
         failed: identities of jobs that failed and are not `assumed_fixed`: retried only if the sampler asks for it.
         retries: identity of each job that is to be retried, to its last trial and the earliest time of the retry.
         longest_s: hash of a job without its seed, to the seconds of the longest completed job with that hash.
-        most_running: jobs at a time that the launcher has allowed; more are tried at `asked_again_at`.
+        most_running: number of jobs that the launcher has allowed to run at the same time; infinite if it has refused
+            none. More are tried at `asked_again_at`.
         refused: number of refusals in a row while no other job ran.
     """
 
@@ -111,17 +113,17 @@ class EndedTrials:
 
     @cached_property
     def completed(self) -> list[Trial]:
-        """Trainings that have completed, without repeats."""
+        """The completed trials without repeats and probes."""
         return [trial for trial in self.trials.values() if trial.counts and trial.status is TrialStatus.COMPLETED]
 
     def cannot_fit(self, spec: JobSpec) -> bool:
-        """Return whether a job with no larger batch per device has run out of memory on devices of the same size."""
+        """Return whether a job that needs no more memory has run out of memory on devices that have no less."""
         return bool(self._full) and Footprint.of(spec, spec.plan()).why_full(self._full) is not None
 
     def lacks_objective(self) -> str:
         """Explain why no trial will ever have all objectives and constraints; empty while one may.
 
-        A user's own training that has completed twice without logging a metric will not log it the next time either.
+        Training code of a user that has completed twice without logging a metric will not log it the next time either.
         """
         wanted = dict.fromkeys([*self._file.objectives, *self._file.constraints])
         absent = [name for name in wanted if not any(name in trial.values for trial in self.completed)]
@@ -140,9 +142,9 @@ class EndedTrials:
         """Explain why no further job can complete, and what to change; empty while one may.
 
         That is so if no trial has completed, and several that are not `assumed_fixed` have failed with the same error
-        in the code, or were cut off at the time limit in the study's file. If these trials share a value of a searched
-        parameter, jobs with other values may still complete. Likewise, a time limit that cuts off jobs on some instance
-        types may suffice on the others.
+        in the code, or were cut off at the time limit in the study's file. But if these trials share a value of a
+        searched parameter, jobs with other values may still complete. Likewise, a time limit that cuts off jobs on some
+        instance types may suffice on the others.
         """
         alike = dict[str, list[Trial]]()
         for trial in [] if self.completed else self.trials.values():

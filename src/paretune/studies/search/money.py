@@ -1,7 +1,7 @@
 """The dollars of a study: the worst case of each job, reserved in the study's own budget and in shared budgets.
 
-A job's worst case follows from its time limit. So a study with a budget gives each job a time limit that the job will
-hardly reach, and reserves the worst case of that limit before the job is created.
+A job's worst case follows from its time limit. So a study with a budget gives each job a time limit that the job is
+unlikely to reach, and reserves the worst case of that limit before the job is created.
 """
 
 import math
@@ -22,7 +22,7 @@ from paretune.studies.results.trials import Trial
 from paretune.studies.search.table import StudyTable
 
 # Factors of time limits. A job that is cut off costs money and shows nothing, so they are generous.
-_OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest equal job with any seed
+_OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest completed job that differs at most in its seed
 OF_ESTIMATES = 4.0  # times the upper end of the estimate, whether or not the model has run on that cluster
 _AGAIN = 2.0  # times the last limit, after a job was cut off at it
 _SLOW_START_S = 300.0  # added for an exceptionally slow start, but no more than the seconds of the job itself
@@ -46,7 +46,7 @@ class Money:
         return self._file.budget_usd is not None or self._shared is not None
 
     def learn(self, trials: int, longest_s: Mapping[str, float]) -> None:
-        """Renew the estimates each time the number of trials has doubled, and use this `EndedTrials.longest_s`."""
+        """Store `EndedTrials.longest_s`, and renew the estimates when the number of trials reaches a power of two."""
         self._longest_s = longest_s
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()
@@ -54,9 +54,11 @@ class Money:
             self._estimates.clear()
 
     def add(self, trial: Trial) -> str:
-        """Raise later worst cases if this trial exceeded its own, and later limits if it was cut off at its own.
+        """Learn from an ended trial how long later jobs may take and what they may cost.
 
-        Returns a message for the user, or an empty text.
+        If it was cut off, later time limits from estimates are longer. If it cost more than its worst case, or its
+        upload took longer than assumed, later worst cases are higher. Returns a message if it cost more than its worst
+        case, else an empty string.
         """
         launcher, spec = self._workplace.launcher, trial.spec
         if trial.status is TrialStatus.CUT_OFF and not trial.is_probe:
@@ -85,8 +87,8 @@ class Money:
     def limited(self, spec: JobSpec) -> JobSpec:
         """Return the job with a shorter time limit, so that it reserves less of the study's own budget.
 
-        The limit comes from the slowest equal job, otherwise from the estimate. The job is returned unchanged if its
-        own limit is shorter, or if the study has no budget of its own.
+        The limit comes from the slowest completed job that differs at most in its seed, or if there is none, from the
+        estimate. The job is returned unchanged if its own limit is shorter, or if the study has no budget of its own.
         """
         if self._file.budget_usd is None:
             return spec
@@ -95,7 +97,7 @@ class Money:
         return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def exceeds_limit(self, spec: JobSpec) -> bool:
-        """Return whether the estimate exceeds the job's own time limit; False if an equal job was measured."""
+        """Return whether the estimate exceeds the job's own time limit; False if the job has run with any seed."""
         return spec.spec_hash(but=["seed"]) not in self._longest_s and self._estimated(spec)[1]
 
     def check_prices(self, spec: JobSpec) -> None:
@@ -106,10 +108,11 @@ class Money:
                 raise BadInput([unknown_price(each.instance_type, region, "it cannot be charged to a budget")])
 
     def worst_usd(self, spec: JobSpec) -> float | None:
-        """Return the job's dollars at its time limit on its most expensive instance type; None if a price is unknown.
+        """Return the job's worst case in dollars on its most expensive instance type; None if a price is unknown.
 
-        Until a job has completed, this includes an unusually long upload, because the upload of a user's own training
-        is unknown. Raises BudgetRefused above max_cost_usd.
+        Until a job has completed, it includes an unusually long upload if the training code is the user's own, because
+        nobody knows how much that code writes. Raises BudgetRefused if max_cost_usd is set and does not cover the worst
+        case, or if it is set and a price is unknown.
         """
         launcher = self._workplace.launcher
         usd = launcher.admit(spec)
@@ -141,9 +144,9 @@ class Money:
         return trial
 
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
-        """Return a function that checks whether the present budgets cover the worst case of a job from `limited`.
+        """Return a function that checks whether what is now left of the budgets covers the worst case of a job.
 
-        `keep_usd` dollars of the study's own budget must remain after it.
+        After that, `keep_usd` dollars of the study's own budget must remain.
         """
         budget_usd, status = self._file.budget_usd, self._shared_status()
         limits = [] if budget_usd is None else [(self._table.balance(), budget_usd - keep_usd)]
@@ -168,7 +171,10 @@ class Money:
         return "" if budget_usd is None else f"what is left of the budget ({left_usd:.4g} USD)"
 
     def _estimated(self, spec: JobSpec) -> tuple[float, bool]:
-        """Return a limit in minutes from a job's estimate, and whether the estimate exceeds the job's own limit."""
+        """Return a limit in minutes from a job's estimate, and whether the estimate exceeds the job's own limit.
+
+        Without an estimate, the limit is infinite.
+        """
         identity = spec.spec_hash()
         if identity not in self._estimates:
             estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))

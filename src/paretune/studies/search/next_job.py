@@ -36,21 +36,23 @@ _DRAWN = 300
 FIRST_PREDICTED = 1_000_000
 """Predicted points are numbered from here, above the numbers of all trials."""
 _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
-"""A job's time limit as a multiple of a pessimistic prediction, and the shortest limit that it can get."""
-_TIGHT, _SLOW_START_S = 1.1, 60.0  # the multiple if dollars are short, and most seconds that a slow start adds to it
-_GUESS = 0.5  # a prediction sets no limit if its log seconds have a larger standard deviation
+"""A job's comfortable time limit is this multiple of a pessimistic prediction, and at least this many seconds."""
+# Its tight time limit is this multiple of the prediction, plus as many seconds again for a slow start, at most these.
+_TIGHT, _SLOW_START_S = 1.1, 60.0
+_GUESS = 0.5  # a prediction for paretune's own training sets no limit if the deviation of its log seconds is larger
 # Standard deviations from a prediction to either end of its interval, by Student's t with 5 degrees of freedom.
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
 RUNS = 3  # runs that each recommended point should get, each with its own seed; collapsed runs do not count
-MOST_REPEATS = 12  # most repeats in a study: twice what three points need, as repeats may change the recommendation
+MOST_REPEATS = 12  # limit on a study's repeats: twice what three points need, as repeats may change the recommendation
 
 
 class Sampled:
-    """Proposes the jobs of a study whose sampler is not `split`: points of one of Optuna's samplers, or all in turn.
+    """Proposes the jobs of a study whose sampler is not `split`: points from one of Optuna's samplers, or all in turn.
 
     If every parameter has choices and there are at most 5,000 points, all points are listed: those of a design in its
     own order, others in a random order set by the study's seed. Otherwise points are drawn at random. If one of these
-    points can be paid for, a trial starts: at this point, or at one that Optuna's sampler chooses.
+    points can be paid for, a trial starts. It gets this point or, with one of Optuna's samplers, the one that the
+    sampler chooses.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -69,7 +71,7 @@ class Sampled:
         if reason := driver.why_over():
             return reason
         self._is_affordable = self._money.affordable()
-        while self._left and not self._is_open(self._left[0][1]):  # check points that are done only once
+        while self._left and not self._is_open(self._left[0][1]):  # points that are done need no further checks
             self._left.popleft()
         drawn = (_drawn(file, self._draw) for _ in range(_DRAWN))
         too_long = too_expensive = 0
@@ -103,13 +105,15 @@ class Sampled:
         return not self._money.exceeds_limit(spec) and self._is_affordable(self._money.limited(spec))
 
     def _accepts(self, point: Mapping[str, Value]) -> bool:
-        """Return whether a point's job may run now, and its worst case and time limit would be accepted."""
+        """Return whether a point's job may run now, is estimated to end in time, and fits the budgets."""
         jobs = self._driver.file.jobs_at([point])
         return any(self._is_open(job) and self._can_be_paid(job) for _, job in jobs)
 
 
 def some_jobs(file: StudyFile) -> list[JobSpec]:
-    """Return the jobs of a design's rows, or of up to `_DRAWN` points: the first values of all parameters, then random.
+    """Return the jobs of a design's rows. Without a design, return those of up to `_DRAWN` points.
+
+    The points are the one with the first value of each parameter, then random ones.
 
     A job that is drawn several times is returned once.
     Raises BadInput if none of the points makes a valid job.
@@ -186,17 +190,23 @@ class Split:
         return usd + (worst_usd or usd)
 
     def since_growth(self) -> str:
-        """Describe the dollars since the front last grew; empty if it has just grown."""
+        """Describe the dollars spent since the front last grew; empty if there are none."""
         usd = self.sampler.since_growth_usd(self._driver.table.study)
         return f"the front has not grown for {usd:.4g} USD" if usd else ""
 
     def predicted(self) -> list[Trial]:
-        """Return points that have not run but whose outcome counts as known, as trials with predicted values."""
+        """Return the points that have not run but whose predicted outcome counts as known, as trials.
+
+        Their values are the predictions. See `SplitSampler.predicted`.
+        """
         predicted = self.sampler.predicted(self._driver.table.study)
         return [self._predicted(*each, number=number) for number, each in enumerate(predicted, start=FIRST_PREDICTED)]
 
     def _accepts(self, job: Candidate, expected: Expected) -> bool:
-        """Return whether a job may start now: `Driver.why_not` has no reason, and the budgets cover a time limit."""
+        """Return whether a job may start now: `Driver.why_not` has no reason, and the budgets cover its worst case.
+
+        The worst case is that of the first time limit in `_limits` that the budgets cover.
+        """
         if self._driver.why_not(job.spec):
             return False
         limited = next(filter(self._is_affordable, self._limits(job, expected)), None)
@@ -207,9 +217,10 @@ class Split:
         return True
 
     def _limits(self, job: Candidate, expected: Expected) -> list[JobSpec]:
-        """Return the job with each time limit to try, longest first.
+        """Return the job with each time limit to try, the most comfortable one first.
 
-        A predicted job has a comfortable and a tight one. Other jobs have one or none, from their estimate.
+        If its seconds are predicted, it has a comfortable and a tight limit. Otherwise a probe has a fixed one, and any
+        other job has the one from its estimate, or none if the estimate exceeds its own limit.
         """
         money, spec = self._driver.money, job.spec
         if not money.has_budget:
@@ -220,7 +231,7 @@ class Split:
         elif expected is None or (expected[1] > _GUESS and not spec.runs_user_code):
             return [] if money.exceeds_limit(spec) else [money.limited(spec)]
         else:
-            # Two standard deviations above the prediction. After a job that is cut off, the prediction is higher.
+            # Two standard deviations above the prediction, with a bound. After a cut-off job, the prediction is higher.
             slow_s = expected[0] * min(math.exp(2.0 * expected[1]), OF_ESTIMATES)
             limits_s = [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + min(_SLOW_START_S, slow_s)]
         minutes = [min(spec.max_runtime_minutes, math.ceil(limit_s / 6) / 10) for limit_s in limits_s]
@@ -298,7 +309,8 @@ class Verification:
     def _repeat(self, point: Configuration, under_way: int, all_under_way: int) -> Start | str:
         """Return a repeat of a point's job with the next seed, or the reason why there is none.
 
-        `under_way` counts running repeats of this point, `all_under_way` those of all points.
+        `under_way` counts the repeats of this point that are running or wait for a retry, `all_under_way` those of all
+        points.
         """
         driver, trials, quality = self._driver, self._driver.trials.values(), self._driver.file.judged_by
         repeating = [trial for trial in trials if trial.repeats is not None]

@@ -1,9 +1,9 @@
 """The trials of a study in Optuna's storage, read and written through Optuna's public interface.
 
-Optuna itself stores parameters, values and states. The other fields of a `Trial` are one user attribute, `job`, which
-is always written as a whole. A trial without it has no job. Optuna does not allow changes to a trial after its end, so
-what is recorded later, such as the cost of instances kept after its job, goes into the study's attribute `trial N`.
-Further user attributes are for `SplitSampler` (see `_shown`).
+Optuna itself stores parameters, values and states. The other fields of a `Trial` are stored in one user attribute,
+`job`, which is always written as a whole. A trial without it has no job. Optuna does not allow changes to a trial after
+its end, so what is recorded later, such as the cost of instances kept after its job, goes into the study's attribute
+`trial N`. Further user attributes are for `SplitSampler` (see `_shown`).
 """
 
 import json
@@ -44,8 +44,8 @@ JOB, _DESCRIBED, _MARK = "job", "described", "mark"
 _ROW = TypeAdapter(Trial)
 _OF_OPTUNA = {"number", "point", "values", "origin"}
 """Fields of a trial that are not in its attribute `job`: Optuna stores them, or they follow from the study."""
-_MOST_DRAWS = 12  # most points that the sampler draws for one trial until one is accepted
-_MOST_DIFFERENCES, _LONGEST = 8, 400  # most differences that a message lists, and most characters of each
+_MOST_DRAWS = 12  # limit on the points that the sampler draws for one trial until one is accepted
+_MOST_DIFFERENCES, _LONGEST = 8, 400  # limits on the differences that a message lists, and on the characters of each
 
 Accepts = Callable[[Point], bool]
 
@@ -56,11 +56,11 @@ class StudyTable:
     Args:
         file: the study.
         storage: SQLAlchemy address of the storage.
-        lock: checked before each write.
+        lock: checked before a trial is created or changed.
         origin: origin of the study's jobs, measured or simulated.
 
     Raises:
-        BadInput: the storage does not answer.
+        BadInput: the storage cannot be opened or read.
     """
 
     def __init__(self, file: StudyFile, storage: str, lock: StudyLock | None = None, origin: str = "measured") -> None:
@@ -86,7 +86,7 @@ class StudyTable:
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
-        """Translate the errors that Optuna raises if its storage is unavailable into LostContact."""
+        """Raise LostContact in place of the errors that Optuna raises if its storage is unavailable."""
         try:
             yield
         except (StorageInternalError, SQLAlchemyError, UpdateFinishedTrialError) as error:
@@ -99,7 +99,7 @@ class StudyTable:
         self._storage.engine.dispose()
 
     def open(self, described: str) -> str:
-        """Store the study's description if it has none, and return the study's mark, which is unique in all storages.
+        """Store the study's description if it has none. Return the study's mark, which is unique across all storages.
 
         `described` is a JSON object of the study's values by name. Raises BadInput if the stored one differs.
         """
@@ -192,7 +192,7 @@ class StudyTable:
         self._read = None
 
     def _all(self) -> tuple[list[FrozenTrial], dict[int, Trial]]:
-        """Return all of Optuna's trials, and number to `Trial` for those with a job, the first reported one first."""
+        """Return all of Optuna's trials, and the `Trial` of those that have a job, by number, in the order reported."""
         if self._read is None:
             everything, later = self.study.get_trials(deepcopy=False), self.study.user_attrs
             in_order = sorted(everything, key=lambda each: (each.datetime_complete or datetime.max, each.number))
@@ -238,7 +238,10 @@ def _later(number: int) -> str:
 
 
 class _Chosen(BaseSampler):
-    """An Optuna sampler that gives a trial the first point of `sampler` that `accepts` allows, or else `point`."""
+    """An Optuna sampler that gives a trial the first point of `sampler` that `accepts` allows, or else `point`.
+
+    At most `_MOST_DRAWS` points are drawn; none if `accepts` is None.
+    """
 
     def __init__(
         self, sampler: BaseSampler, space: dict[str, BaseDistribution], point: Point, accepts: Accepts | None
