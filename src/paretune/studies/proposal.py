@@ -1,8 +1,9 @@
 """Proposes a study without a file, from a data set or script and a budget in dollars.
 
-For paretune's own training, the study searches the global batch size, the learning rate in the usual range of the kind
-of fine-tuning, and on instances the types on the estimated Pareto front of dollars and hours. For a script, it searches
-the learning rate and batch size that the script declares, around the script's own defaults.
+For paretune's own training, the study searches the global batch size, the learning rate in the usual range for the kind
+of fine-tuning, and if the job runs on instances, the instance types on the estimated Pareto front of dollars and hours.
+For a script, it searches the learning rate and batch size that the script declares, around the script's own defaults.
+Parameters that the request sets are not searched.
 """
 
 import ast
@@ -37,8 +38,8 @@ from paretune.studies.definition.wish import Wish
 _MOST_TYPES = 8
 _FASTER = 1.1  # an instance type must be this many times as fast as a cheaper one
 _BATCHES = (8, 16, 32, 64, 128, 256)
-_FEWEST_STEPS = 20  # least steps of a training with the largest batch: with fewer, a model learns nothing
-_FEWEST_JOBS = 4  # least number of jobs, at their estimated cost, that the budget must pay for on an instance type
+_FEWEST_STEPS = 20  # a batch size is searched only if a run takes this many steps: with fewer, a model learns nothing
+_FEWEST_JOBS = 4  # an instance type is searched only if the budget covers the estimated cost of this many jobs on it
 _BELOW, _ABOVE = 4.0, 8.0
 """The searched rates reach from the default divided by the first factor to the default times the second, which is
 larger because rates that train well grow with the batch."""
@@ -65,7 +66,10 @@ class ProposedStudy:
 
 
 def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
-    """Return a study for a request: what to search, and why. Raises BadInput if its budget allows no search."""
+    """Return a study for a request: what to search, and why.
+
+    Raises BadInput if nothing is left to search, for example because the budget covers too few jobs.
+    """
     job, budget_usd = wish.job, float(wish.terms["budget_usd"])
     search = dict[str, Any]()
     if wish.types:
@@ -161,9 +165,10 @@ def _instance_types(
 ) -> dict[str, tuple[str, Estimate]]:
     """Return the instance types to search: the estimated Pareto front of dollars and hours.
 
-    Each name maps to the reason for it and its estimate. Types are left out if their price is unreliable, if the job
-    does not fit into their memory, if the budget pays for too few jobs on them, or if they are hardly faster than a
-    cheaper type. At most `_MOST_TYPES` are returned, evenly spread over the front.
+    Each name maps to the reason for it and its estimate. Types are left out if the job cannot run on them or cannot be
+    estimated, if their price is unreliable, if the job does not fit into their memory, if the budget covers too few
+    jobs on them, or if they are hardly faster than a cheaper type. At most `_MOST_TYPES` are returned, evenly spread
+    over the front. Raises BadInput if no type is left.
     """
     estimates, too_expensive = dict[str, Estimate](), list[tuple[float, str]]()
     for name, spec, price in _priced(job, workplace):
@@ -217,7 +222,10 @@ def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, 
 
 
 def _of_script(job: JobSpec) -> dict[str, Any]:
-    """Return the learning rate and the batch to search for a script, as a range and as choices around its defaults."""
+    """Return the learning rate and the batch to search for a script, as a range and as choices around its defaults.
+
+    Raises BadInput if the script has neither with a default that can be read.
+    """
     path, search = at_home(str(job.entry_script)).resolve(), dict[str, Any]()
     rate = argument_of(path, "learning_rate")
     batch = next((name for name in OF_THE_BATCH if name not in OF_THE_BATCH[1:2] and argument_of(path, name)), None)
@@ -246,10 +254,10 @@ def _of_script(job: JobSpec) -> dict[str, Any]:
 
 
 def _default_of(path: Path, argument: str) -> float | None:
-    """Return the positive number that a script's text gives an argument by default, or None if there is none.
+    """Return the default of a script's argument if its source code shows a positive number, else None.
 
-    The default is the keyword `default` of any call that declares the argument, such as argparse's, or the value of an
-    annotated field or a parameter of that name.
+    The default is the keyword argument `default` of any call that declares the argument, such as argparse's, or the
+    value of an annotated field or a function's parameter of that name.
     """
     plain_name = argument.replace("-", "_")
     for node in ast.walk(ast.parse(read_text(str(path), LARGEST_SCRIPT))):
