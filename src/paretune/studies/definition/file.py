@@ -7,8 +7,9 @@
       global_batch_size: {choices: [16, 64]}
     budget_usd: 20
 
-All faults are reported at once, each with its line number in the file. An option of the command line, such as
-`--n_trials 20`, replaces the file's value. Python code may pass the same content as a mapping.
+Faults are reported together, each with its line number in the file; combinations of searched values are checked once
+there are no other faults. An option of the command line, such as `--n_trials 20`, replaces the file's value. Python
+code may pass the same content as a mapping.
 """
 
 import json
@@ -66,17 +67,21 @@ from paretune.studies.definition.space import (
 
 _LONGEST_NAME = 80  # characters
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
-"""Job parameters that describe the user's own training. A file may have them next to `job` instead of inside it."""
+"""Job parameters that describe the user's own training code. A file may have them next to `job` instead of inside it.
+"""
 IN_THE_FILE = ("job", "search", "points", "objectives", "constraints")
 """Keys of a study that cannot be set on the command line."""
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes")
-"""In a study of an MLflow project, these searched names are job parameters, and others belong to the project."""
+"""In a study of an MLflow project, these searched names are parameters of the job, and all others of the project."""
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
 """Objectives of seconds and dollars that are measured for any job, even if it runs the user's own training."""
 
 
 class StudyFile(Parameters):
-    """A checked study. Raises BadInput with all faults at once."""
+    """A checked study. Raises BadInput with all faults.
+
+    Combinations of searched values are checked only if there are no other faults.
+    """
 
     name: str = parameter("")
     """name of the study in MLflow"""
@@ -116,10 +121,11 @@ class StudyFile(Parameters):
     def read(cls, values: str | Mapping[str, Any], overrides: Mapping[str, str] | None = None) -> Self:
         """Read a study from a file, or from a mapping with the same content.
 
-        `overrides` maps names to texts and wins over the file; empty texts are ignored. A name is a key of the study or
-        a parameter of its jobs. If the parameter is searched, a single value replaces the search, and a
+        `overrides` maps names to strings, which replace the values of the file; empty strings are ignored. A name is a
+        key of the study or a parameter of its jobs. If the parameter is searched, a single value ends its search, and a
         comma-separated list replaces its choices. `seed` is the study's seed; the training's seed is in `job`. Raises
-        BadInput with all faults and their lines.
+        BadInput with all faults and their lines; combinations of searched values are checked only if there are no
+        others.
         """
         path, file, faults, located = "", None, list[Fault](), list[tuple[int, str]]()
         if isinstance(values, str):
@@ -213,7 +219,7 @@ class StudyFile(Parameters):
     def takes_split(self) -> bool:
         """Whether the split sampler is used, which models seconds and quality separately.
 
-        It is the default if the objectives allow it.
+        It is the default if the objectives allow it and the study has no `points`.
         """
         return can_be_split(self) if self.sampler is None and not self.points else self.sampler == "split"
 
@@ -228,11 +234,11 @@ class StudyFile(Parameters):
         return Design(self.points, self.seed, self.job.seed) if self.points else None
 
     def ranges(self) -> list[str]:
-        """Return searched parameters that have a range instead of a list of values."""
+        """Return the searched parameters that have a range instead of a list of values."""
         return [name for name, entry in self.search.items() if isinstance(entry, Range)]
 
     def size(self) -> int | None:
-        """Return the number of points, or None if a range is searched."""
+        """Return the number of points, whether or not they are valid jobs; None if a range is searched."""
         if self.design is not None:
             return len(self.design.rows)
         return None if self.ranges() else math.prod(len(entry.corners) for entry in self.search.values())
@@ -263,7 +269,7 @@ class StudyFile(Parameters):
         return given | ({"search": search} if search else {})
 
     def as_text(self) -> dict[str, str]:
-        """Return the given keys and the defaults derived from them as texts for MLflow, without passwords."""
+        """Return the given keys and the defaults derived from them as strings for MLflow, without passwords."""
         sampler = self.sampler or ("points" if self.points else "split" if self.takes_split else "tpe")
         implied = {"objectives": self.objectives, "sampler": sampler, "storage": redacted(self.storage or "") or None}
         return {
@@ -277,7 +283,10 @@ class StudyFile(Parameters):
 
 
 def can_be_split(study: StudyFile) -> bool:
-    """Return whether one objective measures the model, and all others follow from a job's seconds and dollars."""
+    """Return whether one objective measures the model and there are others, all of them in seconds or dollars.
+
+    Throughput counts as an objective in seconds, unless the training code is the user's own.
+    """
     objectives, quality = study.goals, study.judged_by
     if quality is None or len(objectives) < 2:
         return False
@@ -286,7 +295,11 @@ def can_be_split(study: StudyFile) -> bool:
 
 
 def full_name(job: Mapping[str, Any], name: str) -> str:
-    """Return a searched name as a job spells it: with `training_arguments.` if the user's own training declares it."""
+    """Return a searched name as a job spells it.
+
+    Arguments of the user's own script or project begin with `training_arguments.`, as do names of which paretune cannot
+    tell whether they are arguments.
+    """
     script, project = str(job.get("entry_script") or ""), str(job.get("project") or "")
     if is_inside(name) or not (script or project) or name in (JobSpec.model_fields if script else _CLUSTER_KEYS):
         return name
@@ -309,7 +322,7 @@ def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
 
 
 def _undeclared_name(name: str, job: JobValues | None) -> list[str]:
-    """Return a fault if the user's own training does not declare this searched name, else an empty list."""
+    """Return a fault if this unknown searched name should be an argument of the user's own code, else an empty list."""
     if job is None or name in JobSpec.model_fields or is_inside(name):
         return []
     if job.project is not None:

@@ -19,11 +19,11 @@ class Objective:
     """A metric that a study can optimize or constrain."""
 
     metric: str
-    direction: str  # the better one
+    direction: str  # minimize or maximize
     label: str = ""  # its name in words
     unit: str = ""
     task: str | None = None  # the only task that measures it, or None for all
-    noise: float | None = None  # prior standard deviation of one run, or None if nothing is known
+    noise: float | None = None  # prior standard deviation of the noise of one run, or None if nothing is known
     is_relative: bool = False  # whether the noise grows with the value
     lowest: float = -math.inf  # end of the range of its values
     highest: float = math.inf  # its other end
@@ -132,7 +132,7 @@ def bounds_faults(name: str, bounds: Mapping[str, float], task: str | None) -> l
 
 
 def _unmeasured(name: str, task: str | None) -> str:
-    """Return the reason why jobs of this task do not measure a metric, or an empty text if they do."""
+    """Return the reason why jobs of this task do not measure a metric, or an empty string if they do."""
     if task is None:
         return ""
     if name not in OBJECTIVES:

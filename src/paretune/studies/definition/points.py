@@ -85,9 +85,10 @@ def _points(points: Points) -> Iterator[str]:
 
 
 class Design:
-    """The rows of `points`: the parameters of one job each, shuffled by `seed`. Raises BadInput if there are none.
+    """The rows of `points`, each with the parameters of one job, shuffled by `seed`.
 
-    The training seeds of a row's replicates count up from the row's own `seed`, else from `first_seed`.
+    The training seeds of a row's replicates count up from the row's own `seed`, else from `first_seed`. Raises BadInput
+    if a table has no rows or cannot be read, or if `d_optimal` is too small or its package is missing.
     """
 
     def __init__(self, points: Points, seed: int, first_seed: int = 42) -> None:
@@ -189,7 +190,10 @@ def _chosen(points: Points, seed: int) -> list[tuple[Level, Labels]]:
 
 
 def _optimal(every: Sequence[tuple[str, ...]], count: int, seed: int) -> list[tuple[str, ...]]:
-    """Choose the rows that maximize |X'X| of the main effects (D-optimality)."""
+    """Choose the rows that maximize |X'X|, where X is the model matrix of the main effects (D-optimality).
+
+    Raises BadInput if there are fewer rows than columns of X.
+    """
     import numpy as np
     import pandas as pd
     from pydoe import optimal_design
@@ -219,7 +223,7 @@ def _table(path: str) -> list[tuple[Level, Labels]]:
 
 
 def _value(name: str, raw: Any) -> Value:
-    """Return the value as a trial records it, or its text if it is a mapping or invalid."""
+    """Return the value as a trial records it; as a string if it is a mapping or invalid."""
     with suppress(BadInput):
         return read_value(name, raw)
     return spell(raw)

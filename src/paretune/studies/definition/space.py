@@ -14,7 +14,7 @@ from paretune.specification.rules import launch_faults
 
 _MOST_COMBINATIONS = 2000  # up to this many, all are checked, in 0.25 ms each (measured 2026-11-25, AMD EPYC)
 _DRAWN = 500  # if there are more, number of combinations that are drawn at random and checked
-_RETRIED = 20  # a value that was drawn only in invalid ones is also tried in this number of valid ones
+_RETRIED = 20  # a value that was drawn only in invalid combinations is also tried in up to this many valid ones
 INSIDE = "."  # between a parameter that is a mapping and a key in it, as in training_arguments.weight_decay
 
 
@@ -28,7 +28,7 @@ def why_not_searched(name: str) -> str:
     if "noise" in effects:
         return "it only changes random noise, which the study measures with repeats"
     # If a parameter does not change a job's hash, two jobs that differ only in it share a checkpoint. The second one
-    # would finish almost for free, so its cost would be meaningless.
+    # would cost almost nothing, so its cost would be meaningless.
     changes_result = effects & {*COMPUTES} and not effects & {"launcher", "stopping", "ownership"}
     return "" if changes_result else "it does not change the result"
 
@@ -63,7 +63,7 @@ class Range:
         return self.low, self.high
 
     def at(self, share: float) -> float:
-        """Return the number at `share` (0 to 1) of the way from `low` to `high`."""
+        """Return the number at `share` (0 to 1) of the way from `low` to `high`, on the scale that `log` sets."""
         value = self.low * (self.high / self.low) ** share if self.log else self.low + (self.high - self.low) * share
         return min(self.high, max(self.low, value))  # a rounded power may lie just outside
 
@@ -106,7 +106,7 @@ def read_value(name: str, raw: Any) -> Value:
 
 
 def read_entry(name: str, raw: Any) -> Choices | Range:
-    """Return one entry of `search`. Raises BadInput with all its faults."""
+    """Return one entry of `search`. Raises BadInput with the faults of the first check that fails."""
     if isinstance(raw, Choices | Range):
         return raw
     prefix, _, inner = name.partition(INSIDE)
@@ -171,10 +171,11 @@ def _is_valid(job: Mapping[str, Any], point: Point) -> bool:
 
 
 def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
-    """Return a fault for every value that is invalid in all combinations that are tried, without duplicates.
+    """Return the faults that all combinations share, and one for each value whose combinations all share a fault.
 
-    An invalid combination of valid values is not a fault: the study skips it at no cost. Of ranges, both ends are
-    tried. If there are more than `_MOST_COMBINATIONS`, `_DRAWN` of them are drawn at random.
+    An invalid combination of valid values is not a fault: the study skips it at no cost. But if no combination is
+    valid, that is a fault, too. Both ends of each range are tried. If there are more than `_MOST_COMBINATIONS`,
+    `_DRAWN` of them are drawn at random.
     """
     corners, draw = {name: entry.corners for name, entry in search.items()}, random.Random(0)
     points: Iterable[dict[str, Value]] = all_points(search)
