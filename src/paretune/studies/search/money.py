@@ -97,7 +97,7 @@ class Money:
         return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def exceeds_limit(self, spec: JobSpec) -> bool:
-        """Return whether the estimate exceeds the job's own time limit; False if the job has run with any seed."""
+        """Return whether the estimate exceeds the job's own time limit; False if the job completed with any seed."""
         return spec.spec_hash(but=["seed"]) not in self._longest_s and self._estimated(spec)[1]
 
     def check_prices(self, spec: JobSpec) -> None:
