@@ -76,13 +76,14 @@ def front(
     # name of a study, or at least four characters of the start of its run id; a result of `run_study` or `estimate`;
     # several results of `launch`; a data frame, such as that of `mlflow.search_runs`; or rows as mappings
     runs: "str | Result | pandas.DataFrame | Iterable[Mapping[str, object] | Result]",
-    # column to "minimize" or "maximize"; by default the study's own, otherwise less cost_usd and more f1
+    # column to "minimize" or "maximize"; by default those of the study, or else to minimize cost_usd and maximize f1
     objectives: Mapping[str, str] | None = None,
 ) -> Front:
     """Return the Pareto front of a recorded study or of any runs.
 
     Raises:
-        BadInput: no study has that name or id, several ids begin with it, or no row has a number for an objective.
+        BadInput: no study has that name or id, several ids begin with it, the study has no ended trial, a direction is
+            invalid, or no row has a number for an objective.
         TrackingUnavailable: the MLflow store does not answer.
 
     Examples:
@@ -100,7 +101,7 @@ def front(
         name, rows, usual = runs.answer.name, runs.rows(), dict(runs.answer.front.objectives)
     else:
         name, rows, usual = "", _rows_of(runs), default_objectives({})
-    rows = [row for row in rows if not name or row["status"] == TrialStatus.COMPLETED.value]  # no probe is a training
+    rows = [row for row in rows if not name or row["status"] == TrialStatus.COMPLETED.value]  # leaves out probes, too
     goals = dict(objectives or usual)
     table = pandas.DataFrame(rows, columns=list(goals)).apply(pandas.to_numeric, errors="coerce")
     table = table[np.isfinite(table)]
@@ -136,7 +137,10 @@ def _rows_of(runs: "Result | pandas.DataFrame | Iterable[Mapping[str, object] | 
 
 
 def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
-    """Return name, rows of pareto.csv, and objectives of the newest study with this name, or of this run id."""
+    """Return name, rows of pareto.csv, and objectives of a recorded study.
+
+    It is the newest study with this name, or the one whose run id begins with `name` (at least four characters).
+    """
     tracking = Tracking(dict(os.environ), SystemClock())
     studies = tracking.runs(f"tags.`{schema.KIND}` = 'study'")
     named = [run for run in studies if run.tags.get(schema.STUDY) == name][:1]
@@ -160,10 +164,10 @@ _ENDED = {"COMPLETE": TrialStatus.COMPLETED, "FAIL": TrialStatus.FAILED, "PRUNED
 def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     """Record an Optuna study in MLflow: a run with the page of its front, and nested in it a run for each trial.
 
-    Call it again after further trials; runs of trials that are already recorded stay as they are. Trials that break a
+    Call it again after further trials; runs of trials that are already recorded stay as they are. Trials that violate a
     constraint of the study (`constraints_func`, `Trial.set_constraint`) are recorded but not recommended. Values that
-    are not finite are left out. `study.set_metric_names` names the objectives; if these change, the study is recorded
-    again in a new run.
+    are not finite are left out. `study.set_metric_names` names the objectives; if the names change, the study is
+    recorded again in a new run.
 
     Args:
         study: an Optuna study with any sampler and storage.
@@ -192,7 +196,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     if not ended:
         raise BadInput([f"no trial of study {name} has ended yet: record the study after its first trial"])
     tracking = Tracking(dict(os.environ), SystemClock())
-    mark = study.user_attrs.get(_MARK) or f"optuna {uuid4().hex}"  # two studies may have one name
+    mark = study.user_attrs.get(_MARK) or f"optuna {uuid4().hex}"  # two studies may have the same name
     study.set_user_attr(_MARK, mark)
     tags = {schema.KIND: "study", schema.STUDY: name, schema.STUDY_MARK: mark}
     # Other objectives need a new run, because MLflow deletes no metrics from a run.
@@ -227,7 +231,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
 
 
 def _run_of(trial: Trial, begun: RecordedRun | None, study_id: str, tracking: Tracking) -> str:
-    """Return the id of a trial's run, which is written first unless an earlier call has completed it."""
+    """Return the id of a trial's run, after writing the run unless an earlier call has completed it."""
     if begun is not None and begun.ended_at:  # a run without an end was left by a call that was killed
         return begun.run_id
     tags = {schema.PARENT: study_id, schema.TRIAL: str(trial.number)}

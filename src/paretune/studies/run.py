@@ -63,14 +63,14 @@ from paretune.tracking.store import Tracking
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_MOST_SHOWN = 12  # most jobs that a dry run lists
-_MOST_WARNED = 20  # most jobs that are estimated for the warnings, in addition to one for each instance type
+_MOST_SHOWN = 12  # limit on the jobs that a dry run lists
+_MOST_WARNED = 20  # limit on the jobs that are estimated for warnings, in addition to one for each instance type
 _FREE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_definitions", "register", "role", "tags")
 """Parameters of a job that may change when a study is continued."""
 _BEAT_S = 60.0  # seconds between two heartbeats of a driver
 _SILENT_S = 600.0  # a driver on another machine counts as dead after this many seconds without a heartbeat
 _PAUSED_S = 86_400.0  # the same with `once`, between two commands
-_BETWEEN_PAGES = 8.0  # pause between two pages, as a multiple of the time to write one: seconds in long studies
+_BETWEEN_PAGES = 8.0  # pause after writing a page, as a multiple of the time that this took (seconds in long studies)
 
 
 def study(
@@ -86,9 +86,11 @@ def study(
 
     Args:
         name: name of the study; another call with the same name continues it.
-        search: parameter of a job to the list of its values, or to `{"low": 1e-5, "high": 1e-3, "log": True}`.
+        search: for each searched parameter of a job, the list of its values, or a range such as
+            `{"low": 1e-5, "high": 1e-3, "log": True}`.
         job: parameters that all jobs share; those of a `JobSpec` that are searched are ignored.
-        objectives: metric to "minimize" or "maximize"; by default less cost_usd and more f1.
+        objectives: "minimize" or "maximize" for each metric; by default, cost_usd is minimized, and the quality metric
+            of the task (f1 for classification) is optimized.
         quiet: as in `run_study`.
         terms: further keys of a study file, such as n_trials, budget_usd or constraints.
 
@@ -115,21 +117,24 @@ def study(
 def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, **overrides: object) -> StudyResult:
     """Run a study until it has ended, and return its result.
 
-    A notebook shows the chart of the study's page and updates it after each trial. Ctrl-C stops the study's jobs,
-    records their cost and raises `Interrupted`. The same call continues the study and takes over jobs that are running.
+    A notebook shows the chart of the study's page and updates it after each trial. Ctrl-C stops the study's jobs
+    (unless `once` is set), records their cost and raises `Interrupted`. The same call continues the study and takes
+    over jobs that are running.
 
     Args:
         study: path of the study's file, such as studies/smoke.yaml, or a mapping with the content of one.
         quiet: print nothing on standard error, and show no chart in a notebook.
         overrides: keys of the study, such as n_trials or budget_usd, and parameters of a job, which replace those of
-            the file. A value for a searched parameter ends its search; a list replaces its choices. None is ignored.
+            the file. A value for a searched parameter ends its search; a list replaces its choices. Overrides that are
+            None are ignored.
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
         ParetuneError: AWS refuses all further jobs, or MLflow accepts no more runs; the same call continues the study.
+        JobFailed: no job has completed and none can; the message names what to change before the same call continues.
         CallAgain: another process works on the study; or with once=True, the study has not ended and its jobs go on.
         LostContact: the storage or AWS is unavailable; jobs go on, and the same call continues the study.
-        Interrupted: Ctrl-C has stopped the study's jobs.
+        Interrupted: Ctrl-C ended the call.
 
     Examples:
         >>> import paretune
@@ -221,8 +226,8 @@ def _check(
 ) -> tuple[list[JobSpec], Workplace, str]:
     """Check a study, and return some of its jobs, their workplace and the address of its storage.
 
-    Raises the errors of `run_study` before anything is written or paid. If not `is_played`, a simulated study will not
-    run, so its objectives may be unknown to the simulation.
+    Raises the errors of `run_study` before anything is written or paid. `is_played` is False if the study will not run
+    but is checked with a simulation in place of AWS. Then the simulation need not know its quality metric.
     """
     jobs = some_jobs(file)
     workplace, storage = workplaces.of(jobs[0]), file.storage or usual_storage(workplaces.home, workplaces.environment)
@@ -311,9 +316,10 @@ class StudyRun:
         return self._finish(reason, verification.reasons)
 
     def _drive_alone(self, digest: str) -> None:
-        """Raise CallAgain if another machine drives this study with its own storage, as both would pay for all trials.
+        """Raise CallAgain if another process drives this study with another storage: both would pay for all trials.
 
-        Each driver sets its tags before it reads those of others. So if two start together, one or both see the other.
+        Each driver sets its tags before it reads those of others. So if two start together, at least one sees the
+        other.
         """
         if self._workplace.launcher.origin != "measured" or not self._workplace.launcher.traits.is_billed:
             return
@@ -479,7 +485,7 @@ def _end_of(trial: Trial) -> dict[str, Any]:
 
 
 def _refuse_expensive_rows(file: StudyFile, money: Money) -> None:
-    """Raise BudgetRefused if the rows of a design may exceed its budget, because some of them alone show little."""
+    """Raise BudgetRefused if the rows of a design may cost more than its budget: a part of the rows shows little."""
     specs, budget_usd = [spec for _, spec in file.jobs_at()], file.budget_usd
     total_usd = sum(filter(None, (money.worst_usd(money.limited(spec)) for spec in specs)))
     if budget_usd is not None and total_usd > budget_usd:
@@ -490,7 +496,7 @@ def _refuse_expensive_rows(file: StudyFile, money: Money) -> None:
 
 
 def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -> None:
-    """Raise BadInput if a simulated study searches for a quality that the simulation does not know."""
+    """Raise BadInput if a simulated study needs a quality metric that the simulation does not know."""
     launcher, quality = workplace.launcher, file.judged_by
     if launcher.virtual_clock is None or file.design is not None or quality is None:
         return
@@ -504,7 +510,7 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
 
 
 def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
-    """Raise BadInput with the faults of the first job if none of the jobs can run."""
+    """Raise BadInput if none of the jobs can run, with the faults of the first check that the first job fails."""
     first = list[str]()
     for spec in jobs:
         with collecting(faults := list[str]()):
@@ -542,7 +548,7 @@ def _remarks(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list
 
 
 def _described(file: StudyFile) -> str:
-    """Return jobs, search and objectives of a study as JSON; two studies with equal JSON are the same."""
+    """Return jobs, search and objectives of a study as JSON; two studies with the same JSON are the same."""
     given = file.given() | {"objectives": file.objectives}
     described = {
         f"{section} {name}": value
