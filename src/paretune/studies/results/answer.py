@@ -24,7 +24,8 @@ _DIGITS = re.compile(r"\d+")
 def failures(trials: Sequence[Trial]) -> list[str]:
     """Return a line for each reason why trials ended without a result, the most frequent first.
 
-    Reasons that differ only in numbers, such as line numbers, count as one. The first of their texts is shown.
+    Reasons that differ only in numbers, such as line numbers, count as one, and the first of them is shown. After
+    `_MOST_REASONS` reasons, one line counts the rest.
     """
     ended = [trial for trial in trials if trial.status not in (TrialStatus.RUNNING, TrialStatus.COMPLETED)]
     keys = [(trial.status.in_words, _DIGITS.sub("#", trial.reason)) for trial in ended]
@@ -53,7 +54,7 @@ class StudyAnswer:
     committed_usd: float = 0.0  # worst cases of the running jobs
     unverified: Mapping[int, str] = field(default_factory=dict)
     """Number of a configuration to the reason why it has no more runs."""
-    n_trials: int | None = None  # most trials that the study may run; None for no limit
+    n_trials: int | None = None  # limit on the trials of the study; None for no limit
     running: tuple[str, ...] | None = None  # descriptions of the running jobs; None once the study has ended
     prices: Mapping[str, str] = field(default_factory=dict)
     """Instance type to the reason why its price is doubtful or unknown."""
@@ -67,7 +68,7 @@ class StudyAnswer:
 
     @cached_property
     def best(self) -> Configuration | None:
-        """The configuration on the front with the best quality, or None."""
+        """The configuration on the front with the best quality; None if nothing is feasible or measures quality."""
         name = self.front.quality
         return None if name is None or not self.front.feasible else best_in(self.front, name)[0]
 

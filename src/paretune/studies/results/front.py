@@ -3,15 +3,15 @@
 For each metric, a configuration has one number: the mean of its runs. The best of many noisy values is best partly by
 luck, so recommended configurations are run again with other seeds.
 
-- Seconds and dollars do not depend on the learning rate, so they are means over all runs on the same cluster with the
-  same batch.
-- Quality is the mean of the runs that trained. A run that collapsed (reached no more than the majority class) counts
-  towards the probability of a collapse instead.
+- Seconds and dollars of paretune's own training do not depend on the learning rate, so they are means over all runs on
+  the same cluster with the same batch.
+- Quality is the mean of the runs that did not collapse. A run that collapsed (for example, is no better than always
+  predicting the majority class) counts towards the probability of a collapse instead.
 
-The value of one run is assumed normal around the mean of its job, with an unknown variance that all jobs share. The
-variance has a scaled inverse chi-square prior, which repeats update, and a mean has Student's t distribution (Gelman et
-al., Bayesian Data Analysis, 3rd edition, section 3.2). If there are so few validation rows that a single one matters,
-the prior is as wide as their binomial error.
+The value of one run is assumed normal around the mean of its configuration, with an unknown variance that all
+configurations share. The variance has a scaled inverse chi-square prior, which repeats update, and a mean has Student's
+t distribution (Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2). If there are so few validation rows
+that their binomial error exceeds the usual noise, the prior is based on that error.
 """
 
 import math
@@ -48,20 +48,20 @@ from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
 
 UNKNOWN_ERROR = "± unknown after one run"
-INTERVAL = 0.8  # probability that a stated interval contains a job's mean over all seeds
+INTERVAL = 0.8  # probability that a stated interval contains a configuration's mean over all seeds
 _ONE = float(ndtr(1.0))  # probability that a normal variable is less than one standard deviation above its mean
 _USUAL_SHARE = 0.4
-"""Prior noise of quality, as a share of `Objective.noise`. That is the largest noise seen, and the median difference
-between two repeats is only a tenth of the largest one."""
+"""Prior noise of quality, as a share of `Objective.noise`, which is the largest noise seen: the median difference
+between two repeats is only a tenth of the largest difference."""
 _QUALITY_DEGREES = 1
-"""Degrees of freedom of the prior noise of quality: it counts as little as one repeat, because this noise differs
+"""Degrees of freedom of the prior noise of quality: it counts no more than one repeat, because this noise differs
 five-fold between models. This number and the share above were chosen on the development worlds of benchmarks/search."""
-_FEWEST_DEGREES = 2  # fewest degrees of freedom of Student's t: with one, no two values would ever be distinguished
-FEWEST_EQUAL = 2  # number of equal repeats after which a training counts as deterministic
+_FEWEST_DEGREES = 2  # minimum degrees of freedom of Student's t: with one, no two values would ever be distinguished
+FEWEST_EQUAL = 2  # number of repeats with exactly the same quality after which training counts as deterministic
 _OF_THE_SPREAD = 0.03
-"""Assumed standard deviation of one run in a metric of the user's own, as a share of the spread between configurations.
-Chosen on studies drawn from two tables, and checked on two other tables (benchmarks/search_statements.py)."""
-_OF_THE_VALUE = 0.01  # the same as a share of the value, used if all configurations are equal
+"""Assumed standard deviation of the noise of one run in a metric of the user's own, as a share of the spread between
+configurations. Chosen on studies drawn from two tables, and checked on two others (benchmarks/search_statements.py)."""
+_OF_THE_VALUE = 0.01  # the same as a share of the value, used if all configurations have the same value
 _CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}
 """Quality metric to the metric that records its value for a model that predicts the majority class for every row."""
 _MOST_JUDGED = 120  # only this many of the best configurations are checked for collapses
@@ -92,7 +92,7 @@ class RunNoise:
         return self._quantile(error, 0.5 + INTERVAL / 2)
 
     def at_most(self, error: float) -> float:
-        """Return by how much the truth exceeds a mean with this widened error at most, with probability INTERVAL."""
+        """Return the bound, with probability INTERVAL, on how far the truth is above a mean with this widened error."""
         return self._quantile(error, INTERVAL)
 
     def _quantile(self, error: float, probability: float) -> float:
@@ -106,10 +106,10 @@ def pooled_noise(
     quality: Objective | None = None,
     fewest: float = FEWEST_EQUAL,
 ) -> RunNoise:
-    """Estimate the noise of one objective from groups of values that differ only in their seed.
+    """Estimate the noise of one objective from groups of values; the runs of a group differ only in the seed.
 
     `validation_rows` is the number of rows that F1 was measured on, if known. `quality` is the metric that judges
-    models. If at least `fewest` repeats are all equal, there is no noise.
+    models. A metric of the model has no noise if at least `fewest` repeats have exactly the values of their groups.
     """
     metric = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
     is_relative = metric is not None and metric.is_relative
@@ -241,9 +241,10 @@ def _families(trials: Iterable[Trial]) -> list[list[Trial]]:
 
 
 def _fewest_equal(families: Iterable[Sequence[Trial]]) -> float:
-    """Return how many equal repeats show that training is deterministic: one for a script without a seed, else two.
+    """Return how many repeats with the same quality show that training is deterministic.
 
-    Return infinity if repeats differ in any metric of their models, because F1 on few rows is often equal by chance.
+    That is one for a script without a seed, else two. Return infinity if repeats differ in any metric of their models,
+    because F1 on few rows is often the same by chance.
     """
     repeated = [runs for runs in families if len(runs) > 1]
     if any(trial.qualities != runs[0].qualities for runs in repeated for trial in runs):
@@ -271,7 +272,7 @@ def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
 
 
 def _judged_runs(families: Iterable[Sequence[Trial]], quality: Objective) -> list[Trial]:
-    """Return the trials of the best configurations, best first, without trials that did not measure the quality."""
+    """Return the trials of the `_MOST_JUDGED` best configurations, best first, if they measured the quality."""
     of_points = [[trial for trial in runs if quality.metric in trial.values] for runs in families]
     best_first = sorted(
         filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[quality.metric] for trial in runs)
@@ -287,7 +288,7 @@ def _model_of(runs: Sequence[Trial], quality: Objective) -> QualityModel:
 
 
 def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
-    """Return the usual spread of quality between configurations, or None to learn it from the runs."""
+    """Return the prior spread of quality between configurations, or None to learn it from the runs."""
     return F1_SPREAD if quality.is_share and not any(trial.spec.runs_user_code for trial in runs) else None
 
 
@@ -315,9 +316,9 @@ def _with_collapses(
 def _keys(trials: Sequence[Trial]) -> np.ndarray:
     """Return the inputs of the quality model, shape (N, 4 + D).
 
-    The first columns are the index of the instance type, log2 of the global batch size, log learning rate and log
-    epochs; for the user's own training, the last three of these are 0. The others are further parameters that quality
-    may depend on.
+    The first four columns are the index of the instance type, log2 of the global batch size, log learning rate and log
+    epochs; for the user's own training code, the last three of these are 0. The others are further parameters that
+    quality may depend on.
     """
     types = sorted({trial.spec.instance_type for trial in trials})
     plans = np.zeros((len(trials), 4))
@@ -441,8 +442,8 @@ class StudyFront:
     def main_pair(self) -> tuple[str, str] | None:
         """The two objectives that show the trade-off best, or None if there is only one objective.
 
-        The second one is quality. The first one varies most along the front of these two; dollars win a tie. Without
-        quality, the pair is dollars and another objective.
+        The second one is quality. The first one is the objective that varies most along the front of the two; dollars
+        win a tie. Without quality, the pair is the first two objectives, with dollars moved to the front.
         """
 
         def spread(pair: tuple[str, str]) -> float:
@@ -475,7 +476,7 @@ class StudyFront:
 
     @cached_property
     def _money_unit(self) -> tuple[float, str]:
-        """The divisor and unit of dollars. The cost of very small jobs is shown per thousand jobs."""
+        """The divisor and unit of dollars. If jobs usually cost less than a cent, it is dollars per thousand jobs."""
         usd = [trial.values[metrics.COST_USD] for trial in self.trials if metrics.COST_USD in trial.values]
         return (0.001, "USD per 1,000 jobs") if usd and median(usd) < 0.01 else (1.0, "USD")
 
@@ -511,11 +512,11 @@ class StudyFront:
         return {label(name): self.text(name, point.means[name], point.stated_errors.get(name)) for name in names}
 
     def doubt(self, point: Configuration) -> str:
-        """Return the remark that `figures` lacks errors, or an empty text if it has all of them."""
+        """Return a remark that `figures` lacks errors, or an empty string if it has all of them."""
         return "" if point.stated_errors.keys() >= {*self._stated_names(point)} else UNKNOWN_ERROR
 
     def in_words(self, point: Configuration) -> str:
-        """Return `figures` and `doubt` as one text."""
+        """Return `figures` and `doubt` in one string."""
         text = "; ".join(f"{name} {value}" for name, value in self.figures(point).items())
         return f"{text} ({doubt})" if (doubt := self.doubt(point)) else text
 
@@ -541,8 +542,9 @@ class StudyFront:
     def hypervolume(self) -> float:
         """Volume that the feasible configurations dominate, up to a reference point; 0 if there are none.
 
-        The reference is ten times the dollars or seconds of the first feasible configuration, and a quality of 0. It
-        stays the same, so the volume grows with every improvement.
+        The reference point follows from the first trial of the first feasible configuration: ten times its value of
+        each minimized objective, and 0 for each maximized one. It stays the same, so the volume grows with every
+        improvement.
         """
         if not self.feasible:
             return 0.0
@@ -578,9 +580,10 @@ def ranks(points: Sequence[Configuration], objectives: Mapping[str, str]) -> lis
     """Return ranks by dominance beyond noise: 0 on the front, 1 on the front of the rest, and so on.
 
     A configuration is dominated by another that is at least as good in every objective and better in one. It is also
-    dominated by another that is better in one objective by TELLING_ERRORS standard errors of the difference, unless it
-    is itself better in another objective by CREDIBLE_ERRORS. Without this second rule, a useless model would stay on
-    the front because it happened to cost a dollar less. Configurations with equal means do not dominate each other.
+    dominated by another that is better in one objective by more than TELLING_ERRORS standard errors of the difference,
+    unless it is itself better in some objective by more than CREDIBLE_ERRORS of them. Without this second rule, a
+    useless model would stay on the front because it happened to cost a dollar less. Configurations with the same means
+    do not dominate each other.
     """
     if not points:
         return []

@@ -90,7 +90,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
     front = answer.front
 
     def web_address(run_id: str) -> str:
-        """Return the URL of a run if its scheme is http or https, else an empty text: other schemes could run code."""
+        """Return the URL of a run if its scheme is http or https; empty for others, because they could run code."""
         url = address(run_id) if run_id else ""
         return url if url.startswith(("http://", "https://")) else ""
 
@@ -123,7 +123,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
 def _about(front: StudyFront) -> str:
     """Return one line with the model, data, machines and last day of a study.
 
-    The day is today at the latest, because the hours of a simulation may end in the future.
+    The day is today at the latest, because simulated jobs may end in the future.
     """
     if front.is_foreign or not front.trials:
         return ""
@@ -137,7 +137,10 @@ def _about(front: StudyFront) -> str:
 
 
 def _has_better_by_noise(front: StudyFront) -> bool:
-    """Return whether a configuration off the front has a better mean quality than all on it, by less than the noise."""
+    """Return whether a configuration off the front has a better mean quality than all those on it.
+
+    Noise may explain the difference.
+    """
     if (name := front.quality) is None or not front.best:
         return False
     best = min(costs(point.means, {name: front.objectives[name]}) for point in front.best)
@@ -145,7 +148,7 @@ def _has_better_by_noise(front: StudyFront) -> bool:
 
 
 def _is_wide(front: StudyFront, name: str) -> bool:
-    """Return whether an objective's errors are as large as its differences, so that bars would hide the marks."""
+    """Return whether an objective's largest error exceeds half the range of its means: bars would hide the marks."""
     values = [point.means[name] for point in front.points if name in point.means]
     errors = [point.stated_errors[name] for point in front.points if name in point.stated_errors]
     return len(values) > 1 and max(errors, default=0.0) > (max(values) - min(values)) / 2

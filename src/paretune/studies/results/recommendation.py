@@ -71,10 +71,10 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
 
 
 def launch_command(point: Configuration, without: Collection[str] = ()) -> str:
-    """Return the command that launches a configuration's job, or an empty text if its parameters are not a valid job.
+    """Return the command that launches a configuration's job; empty if its parameters are not a valid job.
 
-    The command leaves out the parameters in `without`. If the longest observed or predicted time is known, the job's
-    limit is a quarter above it.
+    The command leaves out the parameters in `without`. If any job time was measured or estimated, the job's time limit
+    is a quarter above the longest one.
     """
     left_out = {"dry_run", "force", *without}
     given = {name: text for name, text in point.trial.given.items() if name.partition(".")[0] not in left_out}
@@ -124,9 +124,10 @@ def _fastest(front: StudyFront) -> _Role | None:
 
 
 def _knee(front: StudyFront) -> _Role | None:
-    """Return the knee of the front in the main pair: the configuration farthest from the line between the scaled ends.
+    """Return the knee of the front in the main pair of objectives, or None if there is no knee.
 
-    Return None if there is no knee.
+    With both objectives scaled, it is the configuration that is farthest below the straight line between the ends of
+    the front, or the cheapest one within noise of that configuration.
     """
     if (pair := front.main_pair) is None:
         return None
@@ -145,7 +146,10 @@ def _knee(front: StudyFront) -> _Role | None:
 
 
 def collapse_risk(front: StudyFront, point: Configuration) -> float:
-    """Return the probability that another run collapses; 0 if it is too small to mention, or if all runs are equal."""
+    """Return the probability that another run collapses; 0 if it is too small to mention.
+
+    It is also 0 if there are several runs that did not collapse and have exactly the same quality.
+    """
     probability, count = point.collapse_probability or 0.0, len(point.trials)
     are_equal = count > 1 and len({trial.values.get(front.quality or "") for trial in point.trials}) == 1
     is_rare = probability < (_RARE if point.trained > FEWEST_EQUAL else _NEVER)
@@ -161,7 +165,7 @@ def _risk(front: StudyFront, point: Configuration) -> str:
         return f"{point.collapses} of its {count} run{'s' * (count > 1)} collapsed, and {again}; {above}."
     if not probability:
         return ""
-    is_own = point.trial.spec.runs_user_code  # the user's own training may have no learning rate
+    is_own = point.trial.spec.runs_user_code  # the user's own code may have no learning rate
     advice = ": its learning rate may be too high" if probability > _RISKY and not is_own else ""
     return f"Another run of it collapses with a probability of about {probability:.0%}{advice}."
 

@@ -15,14 +15,14 @@ from paretune.studies.results.trials import PREDICTED, Trial
 
 
 def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None = None) -> str:
-    """Return the text of pareto.csv: one row per trial in order of number, then one row per predicted point.
+    """Return the content of pareto.csv: one row per trial in order of number, then one row per predicted point.
 
     Unknown values are empty. In a designed experiment, `levels` maps the number of a trial to the level of each factor.
     The column `repeats` has the number of the first trial with the same job but another seed.
 
-    Each row has the trial's own values, not means. `_low` and `_high` bound the interval that contains the
-    configuration's mean over seeds (collapsed runs excluded) with probability `front.INTERVAL`; they are empty after a
-    single run.
+    Each row has the trial's own values, not means. Columns that end in `_low` and `_high` bound the interval that
+    contains the configuration's mean over seeds (collapsed runs excluded) with probability `front.INTERVAL`. They are
+    empty after a single run, except for predicted points and for deterministic training.
     """
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)

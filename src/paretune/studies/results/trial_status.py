@@ -55,7 +55,7 @@ class TrialStatus(Enum):
 
     @property
     def is_retried_on_request(self) -> bool:
-        """Whether the point is tried once more if the search asks for it, because the failure may be chance."""
+        """Whether the point is tried once more if the search asks for it, because it may have failed by chance."""
         return self in (TrialStatus.FAILED, TrialStatus.CUT_OFF)
 
     @property

@@ -49,7 +49,7 @@ class Trial:
     run_id: str = ""  # id of its MLflow run
     point: Mapping[str, str | int | float]  # searched parameter to value, as typed
     status: TrialStatus
-    given: Mapping[str, str] = field(default_factory=dict)  # the given parameters of its job, as texts
+    given: Mapping[str, str] = field(default_factory=dict)  # the given parameters of its job, as strings
     values: Mapping[str, float] = field(default_factory=dict)  # objective to finite value; only measured ones
     cost_usd: float | None = None  # dollars of its job, also if it failed or was stopped; None if the price is unknown
     origin: str = "measured"  # measured or simulated; PREDICTED for a point that a search predicts and has not run
@@ -62,7 +62,7 @@ class Trial:
     changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point
     measured: Mapping[str, float] = field(default_factory=dict)  # all metrics of its run, if it completed
     worst_usd: float | None = None  # dollars reserved for its job; None if the price is unknown
-    kept_usd: float | None = None  # most dollars that the warm pool kept after its job can cost; None without a pool
+    kept_usd: float | None = None  # limit on the cost of the warm pool that is kept after its job; None without a pool
     billed_s: float | None = None  # billed seconds; None if unknown
     ended_at: float = 0.0  # when it ended by the launcher's clock, in seconds since the epoch
     running_when_refused: int | None = None  # if the launcher refused its job: how many jobs of its study ran then
@@ -74,14 +74,14 @@ class Trial:
 
     @property
     def counts(self) -> bool:
-        """Whether it counts in the study's n_trials. Repeats, probes and trials whose point is tried again do not."""
+        """Whether it counts towards n_trials of the study. Repeats, probes and trials that are tried again do not."""
         return self.repeats is None and not self.is_probe and not self.status.is_retryable
 
     @property
     def qualities(self) -> dict[str, float]:
         """All metrics of its model, including its loss.
 
-        Another seed gives equal values only if the training is deterministic.
+        Another seed gives exactly the same values only if training is deterministic.
         """
         of_models = {*OBJECTIVES, *self.values} - set(metrics.OF_THE_CLUSTER)
         return {name: value for name, value in {**self.measured, **self.values}.items() if name in of_models}
@@ -93,7 +93,7 @@ class Trial:
 
     @cached_property
     def identity(self) -> str:
-        """The hash of its job, which is equal for equal jobs."""
+        """The hash of its job, which is the same for all trials with the same job."""
         return self.spec.spec_hash()
 
     @cached_property
@@ -103,9 +103,9 @@ class Trial:
 
     @cached_property
     def seconds_key(self) -> str | None:
-        """A key that trials share if their jobs take equally long: same cluster, batch and rows, any learning rate.
+        """A key that trials share if their jobs should take equally long: same cluster, batch and rows, at any rate.
 
-        It is None for the user's own training, whose seconds may depend on any parameter.
+        It is None for the user's own training code, whose seconds may depend on any parameter.
         """
         if self.plan is None or self.spec.runs_user_code:
             return None
@@ -114,7 +114,7 @@ class Trial:
         return json.dumps([self.origin, batch, sorted(texts.items())])
 
     def value(self, name: str) -> str | int | float | None:
-        """Return a parameter of its point, or one of AS_RUN as its job used it; None if it is unknown."""
+        """Return the value of a parameter: from its point, or for AS_RUN, as its job used it; None if it is unknown."""
         # A script may choose its own batch if none was given.
         given = _BATCH if name == "global_batch_size" else _BATCH[2:]
         is_known = self.spec.entry_script is None or any(getattr(self.spec, parameter) for parameter in given)
@@ -163,7 +163,7 @@ def label(objective: str) -> str:
 def _short_name(parameter: str) -> str:
     prefix, _, inner = parameter.partition(".")
     if inner and prefix == "training_arguments":
-        return inner  # the name in the user's own training
+        return inner  # the name in the user's own code
     return _SHORT_NAMES.get(parameter, parameter.replace("_", " "))
 
 
