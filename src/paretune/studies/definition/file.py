@@ -74,7 +74,7 @@ IN_THE_FILE = ("job", "search", "points", "objectives", "constraints")
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes")
 """In a study of an MLflow project, these searched names are parameters of the job, and all others of the project."""
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
-"""Objectives of seconds and dollars that are measured for any job, even if it runs the user's own training."""
+"""Objectives of seconds and dollars that are measured for any job, even if it runs the user's own code."""
 
 
 class StudyFile(Parameters):

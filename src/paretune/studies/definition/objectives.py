@@ -57,8 +57,8 @@ _TABLE = (
     Objective(metrics.EVAL_LOSS, "minimize", "evaluation loss", noise=F1_NOISE, lowest=0.0),
 )
 OBJECTIVES = {objective.metric: objective for objective in _TABLE}
-"""Metric to its objective. Of the metrics that measure a model, the most informative comes first. A user's own training
-may log other metrics too."""
+"""Metric to its objective. Of the metrics that measure a model, the most informative comes first. A user's own code may
+log other metrics, too."""
 
 
 def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dict[str, str]:
@@ -109,7 +109,7 @@ def violations(measured: Mapping[str, float], constraints: Constraints) -> dict[
 
 
 def objective_faults(name: str, direction: str, task: str | None) -> list[str]:
-    """Return the faults of one objective. `task` is None for the user's own training, which may log any metric."""
+    """Return the faults of one objective. `task` is None for the user's own code, which may log any metric."""
     usual = OBJECTIVES[name].direction if name in OBJECTIVES else direction
     if fault := _unmeasured(name, task):
         return [f"objectives: {fault}"]
@@ -119,7 +119,7 @@ def objective_faults(name: str, direction: str, task: str | None) -> list[str]:
 
 
 def bounds_faults(name: str, bounds: Mapping[str, float], task: str | None) -> list[str]:
-    """Return the faults of one constraint. `task` is None for the user's own training, which may log any metric."""
+    """Return the faults of one constraint. `task` is None for the user's own code, which may log any metric."""
     if fault := _unmeasured(name, task):
         return [f"constraints: {fault}"]
     if not bounds or bounds.keys() - {"min", "max"}:

@@ -56,7 +56,7 @@ _DEFAULT_ROWS = 10_000.0  # assumed for a data set of unknown size
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One job with the parameters of a point: a whole training, or a probe, which ends after a few steps."""
+    """One job with the parameters of a point: a full training run, or a probe, which ends after a few steps."""
 
     point: Point
     spec: JobSpec
@@ -141,7 +141,7 @@ class Space:
         return self._terms[self.rows]
 
     def n_steps(self, job: Candidate) -> float:
-        """Return the number of optimizer steps of a whole training; 1 for the user's own training code."""
+        """Return the number of optimizer steps of a full training run; 1 for the user's own training code."""
         rows = float(job.spec.max_train_samples or self.rows or _DEFAULT_ROWS) * job.spec.num_train_epochs
         return 1.0 if self.is_own else math.ceil(rows / job.plan.global_batch_size)
 
@@ -239,7 +239,7 @@ class Space:
 
 
 def own_space(job: Mapping[str, Any]) -> dict[str, IntDistribution]:
-    """Return the distribution of `probe_steps`, which the sampler itself sets; 0 means a whole training.
+    """Return the distribution of `probe_steps`, which the sampler itself sets; 0 means a full training run.
 
     Empty for the user's own training code, which cannot run as a probe.
     """

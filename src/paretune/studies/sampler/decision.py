@@ -510,7 +510,7 @@ class Decision:
         points = np.column_stack([self._costs(usd, seconds), -reached])
         is_met = self._aims.meets(usd, seconds, self._sign * reached)
         is_measured = [bool(row.values) and row.is_training for row in ended]
-        count = sum(is_measured)  # running trainings come after these
+        count = sum(is_measured)  # running training jobs come after these
         front = _front_of(points[:count][is_met[:count]])
         if not len(front):
             return float(self._paid_usd.sum())
