@@ -78,10 +78,7 @@ _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE
 
 
 class StudyFile(Parameters):
-    """A checked study. Raises BadInput with all faults.
-
-    Combinations of searched values are checked only if there are no other faults.
-    """
+    """A checked study. Raises BadInput with all faults; combinations are checked only if there are no others."""
 
     name: str = parameter("")
     """name of the study in MLflow"""
