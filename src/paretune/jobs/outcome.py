@@ -385,11 +385,12 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
 
 
 def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
-    """Return a warning if a completed job's model is no better than a constant answer, or worse than TF-IDF.
+    """Return a warning if a completed job's model is no better than a constant answer, or worse than a simple baseline.
 
-    `values` has the job's metrics and the baselines of its data. If F1 is below TF-IDF by less than its standard error
-    on the validation rows, the warning says that it is unknown which is better. Scripts and projects are not judged,
-    because they compute F1 themselves.
+    `values` has the job's metrics and the baselines of its data. The simple baseline is TF-IDF or, for token
+    classification, the most frequent label of each word. If F1 is below it by less than the standard error of F1 on the
+    validation rows, the warning says that it is unknown which is better. Scripts and projects are not judged, because
+    they compute F1 themselves.
     """
     task = metrics.TASKS[spec.task]
     measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))

@@ -319,8 +319,8 @@ class RunTable:
         """Return the result of the job with this batch.
 
         `draw` and the job itself select one of several repeats of a run. A run's first step is assumed to come after
-        `startup_seconds`, or in the middle of a shorter run. If the table does not cover the job, raises BadInput that
-        names the nearest runs.
+        `startup_seconds`, or in the middle of a shorter run. If the table does not cover the job, raises BadInput
+        with the nearest runs or, if it lacks a value of the job, with the values that it has.
         """
         rows, at, choose = self._rows_like(spec), point_at(spec, plan), _choice(spec, plan, draw)
         if runs_out_of_memory(rows, spec, plan):
