@@ -57,7 +57,7 @@ def launch(spec: JobSpec, *, dry_run: Literal[True], quiet: bool = False) -> Job
 def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobOutcome | JobPreview:
     """Launch a job: train, measure, price and record it in MLflow. Blocks until it has ended.
 
-    Parameters that have their default value are taken from `paretune.toml`, as on the command line. Ctrl-C stops the
+    Parameters that are not given are taken from `paretune.toml`, as on the command line. Ctrl-C stops the
     job, records what it has cost and raises `Interrupted`.
 
     `dry_run` checks everything, launches nothing, and returns the job with its worst-case dollars; `quiet` shows no

@@ -90,10 +90,11 @@ class Workplace:
         self.on_events([Event(time=self.clock.now(), step=0, message=message) for message in messages])
 
     def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
-        """Return the ledger of a budget file; None without a file, or if jobs are not billed. Raises BadInput.
+        """Return the ledger of a budget file; None without a file, or if jobs are not billed.
 
         The ledger is in the storage that the file or PARETUNE_STORAGE names. By default, it is in a folder next to the
-        file, so that everybody who uses the file on this machine shares it.
+        file, so that everybody who uses the file on this machine shares it. Raises BadInput if the file or its storage
+        cannot be used.
         """
         if budget is None:
             return None
@@ -113,9 +114,9 @@ class Workplace:
     def check_budgets(self, spec: JobSpec, study: str = "", worst_usd: float | None = None) -> "list[BudgetStatus]":
         """Check that a job's budgets cover its worst case, and return them. Nothing is reserved.
 
-        `worst_usd` is by default the launcher's worst case. Raises BudgetRefused if a budget does not cover it or,
-        without `worst_usd`, if it exceeds max_cost_usd. Raises BadInput if the file has faults, and LaunchRefused if
-        the storage cannot be used.
+        `worst_usd` is by default the launcher's worst case. Raises BudgetRefused if a budget does not cover it, if the
+        price is unknown, or, without `worst_usd`, if it exceeds max_cost_usd. Raises BadInput if the file or its
+        storage cannot be used, and LaunchRefused if the storage does not answer.
         """
         if (ledger := self.budget_ledger(spec.budget)) is None:
             return []
