@@ -46,7 +46,7 @@ from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.sampler.quality import CATEGORY, Hypothesis, Part, Surface, are_numbers, scaled
 
 PROBE = "probe_steps"
-N_VALUES = 7  # values of a range that are tried, except as `_grid_values` says
+N_VALUES = 7  # how many values of a range are tried; `_grid_values` has the exceptions
 MOST_CANDIDATES = 5000
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
 _KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # have columns of their own in `quality_keys`
@@ -165,7 +165,7 @@ class Space:
 
     @cached_property
     def axes(self) -> tuple[np.ndarray, np.ndarray]:
-        """All searched parameters of all candidates, and the index of the parameter that each column belongs to.
+        """All searched parameters of all candidates as columns, and the index of each column's parameter.
 
         Shapes (N, D) and (D,). Numbers are scaled to 0 to 1. Two different categories are 1 apart.
         """
@@ -312,7 +312,7 @@ class Row:
 
     @property
     def is_training(self) -> bool:
-        """Whether it is a running or completed training, which measures quality, and not a probe."""
+        """Whether the job is running or has completed, and is a full training run, which measures quality."""
         return not self.job.is_probe and (self.is_running or self.status is TrialStatus.COMPLETED)
 
 

@@ -38,14 +38,14 @@ MOST_FAILING = 3
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
 _TRIED_AGAIN = (*_FAILED, TrialStatus.CUT_OFF)
 REACH = 3.0
-"""Each cost of the reference point is at least this multiple of the front's lowest. So jobs that cost up to this much
-have an expected improvement even if the model hardly believes that they reach a better quality. With a nearer reference
+"""Each cost of the reference point is at least this multiple of the lowest such cost on the front. So jobs that cost up
+to this much have an expected improvement even if the model thinks a better quality unlikely. With a nearer reference
 point, an overconfident model would never try them."""
 ENOUGH = 10.0  # the search pays for at least this many median jobs, and for as many after the front last grew
 LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
 LEAST_NEXT = 0.1  # the search continues while the next `ENOUGH` median jobs are expected to add this share of the front
 _NEAR = 0.3  # length scale, as a share of a parameter's span, over which a failure counts against other jobs
-BRIEF = 0.5  # a probe that takes a larger share of its training's seconds is skipped: the training shows quality, too
+BRIEF = 0.5  # a probe is skipped if it takes this share of its training's seconds: the training shows quality, too
 
 Expected = tuple[float, float] | None
 """Expected billed seconds of a job and the standard deviation of their logarithm; None if they cannot be predicted."""

@@ -1,10 +1,11 @@
-"""The model of quality: a run either collapses (learns nothing, such as to predict one class for every row) or not.
+"""The model of quality: runs that collapse, and a smooth surface for those that do not.
 
-The quality of runs that do not collapse is a smooth surface plus noise. The surface is a Gaussian process over
-`Space.quality_keys`. Its predictions average over hypotheses about its hyperparameters, weighted by their posterior
-probabilities. Good learning rates lie along a ridge: they grow with the square root of the global batch size. The
-precision (for the user's own training code, the instance type) may shift quality, but such a shift has a low prior
-probability. A collapsed run does not change the surface; it raises the probability of a collapse near it.
+A run that collapses learns nothing; for example, it predicts one class for every row. The quality of the other runs is
+modeled as a smooth surface plus noise. The surface is a Gaussian process over `Space.quality_keys`. Its predictions
+average over hypotheses about its hyperparameters, weighted by their posterior probabilities. Good learning rates lie
+along a ridge: they grow with the square root of the global batch size. The precision (for the user's own training code,
+the instance type) may shift quality, but such a shift has a low prior probability. A collapsed run does not change the
+surface; it raises the probability of a collapse near it.
 """
 
 import itertools

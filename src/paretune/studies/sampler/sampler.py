@@ -28,8 +28,8 @@ from paretune.studies.sampler.decision import Accepts, Aims, Belief, Decision
 from paretune.studies.sampler.quality import F1_SPREAD
 
 UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
-"""The price of an instance whose price is unknown."""
-_CLAIMING = Lock()  # one lock for all samplers, so that they can be pickled
+"""The price that is assumed for an instance whose price is unknown."""
+_CLAIMING = Lock()  # one lock for all samplers, because a sampler with a lock of its own could not be pickled
 
 
 class SplitSampler(optuna.samplers.BaseSampler):

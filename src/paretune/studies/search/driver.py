@@ -163,7 +163,9 @@ class TrialJob:
 
 
 class Start(NamedTuple):
-    """A job to start: that of a point, with `changes` to its parameters. If it is a repeat, `repeats` is the trial.
+    """A job to start: the job of a point, with `changes` to its parameters.
+
+    If the job repeats an earlier trial, `repeats` is the number of that trial.
 
     With `accepts`, the study's sampler may draw another point (see `StudyTable.ask`).
     """
@@ -240,7 +242,7 @@ class Driver:
     def run(self, propose: Propose) -> str:
         """Start and poll jobs until none is running and none should be started; returns why none should.
 
-        With `once`, raises CallAgain where it would have to wait.
+        With `once`, raises CallAgain instead of waiting.
         """
         judged, reason = None, ""  # the ended trials at the last proposal, and why nothing was started
         while True:

@@ -146,7 +146,7 @@ class Money:
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
         """Return a function that checks whether what is now left of the budgets covers the worst case of a job.
 
-        After that, `keep_usd` dollars of the study's own budget must remain.
+        Of the study's own budget, `keep_usd` dollars must be left after the worst case.
         """
         budget_usd, status = self._file.budget_usd, self._shared_status()
         limits = [] if budget_usd is None else [(self._table.balance(), budget_usd - keep_usd)]

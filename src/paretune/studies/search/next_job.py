@@ -37,7 +37,7 @@ FIRST_PREDICTED = 1_000_000
 """Predicted points are numbered from here, above the numbers of all trials."""
 _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
 """A job's comfortable time limit is this multiple of a pessimistic prediction, and at least this many seconds."""
-# Its tight time limit is this multiple of the prediction, plus as many seconds again for a slow start, at most these.
+# Its tight time limit is this multiple of that prediction, plus the prediction or this many seconds if they are fewer.
 _TIGHT, _SLOW_START_S = 1.1, 60.0
 _GUESS = 0.5  # a prediction for paretune's own training sets no limit if the deviation of its log seconds is larger
 # Standard deviations from a prediction to either end of its interval, by Student's t with 5 degrees of freedom.
@@ -219,8 +219,9 @@ class Split:
     def _limits(self, job: Candidate, expected: Expected) -> list[JobSpec]:
         """Return the job with each time limit to try, the most comfortable one first.
 
-        If its seconds are predicted, it has a comfortable and a tight limit. Otherwise a probe has a fixed one, and any
-        other job has the one from its estimate, or none if the estimate exceeds its own limit.
+        Without a budget, that is the job's own limit. If its seconds are predicted, it has a comfortable and a tight
+        limit. Otherwise, a probe has one that doubles with each probe that was cut off. Any other job has the limit
+        from its estimate, or none if the estimate exceeds its own limit.
         """
         money, spec = self._driver.money, job.spec
         if not money.has_budget:
