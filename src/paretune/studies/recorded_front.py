@@ -76,7 +76,7 @@ def front(
     # name of a study, or at least four characters of the start of its run id; a result of `run_study` or `estimate`;
     # several results of `launch`; a data frame, such as that of `mlflow.search_runs`; or rows as mappings
     runs: "str | Result | pandas.DataFrame | Iterable[Mapping[str, object] | Result]",
-    # column to "minimize" or "maximize"; by default those of the study, or else to minimize cost_usd and maximize f1
+    # column to "minimize" or "maximize"; by default the study's own, or without a study, less cost_usd and more f1
     objectives: Mapping[str, str] | None = None,
 ) -> Front:
     """Return the Pareto front of a recorded study or of any runs.

@@ -103,9 +103,10 @@ class Trial:
 
     @cached_property
     def seconds_key(self) -> str | None:
-        """A key that trials share if their jobs should take equally long: same cluster, batch and rows, at any rate.
+        """A key that trials share if their jobs should take equally long: the same cluster, batch and rows.
 
-        It is None for the user's own training code, whose seconds may depend on any parameter.
+        Their learning rates may differ. It is None for the user's own training code, whose seconds may depend on any
+        parameter.
         """
         if self.plan is None or self.spec.runs_user_code:
             return None

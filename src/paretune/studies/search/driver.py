@@ -165,9 +165,8 @@ class TrialJob:
 class Start(NamedTuple):
     """A job to start: the job of a point, with `changes` to its parameters.
 
-    If the job repeats an earlier trial, `repeats` is the number of that trial.
-
-    With `accepts`, the study's sampler may draw another point (see `StudyTable.ask`).
+    If the job repeats an earlier trial, `repeats` is the number of that trial. With `accepts`, the study's
+    sampler may draw another point (see `StudyTable.ask`).
     """
 
     point: Point
