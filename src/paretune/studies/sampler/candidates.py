@@ -462,7 +462,7 @@ class SecondsModel:
         return self.startup_s + terms.steps * np.exp(log_step_s), deviation
 
     def _usual_usd(self, terms: Terms) -> np.ndarray:
-        """Return the dollars that the user's own training is assumed to cost before any run, per `_own_s`, as (N,)."""
+        """Return the dollars assumed before any run for the user's own training, divided by `_own_s`, shape (N,)."""
         grown = terms.size / self._usual_size * terms.usd_per_s / self._usual_usd_per_s
         return np.asarray(self._usual_usd_per_s * grown**_OWN_POWER)
 
