@@ -94,11 +94,13 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
     accelerator = replace(accelerator, name=instance.accelerator)
     if accelerator.usable_gib >= 0.75 * instance.accelerator_memory_gib:
         return accelerator
-    return replace(  # the same chip with more memory
-        accelerator,
-        usable_gib=instance.accelerator_memory_gib,
-        memory_bytes_per_s=_MEMORY_OF_LARGER.get(instance.accelerator, accelerator.memory_bytes_per_s),
-    )
+    return _with_more_memory(accelerator, instance.accelerator_memory_gib)
+
+
+def _with_more_memory(accelerator: Accelerator, usable_gib: float) -> Accelerator:
+    """Return the same chip on a card with more memory, which may also be faster."""
+    bytes_per_s = _MEMORY_OF_LARGER.get(accelerator.name, accelerator.memory_bytes_per_s)
+    return replace(accelerator, usable_gib=usable_gib, memory_bytes_per_s=bytes_per_s)
 
 
 @cache
@@ -130,7 +132,8 @@ def named(model: str) -> Accelerator | None:
     for name, accelerator in _ACCELERATORS.items():
         if set(name.removeprefix("NVIDIA ").split()) <= set(words):
             sizes = [int(word.removesuffix("GB")) for word in words if re.fullmatch(r"\d+GB", word)]
-            return replace(accelerator, name=name, usable_gib=float(max(sizes, default=accelerator.usable_gib)))
+            listed, gib = replace(accelerator, name=name), float(max(sizes, default=accelerator.usable_gib))
+            return _with_more_memory(listed, gib) if gib > listed.usable_gib else replace(listed, usable_gib=gib)
     return None
 
 

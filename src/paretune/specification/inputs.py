@@ -189,7 +189,8 @@ def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[o
     try:
         if path.suffix.lower() == ".jsonl":
             rows = list(_json_rows(path, parameter, text))
-            return {name: [row.get(name) for row in rows] for name in rows[0]} if rows else {}
+            names = dict.fromkeys(name for row in rows for name, _ in row.items())
+            return {name: [row.get(name) for row in rows] for name in names}
         mark = separator(path, content)
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
         lines = [(reader.line_num, line) for line in reader]

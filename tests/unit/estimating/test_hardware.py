@@ -45,20 +45,22 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "half_flops", "usable_gib"),
+    ("answer", "half_flops", "memory_bytes_per_s", "usable_gib"),
     [
-        ("NVIDIA A100-SXM4-80GB, 81920", 312e12, 80),
-        ("NVIDIA L40S, 46068", 362e12, 45776 / 1024),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition, 97887", 500e12, 96),
+        ("NVIDIA A100-SXM4-40GB, 40960", 312e12, 1555e9, 40),
+        ("NVIDIA A100-SXM4-80GB, 81920", 312e12, 2039e9, 80),
+        ("NVIDIA L40S, 46068", 362e12, 864e9, 45776 / 1024),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition, 97887", 500e12, 1597e9, 96),
     ],
 )
 def test_a_gpu_of_this_machine_is_known_by_the_name_that_its_driver_gives(
-    gpu: Gpu, answer: str, half_flops: float, usable_gib: float
+    gpu: Gpu, answer: str, half_flops: float, memory_bytes_per_s: float, usable_gib: float
 ) -> None:
     result = gpu(answer)
 
     assert result is not None
-    assert (result.half_flops, result.usable_gib) == (half_flops, usable_gib)
+    actual = (result.half_flops, result.memory_bytes_per_s, result.usable_gib)
+    assert actual == (half_flops, memory_bytes_per_s, usable_gib)
 
 
 def test_a_gpu_that_is_hidden_or_absent_is_none(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paretune.cli import read_words
 from paretune.core.errors import BadInput
-from paretune.specification.inputs import missing_files
+from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec, Simulation
 from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS, launch_faults
 
@@ -254,6 +254,16 @@ def test_files_that_are_missing_are_named_and_those_of_the_web_and_s3_are_not(tm
     texts = {"dataset": "s3://b/k.csv", "model": "https://x", "validation_file": "v.csv", "entry_script": str(tmp_path)}
 
     assert [fault.split()[0] for fault in missing_files(texts)] == ["validation_file", "entry_script"]
+
+
+@pytest.mark.parametrize(("missing_rows", "fault"), [("drop", ""), ("refuse", "'label' is missing or blank in 1 of 3")])
+def test_the_columns_of_json_lines_are_those_of_all_lines(tmp_path: Path, missing_rows: str, fault: str) -> None:
+    rows = ['{"text": "no label yet"}', '{"text": "a", "label": "x"}', '{"text": "b", "label": "y"}']
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows) + "\n")
+
+    found = data_faults(JobSpec(dataset=str(tmp_path / "rows.jsonl"), missing_rows=missing_rows))
+
+    assert [text.startswith(fault) for text in found] == ([True] if fault else [])
 
 
 def test_draws_have_the_distributions_they_are_named_for() -> None:
