@@ -39,6 +39,8 @@ def name_faults(spec: "JobSpec") -> list[str]:
             faults.append(f"training_arguments does not support {name}: {hint}")
         elif not isinstance(value, (int, float) if kind is float else kind) and (name, value) != _KEEPS_ALL:
             faults.append(f"training_arguments: {name} must be {_CALLED[kind]}, got {value!r}")
+        elif name == "save_total_limit" and value is not None and value < 1:
+            faults.append(f"training_arguments: {name} must be at least 1, or null to keep all, got {value!r}")
     best = str(spec.training_arguments.get("metric_for_best_model", "loss")).removeprefix("eval_")
     measures = ("loss", *(() if spec.task == metrics.CAUSAL_LM else metrics.TASKS[spec.task].measures))
     if best not in measures:

@@ -77,6 +77,13 @@ def test_a_mode_or_a_backend_compiles_as_transformers_has_it() -> None:
 BEST = {"load_best_model_at_end": True, "eval_strategy": "steps"}
 
 
+@pytest.mark.parametrize("limit", [-1, 0])
+def test_a_limit_of_no_checkpoints_is_refused(limit: int) -> None:
+    (fault,) = argument_faults(BASE.replace(training_arguments={"save_total_limit": limit}))
+
+    assert fault == f"training_arguments: save_total_limit must be at least 1, or null to keep all, got {limit}"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -36,14 +36,14 @@ def confidence(values: "pd.Series[float]", by: "pd.Series[str]") -> pd.DataFrame
 
 
 def scaling_charts(numbers: pd.DataFrame) -> list[Group]:
-    """Return the charts of each group of runs with the same kind, script, model and data set.
+    """Return the charts of each group of runs with the same kind, script, model, data set and task.
 
     `numbers` has the rows of report.csv. Groups that ran on only one number of devices have no chart.
     """
     numbers, groups = numbers[numbers.devices.notna()], list[Group]()
-    for key, rows in numbers.groupby(["kind", "script", "model", "dataset"], sort=False):
+    for key, rows in numbers.groupby(["kind", "script", "model", "dataset", "task"], sort=False):
         if rows.devices.nunique() > 1:
-            kind, script, model, dataset = map(str, key)
+            kind, script, model, dataset, _ = map(str, key)
             what = " on ".join(filter(None, [" with ".join(filter(None, [script, model])), dataset]))
             groups.append((f"{kind[:1].upper()}{kind[1:]}: {what}", _charts(rows)))
     return groups
