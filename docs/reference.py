@@ -151,8 +151,8 @@ def _recorded() -> Iterator[str]:
     yield "A query for the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
     yield "## Metrics\n"
     yield from _list(row for _, found in _constants(metrics) for row in [*found, *_MORE_METRICS])
-    renamed = ", ".join(f"`{name}` to `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
-    yield f"Metrics of your own training keep their names, except that these are renamed: {renamed}.\n"
+    renamed = ", ".join(f"`{name}` as `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
+    yield f"Metrics of your own training keep their names. These are also recorded under a second name: {renamed}.\n"
     yield "## Tags\n"
     rows = {name: text for _, found in _constants(schema) for name, text in [*found, *_MORE_TAGS]}
     tags = {name: text for name, text in rows.items() if re.fullmatch(rf"{re.escape(schema.PREFIX)}\w+", name)}

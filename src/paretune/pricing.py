@@ -274,7 +274,7 @@ def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
         raise BadInput([f"{fault}{hint}" for fault in error.faults]) from error
     if missing := [name for name in COLUMNS if name not in header]:
         columns = ", ".join(COLUMNS)
-        raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; needed are {columns}"])
+        raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; the required columns are {columns}"])
     faults: list[str] = []
     prices: list[Price] = []
     for line, cells in table:

@@ -150,7 +150,7 @@ def import_runs(
     lines += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
     if others := sum(job.tags.get(schema.SOURCE) == table.name for job in imported.values()):
         others_text = f"runs imported earlier from a table {table.name}, with other rows or other options: {others}"
-        lines.append(f"{others_text}; if they are the same trainings, delete them in MLflow, or they count twice")
+        lines.append(f"{others_text}; if they are the same training runs, delete them in MLflow, or they count twice")
     document = {"table": table.name, "run_ids": added, "known": there, "ignored_columns": list(table.ignored)}
     return CommandOutput(text="\n".join(lines), document=document | {"remarks": lines[1:]})
 

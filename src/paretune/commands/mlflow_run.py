@@ -93,7 +93,7 @@ def job_of(
     job = {"project": uri, "entry_point": entry_point, "training_arguments": dict(parameters)}
     if read_project(uri)[0].name == _OUR_PROJECT:
         if entry_point not in _OUR_TRAINING:
-            raise BadInput([f"{entry_point} is not a training: run it without --backend"])
+            raise BadInput([f"{entry_point} does not launch a training job: run it without --backend"])
         job = dict(parameters)
     spec = JobSpec.read(with_profile({**given, **job, "launcher": _NAME}, os.environ))
     if spec.dry_run:

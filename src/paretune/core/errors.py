@@ -7,7 +7,7 @@
     │   └── NoAccount              2      sign in to AWS, and set a region
     ├── JobFailed                  3      read the reason: the job ran and did not finish
     │   └── OutOfMemory            3      use a smaller batch or a larger instance
-    ├── LostContact                3      sign in again, then `paretune sync`: the job continues meanwhile
+    ├── LostContact                3      restore access, then `paretune sync`: jobs continue meanwhile
     ├── BudgetRefused              4      raise the budget or lower the worst case
     ├── CallAgain                 75      run the same command again later: the study has not ended yet
     └── Interrupted              130      nothing: the jobs of this command were stopped, or left running as requested

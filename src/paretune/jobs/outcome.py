@@ -403,10 +403,10 @@ def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
         name, baseline, meaning = (
             task.baseline,
             counted,
-            "the model is no better than a simple word-count (TF-IDF) baseline",
+            "the model is no better than a simple baseline",
         )
         if rows > 0 and counted - measured < binomial_error(measured, rows):
-            meaning = "it is unknown whether the model is better than a simple word-count (TF-IDF) baseline"
+            meaning = "it is unknown whether the model is better than a simple baseline"
     else:
         return []
     (words,) = metrics.in_words({str(name): baseline}, spec.task)

@@ -246,7 +246,7 @@ class JobPreview(Result):
 
     @property
     def worst_case_usd(self) -> float | None:
-        """The most that the job can cost, USD; None if the price is unknown."""
+        """The most that the job should cost, in USD; None if the price is unknown."""
         worst: float | None = self.document.get("worst_case_usd")
         return worst
 
@@ -356,7 +356,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     spec, price, request, worst = job.spec, job.price, parts.get("request", {}), parts.get("worst_case_usd")
     notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
     epochs = f"{spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
-    ended = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
+    ended = f"the job is stopped after {duration(60 * spec.max_runtime_minutes)}"
     sources = {
         channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
         for channel in request.get("InputDataConfig", ())

@@ -129,7 +129,7 @@ class LocalJob(FolderJob):
 
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
         if out_of_memory_kills() > self._oom_kills:
-            return FailureKind.OUT_OF_MEMORY, "the system ended it because the machine's memory was used up"
+            return FailureKind.OUT_OF_MEMORY, "the system killed it because the machine ran out of memory"
         if code is None and living(*self._starter) is None:
             return FailureKind.ERROR, "the process that started it has ended, and the job with it"
         if code in (0, None):

@@ -108,7 +108,7 @@ def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
             raise BadInput([f"{rule}: list them there, or use an image that has them (sagemaker.training_image)"])
         lines = [item.get("pip") for item in lines[1] if isinstance(item, dict)]
     if not all(isinstance(part, list) and all(isinstance(line, str) for line in part) for part in lines):
-        raise BadInput([f"dependencies of {path.name} must be lists of texts, such as numpy==1.26.4"])
+        raise BadInput([f"dependencies of {path.name} must be lists of strings, such as numpy==1.26.4"])
     return [line for part in lines for line in part], folder
 
 
@@ -204,7 +204,7 @@ def _entry_command(
     relative path that does not exist in the current folder starts in the project's folder.
     """
     if not isinstance(entry.command, str):
-        raise BadInput([f"entry point {spec.entry_point} has no command: add one to MLproject, as text"])
+        raise BadInput([f"entry point {spec.entry_point} has no command: add one to MLproject, as a string"])
     inputs, faults = dict[str, Path | str](), list[str]()
     for position, (name, parameter) in enumerate(entry.parameters.items()):
         value = values.get(name, parameter.default)

@@ -521,5 +521,5 @@ def _hint(name: str, value: Any, schema: Mapping[str, Any]) -> str:
         return f": {instead}" if instead else did_you_mean(str(value), schema["enum"], lead="; ", most=1)
     duration = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d)", str(value))
     if duration and name.endswith("_minutes"):
-        return f": it is in minutes, {float(duration[1]) * _MINUTES[duration[2]]:g} of them"
+        return f": give minutes, here {float(duration[1]) * _MINUTES[duration[2]]:g}"
     return ""

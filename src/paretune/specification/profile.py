@@ -8,8 +8,8 @@
     budget = "team.yaml"
     sagemaker = {s3_bucket = "my-models"}
 
-The file may set who owns and pays for a job, its limits, and the account and region that it runs in, but nothing that
-changes what the job computes. Typed parameters override the file; `tags` and `sagemaker` are merged entry by entry. A
+The file may set who owns and pays for a job, its limits, and where in AWS it runs, with which image. It may not set
+what the job computes. Typed parameters override the file; `tags` and `sagemaker` are merged entry by entry. A
 job on this machine ignores parameters that only jobs on instances use. Studies use only `budget` and `tags` of the
 file, because a study file states everything else. A relative path in `budget` is relative to the folder of the file.
 """

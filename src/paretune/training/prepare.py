@@ -80,7 +80,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
     is_causal = spec.task == metrics.CAUSAL_LM  # it learns each token of a row except the first
     for split in ("train", "validation") if is_causal else ("train",):
         if prepared.facts[f"{split}_tokens"] <= is_causal * prepared.facts[f"{split}_rows"]:
-            raise BadInput([f"dataset {spec.dataset} has no tokens in its {split} rows: every text is empty"])
+            raise BadInput([f"dataset {spec.dataset} has no tokens to learn from in its {split} rows"])
     made = [np.load(path, mmap_mode="r").max(initial=0) for path in prepared.folder.glob("*/tokens.npy")]
     highest = int(max(*made, tokenizer.pad_token_id))  # a pad_token that the user added may be the highest
     vocabulary = getattr(config.get_text_config(), "vocab_size", math.inf)
@@ -111,7 +111,7 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     names = " and ".join(name for name, degree in divided.items() if degree > 1)
     if spec.strategy == "fsdp" and names and spec.fine_tuning != "full":
         remedy = "set it to 1; strategy=fsdp alone shards frozen weights and adapters too"
-        faults.append(f"{names} goes with fine_tuning=full, got {spec.fine_tuning}: {remedy}")
+        faults.append(f"{names} works only with fine_tuning=full, got {spec.fine_tuning}: {remedy}")
     if spec.checkpoints_activations:
         from paretune.training.model import auto_class
 

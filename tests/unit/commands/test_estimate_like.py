@@ -111,8 +111,8 @@ def test_what_no_record_has_must_be_typed(answer: Answer, aws: Aws, typed: Run) 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"TrainingJobStatus": "Failed"}, "must name a training that has completed, training job x is Failed"),
-        ({"BillableTimeInSeconds": None}, "must name a training that has completed"),
+        ({"TrainingJobStatus": "Failed"}, "must name a training job that has completed, training job x is Failed"),
+        ({"BillableTimeInSeconds": None}, "must name a training job with measured seconds"),
         ({"ResourceConfig": {"InstanceGroups": []}}, "instance groups of several types"),
     ],
 )

@@ -179,7 +179,7 @@ def test_for_other_entry_points_of_paretune_it_says_to_leave_the_backend_out(
     done = mlflow_run("-e", "study", project=ROOT)
 
     assert done.exit_code == 1
-    assert "study is not a training: run it without --backend" in done.output
+    assert "study does not launch a training job: run it without --backend" in done.output
 
 
 def test_a_configuration_may_be_a_file(ending: EndingClock, workplace: Path) -> None:

@@ -81,7 +81,7 @@ def test_every_run_gets_what_it_was_billed_once_whatever_form_the_bill_has(
     by_job = {row["run_id"] or row["job"]: row for row in document["rows"]}
     assert by_job.keys() == {run_id, forgotten, job_name(stranger, 1)}
     assert by_job[run_id]["difference_usd"] == pytest.approx(0.05)
-    assert by_job[forgotten]["remark"] == "the bill has no line of it"
+    assert by_job[forgotten]["remark"] == "the bill has no line for it"
     assert by_job[job_name(stranger, 1)]["billed_usd"] == 7.0
     table = mlflow.artifacts.load_text(f"{store.get_run(document['run_id']).info.artifact_uri}/reconcile.csv")
     assert run_id in table

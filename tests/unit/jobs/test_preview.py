@@ -170,7 +170,7 @@ def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path:
     lines = _summary(job, spec.plan(), inputs, parts)
 
     assert lines["where"] == "SageMaker, 2 x ml.g5.xlarge, results in s3://bucket/results"
-    assert lines["worst case"] == "2.90 USD; the job is ended after 1 h"
+    assert lines["worst case"] == "2.90 USD; the job is stopped after 1 h"
     assert lines["budgets"] == "budget team: 10 of 20 USD left"
     assert lines["leaves this machine"].endswith("dataset, model, code")
 

@@ -108,7 +108,7 @@ def test_a_language_model_is_not_evaluated_on_empty_lines(
 
     (fault,) = faults_of(**parameters, validation_file=str(tmp_path / "validation.jsonl"))
 
-    assert fault == f"dataset {texts} has no tokens in its validation rows: every text is empty"
+    assert fault == f"dataset {texts} has no tokens to learn from in its validation rows"
     assert faults_of(**parameters) == []
 
 
@@ -151,11 +151,15 @@ def spec_of(**changes: Any) -> JobSpec:
             "6 attention heads and the 2 key/value heads of mine, and the sizes of its layers, got 4: use 1, 2",
         ),
         (LLAMA, {"pipeline_parallel_degree": 4}, "must divide the 6 layers of mine, got 4: use 1, 2, 3, 6"),
-        (LLAMA, {"pipeline_parallel_degree": 2, "precision": "fp16"}, "goes with precision bf16 or fp32, got fp16"),
+        (
+            LLAMA,
+            {"pipeline_parallel_degree": 2, "precision": "fp16"},
+            "works only with precision bf16 or fp32, got fp16",
+        ),
         (
             LLAMA,
             {"tensor_parallel_degree": 2, "fine_tuning": "lora"},
-            "tensor_parallel_degree goes with fine_tuning=full, got lora: set it to 1; strategy=fsdp alone shards",
+            "tensor_parallel_degree works only with fine_tuning=full, got lora: set it to 1; strategy=fsdp alone",
         ),
         (GPT2Config(), {"tensor_parallel_degree": 2}, "set strategy=fsdp without it, which shards the weights, or"),
         (BertConfig(), {"pipeline_parallel_degree": 2}, "got mine (bert): set strategy=fsdp without it"),

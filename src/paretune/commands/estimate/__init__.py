@@ -76,7 +76,7 @@ class EstimateRequest:
         refuse(list(dict.fromkeys(faults)))
         are_own = [spec.runs_user_code for spec in specs]
         if any(are_own) and not all(are_own):
-            own = "your own trainings (project, entry_script)"
+            own = "your own training code (project, entry_script)"
             faults.append(f"one table cannot mix {own} with paretune's: estimate them separately")
         faults += [fault for spec in specs for fault in missing_files(spec.as_text())]
         of_data = {tuple(spec.as_text()[name] for name in OF_THE_DATA): spec for spec in specs}

@@ -66,14 +66,14 @@ def of_run(job: RecordedRun) -> Reference:
     """Return the training of a recorded run. Raises BadInput if it has not completed or has no measured seconds."""
     if not job.is_completed:
         raise BadInput(
-            [f"like must name a training that has completed, {job.run_id[:8]} is {job.state or 'not started'}"]
+            [f"like must name a training job that has completed, {job.run_id[:8]} is {job.state or 'not started'}"]
         )
     spec, measured = job.spec_as_run(), read([job]).times
     seconds, step_seconds = (
         (measured[0].seconds, measured[0].step_seconds) if measured else (job.billable_seconds, None)
     )
     if seconds is None and step_seconds is None:
-        raise BadInput([f"like must name a training with measured seconds, {job.run_id[:8]} has none"])
+        raise BadInput([f"like must name a training job with measured seconds, {job.run_id[:8]} has none"])
     texts = {name: text for name, text in spec.changed().items() if name not in OF_THE_BATCH}
     plan = job.used_plan(spec)
     texts |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
@@ -99,8 +99,10 @@ def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
     resources, status = answer.get("ResourceConfig", {}), answer.get("TrainingJobStatus")
     is_spot = bool(answer.get("EnableManagedSpotTraining"))  # its billable seconds are lower than its duration
     seconds = answer.get("TrainingTimeInSeconds" if is_spot else "BillableTimeInSeconds")
-    if status != "Completed" or not seconds:
-        raise BadInput([f"like must name a training that has completed, training job {name} is {status}"])
+    if status != "Completed":
+        raise BadInput([f"like must name a training job that has completed, training job {name} is {status}"])
+    if not seconds:
+        raise BadInput([f"like must name a training job with measured seconds, training job {name} has none"])
     # SelectedInstanceType is the type that ran if the job allowed several.
     instance_type = resources.get("SelectedInstanceType", resources.get("InstanceType"))
     if instance_type is None:

@@ -107,7 +107,7 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
             continue
         holes = bill.holes(months)
         if not billed:
-            remark = remark or "; ".join(["the bill has no line of it", *holes])
+            remark = remark or "; ".join(["the bill has no line for it", *holes])
         elif math.isnan(billed["billed_usd"]):
             remark = _TWICE
         elif holes and not remark:
@@ -138,9 +138,11 @@ def _missing(run: RecordedRun, end: datetime, bill: AwsBill, exports: Collection
     if run.state in _OPEN_STATES or is_kept or not run.ended_at:
         return "the job, or its warm pool, has not ended"
     until = max((bill.until[export] for export in exports if export in bill.until), default=None)
-    if until is None or until < end + _LATE:
-        ends = "has no hourly or daily lines" if until is None else f"ends at {until:%Y-%m-%d %H:%M} (UTC)"
-        return f"the bill {ends}, less than {_LATE.days} days after the job, {end:%Y-%m-%d %H:%M}"
+    if until is None:
+        return "the bill has no hourly or daily lines"
+    if until < end + _LATE:
+        ends = f"the bill ends at {until:%Y-%m-%d %H:%M} (UTC)"
+        return f"{ends}, less than {_LATE.days} days after the job, {end:%Y-%m-%d %H:%M}"
     there = {month for export in exports for month in bill.months[export]}
     absent = [month for month in months_between(_time(run)[0], end) if month not in there]
     return f"the bill lacks {', '.join(absent)}" if absent else ""

@@ -79,7 +79,7 @@ _CAUSES = (  # the first match wins; the text of a failed request is its error c
     Cause(
         r"not authorized to perform|\b(?:[Aa]ccess [Dd]enied|AccessDenied(?:Exception)?)\b|\(403\) when calling",
         "AWS denies access",
-        "allow that action to your identity, or to the role of the job; `paretune doctor` names each denied one",
+        "allow that action for your identity, or for the role of the job; `paretune doctor` names each denied one",
     ),
     Cause(
         "No space left on device|[Ii]nsufficient disk space|Disk quota exceeded|100% disk usage",
@@ -90,7 +90,7 @@ _CAUSES = (  # the first match wins; the text of a failed request is its error c
     Cause(
         "use an instance type with more memory",
         "the memory of the machine (not of its GPUs) was used up",
-        "use a larger instance, or load fewer data at once",
+        "use a larger instance, or load less data at once",
         FailureKind.OUT_OF_MEMORY,
     ),
 )

@@ -157,7 +157,7 @@ class TimelineFactory:
                 billable_seconds=estimate.time.startup_seconds,
                 f1=None,
                 status=OUT_OF_MEMORY,
-                basis=f"{memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
+                basis=f"{memory.gib:.1f} GiB do not fit on a device of {spec.instance_type} ({basis})",
             )
         return ReplayedJob(
             billable_seconds=estimate.time.seconds,

@@ -426,7 +426,7 @@ def _sampler(study: StudyFile) -> Iterator[str]:
         yield f"sampler {study.sampler} is not for points, which all run: leave it out"
     elif study.sampler == "grid" and (ranges := study.ranges()):
         text = f"sampler grid takes only choices, and there are ranges: {', '.join(ranges)}"
-        yield f"{text}: write {{choices: [...]}}, or take another sampler"
+        yield f"{text}: write {{choices: [...]}}, or use another sampler"
     elif study.sampler == "split" and not can_be_split(study):
         times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.job.runs_user_code else metrics.OF_THE_CLUSTER))
         metric = study.judged_by.metric if study.judged_by is not None else "f1"

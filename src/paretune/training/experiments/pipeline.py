@@ -53,7 +53,7 @@ def stage_faults(spec: JobSpec, config: Any) -> list[str]:
     """Return reasons why the layers of a job's model cannot be divided into stages; empty if they can."""
     stages, layers, faults = spec.degrees.pipeline, config.num_hidden_layers, list[str]()
     if config.model_type not in _FAMILIES:
-        rule = f"pipeline_parallel_degree goes with models of type {', '.join(_FAMILIES)}"
+        rule = f"pipeline_parallel_degree works only with models of type {', '.join(_FAMILIES)}"
         remedy = "set strategy=fsdp without it, which shards the weights"
         faults.append(f"{rule}, got {spec.model} ({config.model_type}): {remedy}")
     elif layers % stages:
@@ -61,7 +61,7 @@ def stage_faults(spec: JobSpec, config: Any) -> list[str]:
         rule = f"pipeline_parallel_degree must divide the {layers} layers of {spec.model}"
         faults.append(f"{rule}, got {stages}: use {fits}")
     if spec.precision == "fp16":
-        faults.append("pipeline_parallel_degree goes with precision bf16 or fp32, got fp16: set precision=bf16")
+        faults.append("pipeline_parallel_degree works only with precision bf16 or fp32, got fp16: set precision=bf16")
     return faults
 
 

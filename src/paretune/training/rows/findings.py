@@ -34,7 +34,7 @@ def data_findings(
         *_spelling(names),
         *_unmeasured(spec, counts),
         *_few(spec, len(rows["validation"])),
-        *_repeated(duplicates, len(rows["validation"])),
+        *_repeated(spec, duplicates, len(rows["validation"])),
     ]
     facts = {metrics.DROPPED_ROWS: float(sum(each.rows for each in dropped))} if dropped else {}
     return DataFindings(words="; ".join(filter(None, parts)), warnings=tuple(warnings), facts=facts)
@@ -73,7 +73,9 @@ def _spelling(names: Iterable[str]) -> list[str]:
     groups = [" and ".join(map(repr, group)) for group in alike.values() if len(group) > 1]
     if not groups:
         return []
-    return [f"classes differ only in capitals or spaces ({'; '.join(groups)}): write each class in one way"]
+    return [
+        f"classes differ only in capitals or spaces ({'; '.join(groups)}): spell each class the same way everywhere"
+    ]
 
 
 def _unmeasured(spec: JobSpec, counts: Mapping[str, Mapping[str, int]]) -> list[str]:
@@ -87,15 +89,16 @@ def _unmeasured(spec: JobSpec, counts: Mapping[str, Mapping[str, int]]) -> list[
 
 
 def _few(spec: JobSpec, rows: int) -> list[str]:
-    if rows >= _FEW_ROWS:
+    if rows >= _FEW_ROWS or spec.task == metrics.CAUSAL_LM:  # which has no F1
         return []
     error, plural = binomial_error(0.8, rows), "s" * (rows != 1)
     remedy = "raise max_eval_samples" if spec.max_eval_samples is not None else "give more rows, or a validation_file"
     return [f"F1 of {rows} validation row{plural} has a standard error of about {error:.2f}: {remedy}"]
 
 
-def _repeated(duplicates: int, rows: int) -> list[str]:
+def _repeated(spec: JobSpec, duplicates: int, rows: int) -> list[str]:
     if duplicates <= _MANY_DUPLICATES * rows:
         return []
     some = f"{duplicates} of {rows} validation texts are also training texts"
-    return [f"{some}: F1 may be too high, because the model learns them; remove duplicates from the data"]
+    biased = "perplexity may be too low" if spec.task == metrics.CAUSAL_LM else "F1 may be too high"
+    return [f"{some}: {biased}, because the model learns them; remove duplicates from the data"]

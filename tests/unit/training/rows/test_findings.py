@@ -42,6 +42,13 @@ def test_classes_that_differ_in_capitals_only_are_warned_of(tmp_path: Path) -> N
     assert warning.startswith("classes differ only in capitals or spaces ('POSITIVE' and 'positive')")
 
 
+def test_a_language_model_is_judged_by_its_perplexity(tmp_path: Path) -> None:
+    text = "text\n" + "the same line\n" * 40
+    (warning,) = found_in(tmp_path, text, task="causal-lm").warnings
+
+    assert warning.startswith("4 of 4 validation texts are also training texts: perplexity may be too low")
+
+
 def test_few_validation_rows_and_classes_without_one_are_warned_of(tmp_path: Path) -> None:
     unmeasured, few = found_in(tmp_path, csv(["a", "b", "a", "b", "a"])).warnings
 
