@@ -269,8 +269,9 @@ def _default_of(path: Path, argument: str) -> float | None:
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == plain_name:
             value = node.value
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            defaults = node.args.defaults
-            pairs = zip(node.args.args[len(node.args.args) - len(defaults) :], defaults, strict=True)
+            given = node.args
+            last = given.args[len(given.args) - len(given.defaults) :]  # only these have a default
+            pairs = zip([*last, *given.kwonlyargs], [*given.defaults, *given.kw_defaults], strict=True)
             value = next((default for name, default in pairs if name.arg == plain_name), None)
         if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and value.value > 0:
             return float(value.value)

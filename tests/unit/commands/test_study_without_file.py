@@ -41,6 +41,22 @@ def test_a_dry_run_prints_the_study_file_which_runs_as_it_is(
     assert main(["study", "saved.yaml", "--dry_run"]) == 0
 
 
+@pytest.mark.parametrize(
+    "parameters", ["lr: float = 0.1, batch_size: int = 32", "*, lr: float = 0.1, batch_size: int = 32"]
+)
+def test_the_defaults_of_a_function_s_parameters_are_searched_around(
+    workplace: Path, capsys: pytest.CaptureFixture[str], parameters: str
+) -> None:
+    lines = ("import typer", f"def main({parameters}) -> None:", '    print(f"val_f1: {1 - lr}")', "typer.run(main)")
+    (workplace / "train.py").write_text("\n".join(lines) + "\n")
+
+    assert main(["study", "train.py", "--budget_usd", "20", "--metric", "val_f1", "--dry_run"]) == 0
+
+    search = yaml.safe_load(capsys.readouterr().out)["search"]
+    assert search["learning_rate"] == {"low": 0.0125, "high": 0.8, "log": True}
+    assert search["per_device_train_batch_size"] == {"choices": [8, 16, 32, 64, 128]}
+
+
 def test_instance_types_are_those_on_the_estimated_front_each_with_its_reason(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

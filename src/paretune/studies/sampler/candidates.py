@@ -220,12 +220,12 @@ class Space:
         """Return points that differ from a job's in one further parameter that may change its seconds.
 
         For a parameter with categories, there is a point for each other category; for one with numbers, a point for the
-        first and the last number.
+        lowest and the highest number.
         """
         points: list[dict[str, Value]] = []
         for name in self._seconds_names:
             values = self._values[name]
-            others = [values[0], values[-1]] if are_numbers(values) else values
+            others = [min(values), max(values)] if are_numbers(values) else values
             points += [{**job.point, name: value} for value in others if value != job.point[name]]
         return points
 

@@ -210,6 +210,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _misfit(self, study: optuna.Study) -> ValueError | None:
         """Return an error if the study's directions do not fit the objectives, else None."""
         directions, names = study.directions, self._aims.objectives
+        if self._aims.metric not in names:
+            return ValueError(
+                f"the sampler's metric {self._aims.metric} must be one of its objectives: {', '.join(names)}"
+            )
         more = (self._aims.metric, metrics.THROUGHPUT_SAMPLES)  # the only ones that may be maximized
         of_costs = [each for each, name in zip(directions, names, strict=False) if name not in more]
         if len(directions) == len(names) and {*of_costs} <= {StudyDirection.MINIMIZE}:

@@ -219,6 +219,14 @@ def test_objectives_or_names_that_do_not_fit_are_refused_in_a_sentence(
         SplitSampler(job(), SPACE | dict.fromkeys(misspelled, CategoricalDistribution([1, 2])), objectives=objectives)
 
 
+def test_a_metric_that_is_no_objective_is_refused_in_a_sentence() -> None:
+    sampler = SplitSampler(job(), SPACE, objectives=("cost_usd", "job_seconds"), metric="f1")
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+
+    with pytest.raises(ValueError, match="metric f1 must be one of its objectives: cost_usd, job_seconds"):
+        study.optimize(ordinary, n_trials=1)
+
+
 @pytest.mark.parametrize("directions", [["maximize"], ["maximize", "maximize"]])
 def test_directions_that_do_not_fit_are_refused_in_a_sentence_before_anything_is_paid(directions: list[str]) -> None:
     paid = list[int]()
