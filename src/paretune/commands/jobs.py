@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paretune.jobs.workplace import Workplaces
     from paretune.tracking.store import Tracking
 
-_MOST = 40  # limit of rows that `clean` prints
+_MOST = 40  # limit on the number of removable objects that `clean` lists
 
 
 class RunOptions(Parameters):
@@ -30,7 +30,7 @@ class RunOptions(Parameters):
 
     rules: ClassVar[Rules] = rules_of(
         {
-            "run is missing: give the id of a run, or the name of a job; `paretune status` lists those that run": (
+            "run is missing: give a run id or a job name; `paretune status` lists the jobs that are running": (
                 lambda options: not options.run.strip()
             )
         }
@@ -47,10 +47,10 @@ def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
 
     workplaces = Workplaces.of_process()
     if not has_store(workplaces.environment):
-        raise BadInput(["there is no MLflow store here: set MLFLOW_TRACKING_URI, or go to the folder of mlflow.db"])
+        raise BadInput(["there is no MLflow store here: set MLFLOW_TRACKING_URI, or cd to the folder with mlflow.db"])
     tracking = Tracking(workplaces.environment, SystemClock())
     if tracking.opened_run_id() is not None:
-        tracking.begin(command)  # `mlflow run` opens a run for every command, which is named after it
+        tracking.begin(command)  # `mlflow run` opens a run for every command; this names it after the command
     return workplaces, tracking
 
 
@@ -65,10 +65,10 @@ def _status(_: Parameters) -> CommandOutput:
         "job": [job["title"][:50] for job in jobs],
         "on": [job["where"] for job in jobs],
         "state": [job["state"] for job in jobs],
-        "since": [duration(job["since_s"]) for job in jobs],
+        "elapsed": [duration(job["since_s"]) for job in jobs],
         "USD so far": ["" if job["cost_usd"] is None else plain(job["cost_usd"], 3) for job in jobs],
         "at worst": ["" if job["worst_usd"] is None else plain(job["worst_usd"], 3) for job in jobs],
-        "of": [job["owner"] for job in jobs],
+        "owner": [job["owner"] for job in jobs],
     }
     remarks = [f"{job['run_id'][:8]}: {job['remark']}" for job in jobs if job["remark"]]
     text = "\n".join([aligned(columns), *remarks]) if jobs else "no jobs are running"
@@ -81,7 +81,7 @@ class LogsOptions(RunOptions):
     follow: bool = parameter(False)
     """print new lines until the job has ended; Ctrl-C does not stop the job"""
     lines: int = parameter(50, ge=1, le=1000)
-    """number of last lines to print"""
+    """number of lines to print, counted from the end of the log"""
 
 
 def _logs(options: LogsOptions) -> CommandOutput:
@@ -95,7 +95,7 @@ def _logs(options: LogsOptions) -> CommandOutput:
                 print(printable(line), flush=True)
         return CommandOutput(text="", document={"run_id": run.run_id})
     lines, location = lines_of(run, workplaces.of, options.lines)
-    text = "\n".join(lines) or f"it has printed nothing yet; its log is at {location}"
+    text = "\n".join(lines) or f"the job has printed nothing so far; its log is at {location}"
     return CommandOutput(text=text, document={"run_id": run.run_id, "lines": lines, "log_location": location})
 
 
@@ -135,11 +135,11 @@ class CleanOptions(Parameters):
     keep: Literal["front"] | None = parameter(None)
     """front: keep the models of trials on the front of their study"""
     yes: bool = parameter(False)
-    """remove the listed objects; without this option nothing is removed"""
+    """remove all of these objects, also beyond the printed list; without this option nothing is removed"""
 
     rules: ClassVar[Rules] = rules_of(
         {
-            "older_than is missing: give the days after which an object may be removed, such as --older_than 30": (
+            "older_than is missing: give the number of days after which objects may be removed, such as 30": (
                 lambda options: options.older_than is None
             )
         }
@@ -154,18 +154,20 @@ def _clean(options: CleanOptions) -> CommandOutput:
     found, remarks = found_in_s3(tracking, workplaces.environment, days, keeps_front=options.keep == "front")
     removable = [each for each in found if not each.why_kept]
     kept = dict.fromkeys(each.why_kept for each in found if each.why_kept)
-    lines = [f"jobs of this store have left {in_words(found)}" if found else "S3 has nothing of this store's jobs"]
+    lines = [
+        f"jobs of this store have left {in_words(found)}" if found else "the jobs of this store have left nothing in S3"
+    ]
     lines += [f"  {each.row()['uri']}  {each.size / 1e9:.3f} GB" for each in removable[:_MOST]]
     lines += [f"  and {len(removable) - _MOST} more"] if len(removable) > _MOST else []
     for why in kept:
         size = sum(each.size for each in found if each.why_kept == why)
-        lines.append(f"kept: {size / 1e9:.3f} GB, because {why}")
+        lines.append(f"kept: {size / 1e9:.3f} GB of objects, each because {why}")
     if removable and options.yes:
         remove(removable, tracking, time.strftime("%Y-%m-%d"))
         lines.append(f"removed {in_words(removable)}")
     elif removable:
         given = options.changed() | {"yes": "true"}
-        lines.append(f"to remove {in_words(removable)}: {command_line('clean', given)}")
+        lines += [f"may be removed: {in_words(removable)}", f"to remove it: {command_line('clean', given)}"]
     document = {"removed": options.yes, "found": [each.row() for each in found], "remarks": remarks}
     return CommandOutput(text="\n".join([*lines, *remarks]), document=document)
 

@@ -117,7 +117,7 @@ def _leftovers(
         version = next((registered[of] for of in registered if of == run_id or of.startswith(uri)), "")
         reasons = {
             "no run of this store has it": run is None,
-            "its job runs": tags.get(schema.STATE) not in ENDED,
+            "its job is still running": tags.get(schema.STATE) not in ENDED,
             "its record has gaps, which `paretune sync` fills": tags.get(schema.GAP) == "true",
             f"it is not older than {days:g} days": is_young,
             f"its model is registered as {version}": is_model and version,

@@ -1,4 +1,4 @@
-"""Names of this machine's processes, from process id and start time, and whether these processes still run."""
+"""Identifies processes by host, id and start time, checks whether they are running, and counts out-of-memory kills."""
 
 import socket
 from contextlib import suppress
@@ -26,13 +26,13 @@ def out_of_memory_kills() -> int:
 
 
 def process_text(pid: int | None = None) -> str:
-    """Return a name for a process of this machine, by default this one, for `is_alive`: `HOST PID START`."""
+    """Return a name for a process on this machine, by default the current one: `HOST PID START`. See `is_alive`."""
     process = psutil.Process(pid)
     return f"{socket.gethostname()} {process.pid} {process.create_time():.0f}"
 
 
 def is_alive(name: str) -> bool | None:
-    """Return whether the process that `process_text` named still runs; None if unknown, as on another machine."""
+    """Return whether the process named by `process_text` is still running; None if unknown (on another machine)."""
     host, _, numbers = name.partition(" ")
     pid, _, created = numbers.partition(" ")
     if host != socket.gethostname() or not pid.isdigit():

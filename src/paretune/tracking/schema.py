@@ -1,8 +1,8 @@
 """Names of the tags that runs carry.
 
-Values are strings; `Run.set_tags` cuts them to MLflow's limit. A tag that does not apply is absent or empty. The
-facts that a launcher reports about a job (`JobStatus.facts`, `location_tags`) become tags, too, whose names are PREFIX
-and the fact's name. Tags of AWS jobs are in `core.tags`.
+Values are strings; `Run.set_tags` cuts them to MLflow's limit. A tag that does not apply is absent or empty. Facts
+that a launcher reports about a job (`JobStatus.facts`, `location_tags`) also become tags, named PREFIX plus the name of
+the fact. The tags of AWS resources are in `core.tags`.
 """
 
 import json
@@ -15,7 +15,7 @@ from paretune.core.errors import BadInput
 PREFIX = "paretune."  # the prefix of our tags
 LONGEST_TAG = 8_000  # characters; MLflow's limit
 
-# The kind of a run
+# What a run is, and what it computed
 KIND = "paretune.kind"
 """The kind of a run without a job: `study`, `study driver`, `watcher`, `report`, `estimate`, `prices`, `import`,
 `doctor`, `demo`, `reconcile`."""
@@ -23,9 +23,9 @@ WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` foll
 ORIGIN = "paretune.origin"
 """The origin of a job's figures: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`."""
 ESTIMATED = "estimated"  # origin of runs with estimates and without a job
-COMMAND = "paretune.command"  # the command that repeats the job or continues the study, for people
+COMMAND = "paretune.command"  # the command that repeats the job or continues the study, for people to copy
 GIVEN = "paretune.given"  # the given parameters of the job, as JSON
-SPEC_HASH = "paretune.spec_hash"  # hash of the computation; jobs with the same hash compute the same
+SPEC_HASH = "paretune.spec_hash"  # hash of the computation; the same for jobs that compute the same thing
 DATASET_KEY = "paretune.dataset_key"  # key of the prepared rows
 MODEL_REVISION = "paretune.model_revision"  # commit of the model on the Hub
 MODEL = "paretune.model"  # location of the model's files: a path or an S3 URI; also on its LoggedModel
@@ -42,39 +42,40 @@ STATE = "paretune.state"
 SECONDARY_STATUS = "paretune.secondary_status"  # phase of the job, such as SageMaker's secondary status
 FAILURE_REASON = "paretune.failure_reason"  # why the job failed
 WARNINGS = "paretune.warnings"  # warnings before the launch
-GAP = "paretune.gap"  # `true` if MLflow could not store everything of a finished job; `sync` completes it
+GAP = "paretune.gap"  # `true` if MLflow could not store everything about a finished job; `sync` fills the gap
 OVER_BOUND_USD = "paretune.over_bound_usd"  # dollars of a job beyond its worst case; absent if there are none
 REMARKS = "paretune.remarks"
-"""Remarks on an ended job, such as what is missing in its record and why."""
+"""Remarks on a job that has ended, such as what is missing from its record and why."""
 VERDICT = "paretune.verdict"  # what is wrong with the model; absent if nothing is
 RUN_NAME = "mlflow.runName"
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 WARM_POOL = "paretune.warm_pool"
-"""State of the instances kept after the job: `Available` while they are billed and their cost is not recorded."""
-WARM_POOL_KEPT = "Available"  # its value while the instances are billed
+"""State of the instances kept after the job: `Available` until paretune sees that they were released or reused."""
+WARM_POOL_KEPT = "Available"  # its value until the instances are known to be released or reused
 RETRIES = "paretune.retries"
-"""Failures after which any process may retry a study's job, such as `capacity, internal`. The study decides about all
-others. A single job has no such tag, and is retried after each kind of failure that a retry may get past."""
+"""Failures of a study's job that any process may retry, such as `capacity, internal`; only the study may retry others.
+A single job has no such tag: any process may retry it after every kind of failure that a retry can fix."""
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty if none does
 
 REGION = "paretune.region"  # AWS region of the job
-SETTINGS = "paretune.settings"  # bucket and tags of a job in AWS, as JSON; its next attempts use the same ones
+SETTINGS = "paretune.settings"  # bucket and tags of a job in AWS, as JSON; later attempts of the job reuse them
 TRAINING_SECONDS = "paretune.training_seconds"
-"""Seconds that on-demand instances would have billed for the last attempt of a spot job, per instance."""
+"""Seconds per instance that AWS would have billed for a spot job's last attempt on on-demand instances."""
 ACCOUNT = "paretune.account"  # number of the AWS account
 CLAIMED_AT = "paretune.claimed_at"
-"""When the job's name was recorded, in seconds since the epoch. Uploads happen between this and the job's creation."""
+"""When a process last recorded that it was about to create the job, in seconds since the epoch; renewed during uploads,
+at most once a minute."""
 
-# MLflow projects on SageMaker
-COPIED_FROM = "paretune.copied_from"  # on the copy of another run that a job made: its id in the job's store
+# Runs that a user's own training opened
+COPIED_FROM = "paretune.copied_from"  # on a run copied from a job's own MLflow store: the id of the original
 
 # The owner of the job
 USER = "paretune.user"  # the tag `user` of the job, else the login name
 BUDGET = "paretune.budget"  # the budget file that the job counts against
 TEAM = "paretune.team"  # the value of `team` in the parameter `tags`
 
-# What ran instead of what was requested
+# What was actually used
 OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"  # number of retries with a smaller per-device batch
 USED_BATCH = "paretune.used_per_device_train_batch_size"  # per-device batch of the last attempt
 USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"  # accumulation steps of the last attempt
@@ -88,7 +89,7 @@ METRICS_FROM = "paretune.metrics_from"
 """Sources of the metrics of a user's own training run, each with its metrics: MLflow, W&B, a file, printed lines."""
 
 # Price and bill
-PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"  # hourly price of an instance used for the cost
+PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"  # price per instance-hour from which the cost is computed
 PRICE_REGION = "paretune.price_region"  # region of that price
 PRICE_AS_OF = "paretune.price_as_of"  # day, month or year of that price
 PRICE_SOURCE = "paretune.price_source"  # source of that price
@@ -98,10 +99,10 @@ BILL_COMPLETE = "complete"  # the final value of BILL
 
 # A study and its trials
 STUDY = "paretune.study"  # name of a study, on its own run and on those of its trials
-STUDY_MARK = "paretune.study_mark"  # random, so that a driver finds the run that a killed driver has started
+STUDY_MARK = "paretune.study_mark"  # unique id, also in the study's storage; a new driver finds the study's run by it
 DRIVEN_UNTIL = "paretune.driven_until"
-"""Time, in seconds since the epoch, until which the study counts as driven; its driver keeps extending it. Absent
-without a driver."""
+"""Until when the study counts as having a driver, in seconds since the epoch. The driver keeps extending it, and
+removes it when it ends. After a crash, or a pause with `once`, it expires."""
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"  # number of the trial
 REPEATS = "paretune.repeats"  # number of the trial that this one repeats with another seed
@@ -121,8 +122,8 @@ def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
     """Return the tag with the given parameters of a job. Raises BadInput if they are too long for a tag."""
     text = json.dumps(given, sort_keys=True)
     if len(text) > LONGEST_TAG:
-        rule = f"the given parameters must have at most {LONGEST_TAG:,} characters as JSON, got {len(text):,}"
-        raise BadInput([f"{rule}: they are kept in a tag in MLflow, to follow the job by it; put some into a file"])
+        rule = f"the job's parameters must have at most {LONGEST_TAG:,} characters as JSON, got {len(text):,}"
+        raise BadInput([f"{rule}: MLflow keeps them in a tag, which later commands read; move some into a file"])
     return {GIVEN: text}
 
 
@@ -132,7 +133,7 @@ def given_by(tags: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def settings_by(tags: Mapping[str, str]) -> dict[str, Any]:
-    """Return the bucket and the tags of a job, by parameter. Raises BadInput if they are unreadable."""
+    """Return a job's bucket and AWS tags, keyed by parameter name. Raises BadInput if they are unreadable."""
     if not tags.get(SETTINGS):
         return {}
     if (settings := _document(tags[SETTINGS])) is None:

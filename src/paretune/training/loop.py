@@ -6,15 +6,15 @@
 
 For example, take 64 rows per step on two processes in micro-batches of 16. `GlobalBatchSampler.rows` gives both
 processes the same 64 rows, so each can count the labels of the step without asking the other. `micro_batches` cuts the
-rows into two parts of 32, and each process takes every second row of a part. The loss of a micro-batch is the sum over
-its labels, divided by the number of labels in all 64 rows, times two, because DDP averages the gradients of two
-processes. The first micro-batch only accumulates gradients. After the second, the processes exchange them and both make
-the same update. If a part has too few rows for all processes, a process without a row computes another's row with
-factor 0.
+rows into two parts of 32, and each process takes every second row of a part. The loss of a micro-batch is summed over
+its labels and divided by the number of labels in all 64 rows. It is then doubled, because DDP averages the gradients of
+the two processes. The first micro-batch only accumulates gradients. After the second, the processes exchange them and
+both make the same update. If a part has fewer rows than there are processes, a process left without a row computes
+another one's row and multiplies its loss by 0.
 
 The random numbers of a step depend only on seed, step and rank. So a job that continues on the same number of devices
-gives the same result as one that never stopped (except that with fp16 the loss scale may grow at a later step). On
-another number of devices, it trains on the same rows with different dropout.
+gives the same result as one that never stopped (except that with fp16 the loss scale may grow at a later step). On a
+different number of devices, it trains on the same rows but with different dropout.
 """
 
 import gc
@@ -47,7 +47,7 @@ _BETWEEN_SAVES = 20.0  # shortest time between checkpoints on spot, as a multipl
 def _no_automatic_collection() -> Iterator[None]:
     """Switch off automatic garbage collection inside the block: a collection in one process makes all others wait.
 
-    `Meter.exchange` collects in all processes at once, but never objects that existed before the block.
+    Instead, `Meter.exchange` collects in all processes at once, and skips the objects from before the block.
     """
     gc.collect()
     gc.freeze()
@@ -150,14 +150,14 @@ class Loop:
         return True
 
     def _step(self, step: int) -> torch.Tensor:
-        """Make the optimizer step `step`, counted from 0. Returns the norm of its gradients before clipping."""
+        """Perform optimizer step `step`, counted from 0. Returns the norm of its gradients before clipping."""
         strategy, rows = self.strategy, self._sampler.rows(step)  # indices into `self.rows`
-        torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # for dropout; the same in every run
+        torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # for dropout; a rerun gets the same seed
         strategy.model.train()
         micro_batches, losses = self._sampler.micro_batches(step), []
-        # Gradients are averaged over the shares, so each share's loss is multiplied by their number.
+        # Gradients are averaged over `strategy.shares` groups of rows, so each loss is multiplied by that number.
         factor = strategy.shares / max(1, int(self.rows.label_counts[rows].sum()))
-        # Rows that are not real belong to another process. They are computed so that all processes do the same work.
+        # If not `is_real`, the rows are another process's. They count 0, and only keep the processes in step.
         for number, (own, is_real) in enumerate(micro_batches, 1):
             with record_function(BATCH):
                 batch = self.rows.batch(own)
@@ -200,12 +200,12 @@ class Loop:
                 self._log({f"train/{name}": value for name, value in curves.items()} | self.meter.curves())
         if evaluates and self._update_best(self.evaluate()):
             saves = saves or arguments.save_strategy.value == "best"
-        if saves and not is_last:  # the last step needs none: its model is returned
+        if saves and not is_last:  # not needed after the last step: the caller writes the model itself
             self._save()
         return stops and not is_last
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate the model and add the values to the curves. Until weights change, later calls only return them."""
+        """Evaluate the model and log its metrics. Until the weights change, later calls return the same metrics."""
         if self._evaluation is None:
             with self.meter.stopwatch.paused():
                 self._evaluation = self._evaluate()
@@ -213,7 +213,7 @@ class Loop:
         return self._evaluation
 
     def _log(self, curves: dict[str, float]) -> None:
-        """Write points of the curves, and print a line to the log."""
+        """Add a point to each of these curves, and print them as one line of the log."""
         step, total = self.progress.step, self.arguments.max_steps
         if processes.is_first():
             shown = [f"{name} {value:.4g}" for name, value in curves.items() if not name.startswith("system/")]
@@ -231,9 +231,11 @@ class Loop:
         return is_best
 
     def _keep_best(self) -> None:
-        """Copy the current weights, the best so far, to main memory if load_best_model_at_end is set.
+        """Copy the current weights to main memory if load_best_model_at_end is set.
 
-        They cannot be read again from an earlier checkpoint, because an instance has only its own processes' files.
+        `_update_best` calls this when they are the best so far; `resume`, to allocate the tensors that it reads into.
+        The best weights cannot be read back from a checkpoint, because each instance has only the files that its own
+        processes wrote.
         """
         if self.arguments.load_best_model_at_end:
             weights = self.optimizer.weights()

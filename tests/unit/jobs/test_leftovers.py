@@ -88,7 +88,7 @@ def test_what_may_still_be_used_is_kept_and_the_reason_is_named(
     assert gone == {f"checkpoints/{name}/step" for name in ("registered", "by-hand", "front", "half")}
     said = capsys.readouterr().out
     for why in (
-        "its job runs",
+        "its job is still running",
         "not older than 30 days",
         "registered as sentiment/1",
         "registered as sentiment/2",

@@ -1,13 +1,14 @@
 """Replays a user's own training from a CSV table with one finished run per row.
 
     instance_type,billable_seconds   required
-    instance_count                   1 if there is no such column
+    instance_count                   compared only if the table has this column
     status                           Completed (the default), OutOfMemory or Failed
-    settings of the job              such as arguments of the script, parameters of the project and learning_rate: only
-                                     rows with the job's values can answer it
+    settings of the job              script arguments, project parameters, learning_rate, ...; where the job gives a
+                                     value, only rows with the same value are used
+    seed                             optional; rows with the job's seed are preferred
     every other numeric column       a metric that the runs measured, such as acc
 
-Rows with the same settings are repeats, for example with other seeds. Nothing is interpolated.
+Rows with the same settings are repeats, for example with different seeds. Nothing is interpolated.
 """
 
 from collections.abc import Mapping
@@ -35,15 +36,17 @@ class OwnRuns:
 
     @classmethod
     def read(cls, path: Path) -> "OwnRuns":
-        """Read a table. Raises BadInput that names the wrong columns or lines."""
-        header, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
+        """Read a table. Raises BadInput, which names the missing columns or the first bad line."""
+        header, lines = read_table(path, must="simulation.runs must be a readable CSV file, but ")
         if absent := [name for name in _NEEDED if name not in header]:
             raise BadInput([f"{path.name}: column {name} is missing" for name in absent])
         empty = dict.fromkeys(header)
         rows = tuple((line, empty | dict(zip(header, map(_value, cells), strict=False))) for line, cells in lines)
         wrong = [line for line, row in rows if not (isinstance(s := row["billable_seconds"], float) and s > 0)]
-        if wrong or not rows:
-            raise BadInput([f"{path.name}: line {(wrong or [2])[0]} has no number of billable_seconds above 0"])
+        if not rows:
+            raise BadInput([f"{path.name} has no rows below the header"])
+        if wrong:
+            raise BadInput([f"{path.name}: line {wrong[0]}: billable_seconds must be a number above 0"])
         return cls(path.name, rows)
 
     def answer(self, spec: JobSpec, *, draw: int = 0, startup_seconds: float = 0.0) -> ReplayedJob:
@@ -64,14 +67,14 @@ class OwnRuns:
         return ReplayedJob(
             billable_seconds=seconds,
             status=status,
-            basis=f"the recorded run in line {line}, one of {len(alike)} with its settings",
+            basis=f"the recorded run in line {line}" + f" (one of {len(alike)} repeats)" * (len(alike) > 1),
             startup_seconds=min(startup_seconds, seconds / 2),
             measured=measured if status == COMPLETED else {},
         )
 
 
 def _settings(spec: JobSpec) -> dict[str, object]:
-    # Launcher and seed need not match, because the table's runs have other ones.
+    # Launcher and seed are not compared: the recorded runs may have used different ones.
     given = {name: value for name, value in spec.given().items() if name not in ("launcher", "seed")}
     return {"instance_count": 1, **given, "instance_type": spec.instance_type, **spec.training_arguments}
 

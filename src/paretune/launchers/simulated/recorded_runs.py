@@ -287,7 +287,7 @@ class RunTable:
         `columns` maps the file's names of columns to paretune's. `common_texts` has values for every row. Raises
         BadInput with up to _MOST_FAULTS faults of the header or, if it has none, of the lines, with their numbers.
         """
-        own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
+        own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, but ")
         faults = _header_faults(own_names, columns)
         header = [columns.get(name, name) for name in own_names]
         if not faults and not lines:

@@ -83,7 +83,7 @@ def test_a_job_that_no_row_has_is_refused_with_its_settings(tmp_path: Path) -> N
         *(
             (
                 f"instance_type,billable_seconds\nml.m5.large,{text}\n",
-                "line 2 has no number of billable_seconds above 0",
+                "line 2: billable_seconds must be a number above 0",
             )
             for text in ("soon", "0", "nan")
         ),
