@@ -32,10 +32,13 @@ _KEPT = {*("anyOf", "type", "enum", "items", "minimum", "maximum", "description"
 _MORE_METRICS = (
     ("train/*", "curves over the steps: loss, learning rate, gradient norm, epoch, samples per second"),
     ("eval/*", "curves of the evaluations"),
-    ("system/*", "processor, memory and GPU memory of the machine"),
+    ("system/*", "use of the machine's CPU, memory and GPU memory"),
     ("train_rows", "number of training rows; likewise `validation_rows` and `test_rows`"),
     ("train_tokens", "tokens of the training rows without padding; likewise `validation_tokens` and `test_tokens`"),
-    ("trials_done", "curve of a study, like `spent_usd`, `hypervolume` and `best_f1` (or of another metric)"),
+    (
+        "trials_done",
+        "curve of a study, as are `spent_usd`, `hypervolume` and `best_f1` (or `best_` and another metric)",
+    ),
 )
 _MORE_TAGS = (
     ("paretune.basis", "where the seconds of a simulated job come from, in words"),
@@ -146,19 +149,21 @@ def _job_parameters() -> Iterator[str]:
 
 def _recorded() -> Iterator[str]:
     yield "# What MLflow records\n"
-    yield "Parameters that were set are recorded under their names. A few are always recorded, such as model and seed."
+    yield "Parameters that were set are recorded under their names. paretune's own training"
+    yield "also records a few that were not set, such as model and seed."
     yield "A metric that is unknown is absent, never 0 or NaN."
-    yield "A query for the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
+    yield "For example, type this query into MLflow's search box: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
     yield "## Metrics\n"
     yield from _list(row for _, found in _constants(metrics) for row in [*found, *_MORE_METRICS])
     renamed = ", ".join(f"`{name}` as `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
-    yield f"Metrics of your own training keep their names. These are also recorded under a second name: {renamed}.\n"
+    yield "Metrics of your own training keep their names. The following are also recorded under a second name:"
+    yield f"{renamed}.\n"
     yield "## Tags\n"
     rows = {name: text for _, found in _constants(schema) for name, text in [*found, *_MORE_TAGS]}
     tags = {name: text for name, text in rows.items() if re.fullmatch(rf"{re.escape(schema.PREFIX)}\w+", name)}
     yield from _list((name, text) for name, text in tags.items() if name not in _NAMED_ONLY)
     named = ", ".join(f"`{name}`" for name in tags if name in _NAMED_ONLY)
-    yield f"These say what their names say, or serve paretune itself: {named}.\n"
+    yield f"The other tags say what their names say, or only paretune itself uses them: {named}.\n"
 
 
 def _constants(module: ModuleType) -> list[tuple[str, list[tuple[str, str]]]]:

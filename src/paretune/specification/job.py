@@ -222,7 +222,7 @@ class JobSpec(Parameters):
         "ddp",
         "seconds memory",
         group="strategy: how one job is spread over devices",
-        experimental="smp smddp fsdp device_map",
+        experimental="smp smddp fsdp deepspeed deepspeed_zero3 device_map",
     )
     """how devices share the work; smp and deepspeed work only with your own scripts"""
     tensor_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)

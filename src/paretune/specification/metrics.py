@@ -8,25 +8,26 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-F1 = "f1"  # F1 of the returned model on the validation split: of classes or labels (macro), or of entities
+F1 = "f1"  # F1 of the returned model on the validation split: macro over classes or labels, or of whole entities
 ACCURACY = "accuracy"  # share of validation rows with the right class, or of words with the right label
-F1_MICRO = "f1_micro"  # F1 over all pairs of a validation row and a label
+F1_MICRO = "f1_micro"  # micro-averaged F1: each pair of validation row and label counts equally
 SUBSET_ACCURACY = "subset_accuracy"  # share of validation rows with all labels right
 THROUGHPUT_SAMPLES = "throughput_samples_per_second"
-"""Training rows per second on all devices together, without warm-up steps and evaluation."""
+"""Training rows per second across all devices, excluding warm-up steps and evaluation."""
 THROUGHPUT_TOKENS = "throughput_tokens_per_second"  # tokens of text per second, without padding
-TRAIN_SECONDS = "train_seconds"  # wall time of the training loop without evaluation, checkpoints and profiled steps
+TRAIN_SECONDS = "train_seconds"  # wall time of the training loop, excluding evaluation, checkpoints and profiled steps
 JOB_SECONDS = "job_seconds"  # wall time of the job, from start to end
 BILLABLE_SECONDS = "billable_seconds"  # seconds billed per instance
 STARTING_SECONDS = "starting_seconds"  # from creation to the first download, including waits for capacity; not billed
-DOWNLOADING_SECONDS = "downloading_seconds"  # download of the data and, since December 2023, of the image; billed
+DOWNLOADING_SECONDS = "downloading_seconds"
+"""Download of the data and, for jobs since December 2023, also of the image; billed."""
 UPLOADING_SECONDS = "uploading_seconds"  # packing and uploading the job's results; billed
 WARM_POOL_SECONDS = "warm_pool_seconds"
 """Seconds billed per instance after the job, while its instances were kept for the next one."""
 COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count x hourly price / 3600
-PICK_F1 = "pick_f1"  # mean F1 of the configuration that a study recommends
+PICK_F1 = "pick_f1"  # mean F1 of the configuration that a study recommends first
 PICK_COST_USD = "pick_cost_usd"
-"""Dollars of one job with the configuration that a study recommends; cost_usd of a study counts all its jobs."""
+"""Dollars of one job with the configuration that a study recommends first; its cost_usd covers all its jobs."""
 BILLED_USD = "billed_usd"
 """Unblended cost in AWS's bill, including storage, before tax, credits and the fees of plans."""
 EFFECTIVE_USD = "effective_usd"

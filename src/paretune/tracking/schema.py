@@ -29,7 +29,7 @@ SPEC_HASH = "paretune.spec_hash"  # hash of the computation; the same for jobs t
 DATASET_KEY = "paretune.dataset_key"  # key of the prepared rows
 MODEL_REVISION = "paretune.model_revision"  # commit of the model on the Hub
 MODEL = "paretune.model"  # location of the model's files: a path or an S3 URI; also on its LoggedModel
-MODEL_URI = "paretune.model_uri"  # address from which MLflow loads it: `models:/m-...`, or its folder in S3
+MODEL_URI = "paretune.model_uri"  # address from which MLflow loads the model: `models:/m-...`, or its folder in S3
 NO_MODEL = "paretune.no_model"  # why MLflow cannot load the model of a finished job
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 ESTIMATE_BASIS = "paretune.estimate_basis"  # the evidence for the job's estimate, in words
@@ -38,7 +38,7 @@ ESTIMATE_BASIS = "paretune.estimate_basis"  # the evidence for the job's estimat
 LAUNCHER = "paretune.launcher"  # name of the launcher, such as `local`, `sagemaker` or `simulated`
 JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
 STATE = "paretune.state"
-"""`Running`, `Completed`, `Failed` or `Stopped`. The run of a job has one even before the job is created."""
+"""`Running`, `Completed`, `Failed` or `Stopped`. A job's run has a state even before the job is created."""
 SECONDARY_STATUS = "paretune.secondary_status"  # phase of the job, such as SageMaker's secondary status
 FAILURE_REASON = "paretune.failure_reason"  # why the job failed
 WARNINGS = "paretune.warnings"  # warnings before the launch
@@ -86,7 +86,8 @@ USED_DEVICE = "paretune.used_device"  # kind of device that the job trained on: 
 USED_VERSIONS = "paretune.used_versions"
 """Software versions that the job trained with, such as `python 3.11.7, torch 2.13.0`."""
 METRICS_FROM = "paretune.metrics_from"
-"""Sources of the metrics of a user's own training run, each with its metrics: MLflow, W&B, a file, printed lines."""
+"""Where the metrics of a user's own training come from, such as MLflow, W&B, a file or printed lines: each source with
+its metrics."""
 
 # Price and bill
 PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"  # price per instance-hour from which the cost is computed

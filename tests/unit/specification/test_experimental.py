@@ -46,7 +46,7 @@ def test_help_marks_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--help", "all"]) == 0
 
     shown = " ".join(capsys.readouterr().out.split())
-    assert "(experimental: smp, smddp, fsdp, device_map)" in shown
+    assert "(experimental: smp, smddp, fsdp, deepspeed, deepspeed_zero3, device_map)" in shown
     assert "split each layer's matrices (experimental)" in shown
     assert "SageMaker training instances (experimental)" in shown
     assert re.search(r"--sagemaker.keep_alive_minutes NUMBER [^-]*it is billed \(experimental\)", shown)
