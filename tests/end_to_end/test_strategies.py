@@ -27,6 +27,7 @@ from tests.support.instances import (
     running,
     wait_for_step,
 )
+from tests.support.processes import wait_until
 from tests.support.sentences import sentences, write_csv
 
 pytestmark = pytest.mark.slow
@@ -271,4 +272,8 @@ def test_an_instance_that_waits_for_ever_is_ended_with_the_reason(long_job: JobS
     failure = folders[0].read_failure()
     assert failure is not None
     assert failure[1].startswith("it hangs: no new event, almost no CPU time and no GPU in use for 0.08")
-    assert not [process for process in waiting if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+    def are_gone() -> bool:  # a killed process takes a moment to end
+        return not [process for process in waiting if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+    wait_until(are_gone, within_s=30, what="the processes of the instance are gone")
