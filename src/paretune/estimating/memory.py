@@ -213,7 +213,7 @@ def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """What decides whether a job needs more memory than another one, and the memory that one device has.
+    """Holds the figures that decide whether a job needs more memory than another, and the memory of a device.
 
     All figures are per device.
     """

@@ -160,7 +160,7 @@ class PreparedDataset:
 
 @dataclass(frozen=True, kw_only=True)
 class DataFindings:
-    """What the preparation of a job's rows has found out about them."""
+    """Findings about a job's rows, made while they are prepared."""
 
     words: str = ""  # a summary: number of rows per class, and lengths of the texts
     warnings: tuple[str, ...] = ()  # sentences that also say what to do

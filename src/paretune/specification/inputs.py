@@ -189,7 +189,7 @@ def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[o
     try:
         if path.suffix.lower() == ".jsonl":
             rows = list(_json_rows(path, parameter, text))
-            names = dict.fromkeys(name for row in rows for name, _ in row.items())
+            names = dict.fromkeys(name for row in rows for name, _ in row.items())  # AttributeError if not an object
             return {name: [row.get(name) for row in rows] for name in names}
         mark = separator(path, content)
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark)

@@ -43,10 +43,15 @@ def scaling_charts(numbers: pd.DataFrame) -> list[Group]:
     numbers, groups = numbers[numbers.devices.notna()], list[Group]()
     for key, rows in numbers.groupby(["kind", "script", "model", "dataset", "task"], sort=False):
         if rows.devices.nunique() > 1:
-            kind, script, model, dataset, _ = map(str, key)
-            what = " on ".join(filter(None, [" with ".join(filter(None, [script, model])), dataset]))
-            groups.append((f"{kind[:1].upper()}{kind[1:]}: {what}", _charts(rows)))
+            groups.append((title_of(*map(str, key)), _charts(rows)))
     return groups
+
+
+def title_of(kind: str, script: str, model: str, dataset: str, task: str, apart: str = "") -> str:
+    """Return the heading of runs that may be compared; it names any task but classification."""
+    what = " on ".join(filter(None, [" with ".join(filter(None, [script, model])), dataset]))
+    own_task = "" if task == metrics.CLASSIFICATION else task
+    return f"{kind[:1].upper()}{kind[1:]}: {', '.join(filter(None, [what, own_task, apart]))}"
 
 
 def _charts(rows: pd.DataFrame) -> list[LineChart]:

@@ -19,7 +19,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from paretune.commands.report import DEVICES, NESTED, SHAPE, TOTAL_KEYS, ReportRequest
-from paretune.commands.report.scaling import ABOUT_CHARTS, QUALITIES, Group, confidence, scaling_charts
+from paretune.commands.report.scaling import ABOUT_CHARTS, QUALITIES, Group, confidence, scaling_charts, title_of
 from paretune.core import pareto
 from paretune.core.errors import BadInput
 from paretune.core.result import Row, csv_text, rows_of
@@ -375,7 +375,7 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = 
     frame = frame_of(jobs, factor)
     runs = frame[(frame.state == "Completed") & (frame.probe_steps == "")]
     work = runs.apply(_work, axis="columns") if factor in _OF_THE_CLUSTER else runs[SHAPE]
-    groups = {_title(kind): group for kind, group in runs.assign(apart=work).groupby(_KIND)}
+    groups = {title_of(*map(str, kind[1:])): group for kind, group in runs.assign(apart=work).groupby(_KIND)}
     several = {title: group for title, group in groups.items() if group[factor].nunique() > 1}
     if not several:
         alone = [f"{title}: all with {factor} {group[factor].iloc[0] or 'unknown'}" for title, group in groups.items()]
@@ -393,12 +393,6 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = 
         rows=records(numbers),
         charts=scaling_charts(numbers) if is_drawn else (),
     )
-
-
-def _title(kind: Iterable[object]) -> str:
-    _, words, script, model, dataset, _, apart = map(str, kind)
-    what = " on ".join(filter(None, [" with ".join(filter(None, [script, model])), dataset]))
-    return f"{words[:1].upper()}{words[1:]}: {what}{f', {apart}' if apart else ''}"
 
 
 def _work(run: pd.Series) -> str:

@@ -163,11 +163,11 @@ def all_points(search: Search) -> Iterator[dict[str, Value]]:
         yield dict(zip(search, values, strict=True))
 
 
-def _is_valid(job: Mapping[str, Any], point: Point) -> bool:
+def _faults_at(job: Mapping[str, Any], point: Point) -> list[str]:
     faults = list[str]()
     with collecting(faults):
         make_spec(job, point)
-    return not faults
+    return faults
 
 
 def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
@@ -183,11 +183,7 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     if math.prod(map(len, corners.values())) > _MOST_COMBINATIONS:
         points = ({name: draw.choice(values) for name, values in corners.items()} for _ in range(_DRAWN))
         drawn = f" of {_DRAWN} that were drawn at random"
-    tried: list[tuple[dict[str, Value], list[str]]] = []
-    for point in points:
-        tried.append((point, []))
-        with collecting(tried[-1][1]):
-            make_spec(job, point)
+    tried = [(point, _faults_at(job, point)) for point in points]
     result, everywhere = list[Fault](), _in_all([faults for _, faults in tried])
     for text in everywhere:
         name = text.split()[0].split("=")[0]  # each fault text begins with a parameter name
@@ -197,7 +193,7 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
         for value in dict.fromkeys(point[name] for point, _ in tried):
             texts = _in_all([faults for point, faults in tried if point[name] == value])
             text = "; ".join(text for text in texts if text not in everywhere)
-            if text and not (drawn and any(_is_valid(job, {**point, name: value}) for point in valid)):
+            if text and all(_faults_at(job, {**point, name: value}) for point in valid):
                 text = f"{name}={spell(value)} is invalid in every combination{drawn}: {text}"
                 result.append(Fault(("search", name), text))
     if not result and (fewest := min((faults for _, faults in tried), key=len)):

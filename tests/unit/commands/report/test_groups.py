@@ -145,6 +145,20 @@ def test_scaling_is_drawn_by_rows_and_by_shape_as_the_published_benchmark_drew_i
     assert groups_report(jobs, "shape").charts == ()
 
 
+def test_tasks_on_one_data_set_have_tables_and_charts_of_their_own() -> None:
+    jobs = [
+        job
+        for task in ("classification", "multi-label")
+        for count in (1, 2)
+        for job in on_p3(count, [8000.0 / count], task=task)
+    ]
+    report = groups_report(jobs, "shape", is_drawn=True)
+
+    what = "Measured: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes"
+    assert [section.heading.partition(", by shape")[0] for section in report.sections] == [what, f"{what}, multi-label"]
+    assert [heading for heading, _ in report.charts] == [what, f"{what}, multi-label"]
+
+
 def test_a_chart_is_the_same_on_the_page_and_in_the_picture() -> None:
     jobs = [*on_p3(1, [8000, 8400], f1=0.9), *on_p3(4, [2500, 2700], f1=0.8)]
     groups = groups_report(jobs, "shape", is_drawn=True).charts

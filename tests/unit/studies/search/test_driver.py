@@ -565,6 +565,18 @@ def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(
     assert not any(pool.is_kept for pool in desk.launcher.pools.values())
 
 
+def test_a_run_that_was_deleted_does_not_end_a_study_whose_instances_are_kept(desk: Desk) -> None:
+    desk.launcher.keeps = True
+    searched(desk.driver(job=KEEPING))
+    driver = desk.next_driver(job=KEEPING)
+    for trial in driver.table.trials()[1]:
+        MlflowClient().delete_run(trial.run_id)
+
+    driver.finish()
+
+    assert len([text for text in desk.said if "are still billed: `paretune sync`" in text]) == len(RATES)
+
+
 def test_a_job_beyond_its_worst_case_is_recorded_in_full_reported_and_learned_from(desk: Desk) -> None:
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 0.5}, budget_usd=100.0)
     assert searched(driver) == "every point was tried"
