@@ -2,11 +2,12 @@
 
     python benchmarks/count_kernels.py            # about five minutes
 
-The steps run on a CPU. Operators are counted below autograd and autocast, as CUDA would launch their kernels; views and
-allocations do not count. Attention counts as one kernel forward and three backward, PyTorch's RMS norm as one and two,
-and dropout as one. Under autocast, norms are computed in fp32. An operator on a list of tensors takes as many launches
-as PyTorch's multi-tensor rule gives. A wait is a line of Python that reads a tensor, or that moves one to the device
-without `non_blocking`. (This file must not be called kernels.py, because transformers looks for a package `kernels`.)
+The steps run on a CPU. Each operator that autograd and autocast finally call counts as one kernel, as on CUDA; views
+and allocations do not count. Attention counts as one kernel in the forward pass and three in the backward pass,
+PyTorch's RMS norm as one and two, and dropout as one in each. Under autocast, norms are computed in fp32. An operator
+on a list of tensors counts as many launches as PyTorch's multi-tensor functions make for it. A wait is a line of Python
+that reads a tensor, or that moves a tensor to the device without `non_blocking`. (This file must not be called
+kernels.py, because transformers looks for a package `kernels`.)
 """
 
 import argparse
@@ -43,8 +44,8 @@ from paretune.training.rows.tokenized import TokenRows, prepare
 
 _FREE = {"detach", "empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "alias", "_unsafe_view"}
 _FREE |= {"lift_fresh", "_local_scalar_dense", "is_same_size", "set_"}
-_MOST_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}  # number of lists to the most tensors of each in one launch
-_CHUNK, _BLOCKS = 65_536, 320  # elements of a block, and blocks of a launch; multi_tensor_apply.cuh of torch 2.13
+_MOST_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}  # number of lists to the limit of tensors per list in one launch
+_CHUNK, _BLOCKS = 65_536, 320  # elements per block, and blocks per launch; multi_tensor_apply.cuh of torch 2.13
 _READS = {"item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__"}
 _BATCH, _COUNTED = 2, 4  # rows per step, and the number of the step that is counted
 _LLAMA = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
@@ -92,7 +93,7 @@ def _launches(lists: list[Any]) -> int:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        context.heads = key.shape[1]  # fewer than those of the queries, if several share one
+        context.heads = key.shape[1]  # fewer than query heads if several of these share a key
         return query * 1
 
     @staticmethod

@@ -4,18 +4,19 @@
     python benchmarks/estimate_error.py --published runs.csv
 
 A cluster shape is an instance type and a number of instances. Each job of a table is predicted three times: without any
-known job; from all jobs of other shapes; and from these and one job of its own shape. Two other methods predict from
-the same jobs: perfect scaling from the smallest known cluster, and Ernest (Venkataraman et al., NSDI 2016), which fits
-1, work / n, log n and n, for n devices, by non-negative least squares. The relative error of dollars equals that of
-seconds, because both are multiplied by the same price.
+known job; from the jobs of all other shapes; and from those jobs and one other job of its own shape. Two other methods
+predict from the same jobs: perfect scaling from the smallest known cluster, and Ernest (Venkataraman et al., NSDI
+2016), which fits a weighted sum of 1, work / n, log n and n, for n devices, by non-negative least squares. The relative
+error of dollars equals that of seconds, because both are multiplied by the same price.
 
 --published: a table of jobs with the columns model, per_device_train_batch_size, num_train_epochs, instance_type,
-instance_count, hourly_price_usd, strategy, dataset_size, billable_seconds. They are described like the jobs of
-aws-samples/amazon-sagemaker-huggingface-benchmark (src/models/train_model.py). Nine tenths of `dataset_size` are for
-training, and one tenth for validation, after each epoch and once more at the end. Then the test split is evaluated. All
-checkpoints are in the folder of the model, which SageMaker packs. Billed dollars are printed next to predicted ones.
+instance_count, hourly_price_usd, strategy, dataset_size, billable_seconds. The benchmark assumes that they ran like the
+jobs of aws-samples/amazon-sagemaker-huggingface-benchmark (src/models/train_model.py): they trained on nine tenths of
+`dataset_size`, evaluated the last tenth after each epoch and once more at the end, and then evaluated the test split.
+They left all checkpoints in the folder of the model, which SageMaker packs. Billed dollars are printed next to
+predicted ones.
 
---small: if no table is given, published jobs are made up by a formula.
+--small: if no table is given, a formula makes up published jobs.
 
 For many kinds of clusters without any earlier job, see estimate_error_cold.py.
 """
@@ -59,7 +60,7 @@ class Job:
 
     @classmethod
     def of(cls, spec: JobSpec, seconds: float, describes: "Description | None" = None) -> "Job":
-        """Return the job that `spec` describes. `describes` adds how it differs from our training.
+        """Return the job that `spec` describes. `describes` changes its work to that of a training other than ours.
 
         `spec` has a well-known model and `max_train_samples`.
         """
@@ -98,7 +99,7 @@ def ernest(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
 
 
 def perfect_scaling(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
-    """Predict that every cluster needs the seconds per row and device of the smallest known one."""
+    """Predict that every cluster needs the seconds per row and device of the smallest known cluster."""
     fewest = min(job.devices for job in evidence)
     per_row = statistics.mean(job.seconds * job.devices / job.rows for job in evidence if job.devices == fewest)
     return [without_interval(per_row * job.rows / job.devices) for job in targets]

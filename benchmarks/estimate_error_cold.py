@@ -5,10 +5,11 @@
 
 Each row is predicted three times: from data sheets alone; with the rows of all other sources known; and with half of
 the rows of its own source known. Results are shown by source, by kind of model and by hardware. Published memory is
-compared with the formula, and with the estimate of whether the job fits. Rates are those of steps; `note` marks the
-published figures whose time includes evaluations or compilation.
+compared with the formula, and with the estimate of whether the job fits. Predicted rates count training steps only;
+`note` marks the published figures whose time also includes evaluations or compilation.
 
-Rows in tf32 are left out, and so are pre-trainings of BERT with packed rows and LAMB: paretune trains neither.
+Rows in tf32 are left out, and so are pretraining runs of BERT with packed rows and the optimizer LAMB: paretune
+supports neither.
 
 Columns: model, layers, hidden_size, sequence_length, precision, strategy, per_device_batch, accumulation,
 instance_type, instance_count, published_rate, unit (sequences/s or tokens/s over all devices), source. Optional
@@ -199,7 +200,7 @@ def read(paths: Sequence[Path]) -> list[Rate]:
 
 
 def _is_comparable(row: Mapping[str, str]) -> bool:
-    """Return whether paretune could train this row: it uses no other number format and is no pre-training."""
+    """Return whether paretune could train this row: its number format is supported, and it is no pretraining run."""
     is_tf32 = "tf32" in (row.get("note") or "").lower() or row["precision"] not in {"fp32", "bf16", "fp16", "bf16-true"}
     return not is_tf32 and "pretraining" not in row["model"]
 
@@ -256,7 +257,7 @@ def summary(name: str, made: Sequence[Forecast]) -> list[str]:
 
 
 def tables(rates: Sequence[Rate]) -> list[str]:
-    """Return the tables of errors, by group and by source, from data sheets and from known rows, and the memory."""
+    """Return tables of errors by group and by source, from data sheets and from known rows, and a line on memory."""
     header = ["predicted rate / published rate", "median", "mean error", "in the 80 % interval", "its half-width"]
     cold = forecasts(rates, [])
     groups = {name: [item for item in cold if holds(item.rate)] for name, holds in GROUPS.items()}

@@ -4,9 +4,9 @@
     python benchmarks/estimate_like.py --published runs.csv --table rates.csv
 
 The two jobs of a pair come from one source and train the same model on two clusters. At most --most pairs of each kind
-are drawn at random, with a fixed seed. For comparison, `equal` assumes that a row needs the same device-seconds on both
-clusters, as people do on paper. --published has the columns of estimate_error.py, and --table those of
-estimate_error_cold.py.
+and source are drawn at random, with a fixed seed. For comparison, `equal` assumes that a row needs the same
+device-seconds on both clusters, as people do on paper. --published has the columns of estimate_error.py, and --table
+those of estimate_error_cold.py.
 """
 
 import argparse
@@ -44,7 +44,7 @@ class Measured:
         return seconds * self.work.instances * self.work.devices / self.work.tokens
 
     def predict(self, other: "Measured") -> tuple[float, float]:
-        """Predict the seconds of the other job from this one. Also returns the half-width of the interval, a factor."""
+        """Return the other job's seconds, predicted from this job, and the half-width of the interval as a factor."""
         seconds, step = (self.seconds, None) if self.is_whole else (None, self.seconds)
         measured = Measurement(work=self.work, seconds=seconds, step_seconds=step)
         (prediction,) = fit([measured]).predict([other.work])

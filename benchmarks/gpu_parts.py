@@ -1,13 +1,14 @@
 """Measure, in four parts, what only a GPU can show. `.ci/gpu` runs all parts.
 
-    python benchmarks/gpu_parts.py profile FOLDER         # ten steps of BERT base, and a bare loop with masters
-    python benchmarks/gpu_parts.py memory FOLDER          # peaks with checkpointing, torch.compile and fp16
-    python benchmarks/gpu_parts.py largest FOLDER         # a causal model with 32,000 tokens at its largest batch
+    python benchmarks/gpu_parts.py profile FOLDER         # BERT base, and a bare loop with fp32 masters
+    python benchmarks/gpu_parts.py memory FOLDER          # peak memory with checkpointing, torch.compile, fp16
+    python benchmarks/gpu_parts.py largest FOLDER         # a causal model at its largest batch
     python benchmarks/gpu_parts.py kernels FOLDER         # kernels and waits in the traces of the other parts
 
 Each figure is printed as soon as it is measured. Models have random weights, and all rows are as long as
-max_seq_length. Traces of profiles are kept in FOLDER. `--small` trains models of two layers for a few steps, on any
-device.
+max_seq_length. `profile` profiles ten steps. The bare loop updates an fp32 copy of its weights (the masters). The
+causal model has a vocabulary of 32,000 tokens. Traces of profiles are kept in FOLDER. `--small` trains models of two
+layers for a few steps, on any device.
 """
 
 import argparse
@@ -105,7 +106,7 @@ def estimated(spec: JobSpec, path: Path) -> Estimate:
 
 
 def profile(bench: Bench) -> None:
-    """Profile a job of 64 rows of BERT base, and time a bare loop with the same masters."""
+    """Profile a job of BERT base with 64 rows per step, and time a bare loop with fp32 masters."""
     path = bench.model(ENCODER)
     spec = bench.spec(path, 64, 120, {"profile_steps": PROFILED})
     bench.train(f"{ENCODER}, paretune, {spec.per_device_train_batch_size} rows", path, spec)
@@ -173,7 +174,7 @@ def memory(bench: Bench) -> None:
 
 
 def largest(bench: Bench) -> None:
-    """Train a causal model with 32,000 tokens at the largest batch that should fit; halve the batch until it does."""
+    """Train a model with a vocabulary of 32,000 at the largest batch that should fit; halve the batch until it fits."""
     path = bench.model(DECODER, vocab_size=32_000)
     spec = bench.spec(path, 16, 16, {**_CAUSAL, "profile_steps": 3})
     batch = 2 if bench.is_small else estimated(spec, path).largest_batch or 1

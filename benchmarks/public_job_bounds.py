@@ -1,10 +1,10 @@
-"""Simulates studies on budgets, whose jobs have the phases of public jobs: the part `bounds` of public_jobs.py.
+"""Simulates studies with budgets whose jobs have the phases of public jobs: the part `bounds` of public_jobs.py.
 
 Public jobs run scripts, so they are simulated as scripts. The jobs of a study come from one notebook of one repository.
 The maximum runtime of a job is 0.8 to 1.5 times the time that it needs before its upload. The budget of a study is 0.3
-to 1.2 times the bill of all its jobs, plus twice the bill of the most expensive one. The bounds of uploads follow from
-the other repositories. Uploads take as long as those of the public jobs did, which were packed and had every
-checkpoint; paretune packs only small uploads and leaves checkpoints out. Nothing is launched.
+to 1.2 times the bill of all its jobs, plus twice the bill of the most expensive one. The bounds of uploads are fitted
+to the other repositories. Uploads take as long as in the public jobs, whose uploads were packed and had every
+checkpoint. paretune itself packs only small uploads and leaves checkpoints out. Nothing is launched.
 """
 
 import random
@@ -180,7 +180,7 @@ class Played:
 
 
 class Study:
-    """Draws jobs at random from one notebook, and runs several at once on one budget, admitted as `study` does."""
+    """Draws jobs at random from one notebook, admits them as `study` does, and runs several at once on one budget."""
 
     def __init__(self, source: random.Random, jobs: Sequence[PublicJob]) -> None:
         notebook = source.choice(sorted({job.notebook for job in jobs}))
@@ -258,7 +258,7 @@ def _usd_per_hour(instance_type: str) -> float:
 
 
 def upload_share_of_7b() -> tuple[float, float]:
-    """Return the share of the upload in the expected bill of two hours, and the bound of its seconds."""
+    """Return the upload's share of the expected bill of a job of two hours, and the bound on the upload's seconds."""
     spec = JobSpec(model=SEVEN_BILLION, task="causal-lm", instance_type="ml.p4d.24xlarge")
     usually = phases.usual("uploading", phases.kind_of(spec.instance()))
     expected = usually.seconds + deadlines.output_bytes(spec, {}) / phases.UPLOAD_RATE

@@ -3,9 +3,9 @@
     python benchmarks/public_jobs.py TIMELINES                # the folder with timelines.csv and describe/
     python benchmarks/public_jobs.py TIMELINES --fit          # also writes src/paretune/estimating/phases.csv
 
-Each repository is left out in turn: the phases are fitted to the others, and its jobs inside the 80 % intervals are
-counted. Bills are computed to the second from the transitions in AWS's answers. The part `bounds`
-(public_job_bounds.py) simulates studies on budgets with these jobs.
+Each repository is left out in turn: the phases are fitted to the other repositories, and the jobs of the repository
+that are inside the 80 % intervals are counted. Bills are computed to the second from the transitions in AWS's answers.
+The part `bounds` (public_job_bounds.py) simulates studies on budgets with these jobs.
 """
 
 import argparse
@@ -133,7 +133,7 @@ def phase_rows(jobs: pd.DataFrame, phase: str) -> Iterable[dict[str, object]]:
 
 
 def uploads_without(repository: str, jobs: pd.DataFrame) -> Mapping[tuple[str, str], UsualSeconds]:
-    """Return the uploads that paretune would expect without the jobs of one repository."""
+    """Return the seconds of uploads that paretune would expect without the jobs of one repository."""
     rows = phase_rows(jobs[jobs["repository"] != repository], "uploading")
     texts = [dict.fromkeys(NAMES, "") | {name: str(value) for name, value in row.items()} for row in rows]
     return {(row["phase"], row["kind"]): usual_of_row(row) for row in texts}

@@ -4,10 +4,10 @@
     python benchmarks/search_ablation.py --small        # seconds, with a drawn table
 
 The sampler alone, without the rest of a study, searches parts of measured trainings and drawn worlds
-(search_fronts.py), and ends by itself (`stop: auto`). Then one part of it at a time is left out. Without its own model,
-it chooses by a plain Gaussian process. A table on which the part cannot act, for example because the part needs failed
-jobs and none fails, is not searched again: the figures of the whole search count. Each search is one line of --results;
-a search that has its line is not run again. Nothing is billed and nothing is trained.
+(search_fronts.py), and ends by itself (`stop: auto`). Then one part of the search at a time is left out. Without its
+own model, the search chooses by a plain Gaussian process. A table on which the part cannot act, for example because the
+part needs failed jobs and none fails, is not searched again: the figures of the whole search count. Each search is one
+line of --results; a search that has its line is not run again. Nothing is billed and nothing is trained.
 """
 
 import argparse
@@ -53,7 +53,7 @@ _WHOLE = "nothing"
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of the search: the values of attributes with which it does nothing, and where it can act."""
+    """A part of the search: the attribute values that turn it off, and whether it can act only on worlds."""
 
     attributes: Mapping[tuple[Any, str], object]
     on_worlds_only: bool = False
@@ -119,8 +119,8 @@ def search(name: str, folder: Path, work: Path, budget: float) -> Course:
 def cells(courses: Sequence[Course]) -> list[str]:
     """Return the cells of COLUMNS for some searches: dollars are in median jobs.
 
-    They are the median dollars to 90 % of the front, the searches that never reach it, the mean and the worst share of
-    the front at the end, the number of ends below 0.94, and the mean dollars spent.
+    They are the median dollars to 90 % of the front, the number of searches that never reach it, the mean and the worst
+    share of the front at the end, the number of ends below 0.94, and the mean dollars spent.
     """
     to_90 = [course.reached(search_fronts.GOOD) for course in courses]
     ends = [course.share_at(math.inf) for course in courses]

@@ -11,10 +11,10 @@ searches the same points for dollars and F1, and gets the same results. Nothing 
 
 After each job, the front of the measured points is scored at their true values, which are means over all seeds of the
 table. The score is the front's hypervolume divided by that of the true front. The reference point lies beyond the worst
-values of the true front, by a tenth of its range. The methods `sampler` and `split` are paretune: `sampler` is its
-sampler alone, and `split` a whole study. A study gets the budget as `budget_usd`, and refuses jobs that may exceed it.
-Other libraries have no budget, and may exceed it with their last job. Every search is kept in --results; one that is
-already there does not run again.
+values of the true front, by a tenth of the front's range. The methods `sampler` and `split` are paretune: `sampler` is
+its sampler alone, and `split` a whole study. A study gets the budget as `budget_usd`, and refuses jobs that may exceed
+it. Other libraries have no budget, and may exceed it with their last job. Every search is kept in --results; a search
+that is already there does not run again.
 
 The other methods are in benchmarks/search: Optuna's samplers in peers.py, a forest that knows prices in forest.py, and
 a plain rival in rival.py. With --outside, trainings that others have measured on EC2 are searched, too.
@@ -55,7 +55,7 @@ PACKAGES = ("paretune", "optuna", "mlflow", "scikit-learn", "scipy", "numpy")
 class Task:
     """One search of a world.
 
-    `budget` is in median jobs, `slow` is the most jobs of a SLOW method, and `limited` is true with a constraint.
+    `budget` is in median jobs, `slow` limits the jobs of a SLOW method, and `limited` is true with a constraint.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Task:
 
     @property
     def most(self) -> int:
-        """The most jobs that the search may take."""
+        """The largest number of jobs that the search may run."""
         return self.slow if self.method in SLOW else 60 + int(6 * self.budget)
 
 
@@ -114,7 +114,7 @@ class Searched:
         self._courses = {json.dumps(task): Course(**course) for task, course in map(json.loads, lines)}
 
     def courses(self, tasks: Sequence[tuple[Task, Path]]) -> list[Course]:
-        """Return the courses of tasks, each given with the file of its table. Runs those that are missing."""
+        """Return the courses of tasks, each given with the file of its table. Runs the searches that are missing."""
         waiting = [(task, path) for task, path in tasks if _line(task) not in self._courses]
         results = self._pool.map(search, [task for task, _ in waiting], [str(path) for _, path in waiting])
         for (task, _), course in zip(waiting, results, strict=True):

@@ -4,18 +4,19 @@
     python benchmarks/search_fronts.py FOLDER --half left_out       # once, at the end: hours on two idle threads
     python benchmarks/search_fronts.py --small                      # seconds, with a drawn table
 
-FOLDER has the files of benchmarks/search/grids.py. The lists below divide its tables, parts of them, and worlds, which
-are tables drawn by formulas, into halves. No choice may be based on the half LEFT_OUT. Each search is one line of
---results; a search that has its line is not run again.
+FOLDER has the files of benchmarks/search/grids.py. The lists below divide its tables, parts of its tables, and worlds,
+which are tables drawn by formulas, into two halves. No choice may be based on the half LEFT_OUT. Each search is one
+line of --results; a search that has its line is not run again.
 
     stops      paretune's sampler, which ends by itself (`stop: auto`)
     never      the same sampler until the budget is spent (`stop: never`)
-    study      a whole study of paretune, `stop: auto`, on tables whose prices follow from the instance type
+    study      a whole study of paretune, `stop: auto`, on tables whose prices depend only on the instance type
     plain      benchmarks/search/plain.py
     forest     benchmarks/search/forest.py
     tpe, gp    benchmarks/search/peers.py
 
-Dollars are in median jobs of the table. The oracle is the cheapest set of jobs with 90 % of the front's hypervolume.
+Dollars are in median jobs of the table: the median price of its jobs is 1. The oracle is the cheapest set of jobs with
+90 % of the front's hypervolume.
 """
 
 import argparse
@@ -113,7 +114,7 @@ def search(name: str, method: str, folder: Path, work: Path, budget: float) -> d
 
 
 def oracle(name: str, folder: Path, work: Path) -> float:
-    """Return the dollars, in median jobs, of the cheapest set of jobs with `GOOD` of the front."""
+    """Return the dollars, in median jobs, of the cheapest set of jobs with the share GOOD of the front."""
     table = table_of(name, folder, work)
     return Score(table).cheapest(GOOD) / float(table.median_usd)
 
@@ -135,7 +136,7 @@ def summary(
 ) -> Iterable[tuple[str, ...]]:
     """Yield a row for each method over all tables.
 
-    `dearest` is the largest ratio, over the tables, of its dollars to 90 % and those of the cheapest other rival.
+    `dearest` is the method's dollars to 90 % divided by those of the cheapest other rival, at its largest over tables.
     """
     rivals = [method for method in methods if method not in ("stops", "never", WHOLE)]
     for method in methods:

@@ -1,11 +1,12 @@
-"""Changes the work of a device to that of other trainings, which do what ours does not.
+"""Adds to the work of a device what other training scripts do and paretune's own training does not.
 
     work = stacks.keeping_scores(work, spec, built)     # attention that writes its matrices to memory
     work = stacks.updating_in_a_loop(work, built)       # an optimizer that updates one weight after another
     work = stacks.packing_checkpoints(work, built)      # checkpoints in the folder of the model, which is packed
     work = stacks.evaluating_more(work, share)          # further evaluations
 
-paretune predicts its own training. Some published rates come from trainings like ours, and some from these others.
+paretune predicts its own training. Some published rates come from similar scripts, and some from scripts that do this
+additional work.
 """
 
 from dataclasses import replace

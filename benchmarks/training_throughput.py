@@ -1,8 +1,8 @@
-"""Measure the speed of paretune's training, and compare it with usual trainings and with the limit.
+"""Measure the speed of paretune's training, and compare it with other training loops and with the limit.
 
     python benchmarks/training_throughput.py                       # CPU: MiniLM on movie reviews, about 25 minutes
     python benchmarks/training_throughput.py --quality-seeds 0     # speed only, about 10 minutes
-    python benchmarks/training_throughput.py --precision fp32      # as on a processor without bf16
+    python benchmarks/training_throughput.py --precision fp32      # as on a CPU without bf16
 
 All variants have the same model, rows and batch size. They run one at a time, each in its own process, and take turns
 until each has run --repeats times. The table has the median of samples per second with the range, the ratio to (b), the
@@ -12,7 +12,7 @@ share of the limit, and F1.
     trainer     (b) Trainer defaults with dynamic padding, fp32
     paretune    (c) a paretune job, as `paretune train` runs it
     loop        (d) a bare PyTorch loop over the same batches as (c), with the same precision and optimizer
-    unsuited    (c) with PyTorch's own dropout and attention on processors, and glibc's own handling of freed memory
+    unsuited    (c) with PyTorch's own dropout and attention on CPUs, and glibc's own handling of freed memory
     products    only the matrix products of (c), forward and backward: no training on these batches can be faster
 
 Source of (a): aws-samples/amazon-sagemaker-huggingface-benchmark, src/models/train_model.py, 2021, MIT-0.

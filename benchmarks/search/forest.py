@@ -1,7 +1,7 @@
 """A price-aware forest: what somebody who knows prices and scikit-learn would write in sixty lines.
 
 Two random forests learn the logarithm of seconds and the quality from all jobs so far. The next job is the one with the
-most expected hypervolume per dollar; the spread over trees is the uncertainty. It begins with three random jobs.
+most expected hypervolume per dollar; the spread over trees is the uncertainty. A search begins with three random jobs.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ class Forest(Asking):
         return each.mean(axis=0), each.std(axis=0)
 
     def _keys(self, points: Sequence[Point]) -> np.ndarray:
-        """Return points as numbers: the rank of a number among its values, and a column for each text."""
+        """Return points as numbers: the rank of a number among its values, and a column for each string."""
         columns = []
         for name, values in self._columns.items():
             at = np.array([values.index(point[name]) for point in points])

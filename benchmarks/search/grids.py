@@ -1,8 +1,8 @@
 """Grids of trainings that others have measured, whole and in parts, as tables to search.
 
-A part is another search of the same trainings: three of the four machine types in another order, and two thirds of the
-numbers of cores; of FCNet, two thirds of the values of each setting except the learning rate. A deterministic search
-finds the same on one table with every seed, but something else on each part.
+A part of a table from EC2 has three of its four machine types, in another order, and two thirds of its numbers of
+cores. A part of FCNet has two thirds of the values of each setting except the learning rate. A deterministic search
+finds the same on one table with every seed, but finds something else on each part.
 
     lynceus-cnn, lynceus-multilayer, trimtuner-cnn     see measured.py
     trimtuner-sizes                                    all five sizes of TrimTuner's training set, searched as a further
@@ -10,8 +10,9 @@ finds the same on one table with every seed, but something else on each part.
     fcnet-slice, fcnet-parkinsons                      FCNet (arXiv 1905.04970): networks of two layers on one machine,
                                                        four seeds; Apache-2.0. Quality is the negative decimal
                                                        logarithm of the validation error. Each second counts as a
-                                                       minute: the worst case of a cloud job of seconds is minutes, so
-                                                       no study could hold a budget of 40 such jobs
+                                                       minute, because even a cloud job of seconds has a worst case of
+                                                       minutes: the price of 40 jobs of seconds would be too small a
+                                                       budget for a study
 
 Searches see clusters of EC2 in two ways. `clusters`: the search knows the price per second of all machines of a job.
 `machines`: it knows the price of one machine of the type, and a job bills the seconds of all of its machines.
@@ -127,7 +128,7 @@ class Grid:
     def record(self, folder: Path) -> None:
         """Write all runs, and the prices of the machines, so that whole studies can replay them.
 
-        Raises ValueError if the price of a job follows from more than its machine.
+        Raises ValueError if the price of a job depends on more than its machine type.
         """
         prices: dict[str, float] = {}
         for point, usd_per_s in zip(self.points, self.prices, strict=True):
@@ -156,7 +157,8 @@ class Grid:
 def grid(name: str, folder: Path, work: Path) -> Grid:
     """Return the grid of a name such as `lynceus-cnn/3/clusters`, `trimtuner-cnn//machines` or `fcnet-slice/1`.
 
-    The number is that of a part; without it, the table is whole. `work` is a folder for the script of the axes.
+    The number chooses a part; without a number, the grid is the whole table. `work` is a folder for the script that
+    declares the axes.
     """
     source, part, encoding = (*name.split("/"), "", "")[:3]
     axes = FCNET_AXES if source in FCNET else (*AXES, SIZE) if source == SIZES else AXES

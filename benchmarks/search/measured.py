@@ -1,14 +1,16 @@
-"""Trainings that others have measured on EC2, as tables to search: rows of the authors' files, at a given path.
+"""Training runs that others have measured on EC2, as tables to search, made from the authors' files in a given folder.
 
-    Lynceus (ICDCS 2020)     one training a row, which ended at an accuracy of 0.85 or after 600 seconds; N workers and
-                             two helpers of the flavor. No licence is stated, so the files are not kept here.
-    TrimTuner (MASCOTS 2020) means and deviations of three runs, 60,000 rows; N workers, a parameter server of the
-                             flavor and a t2.2xlarge. MIT.
+    Lynceus (ICDCS 2020)     one training per row, which ended at an accuracy of 0.85 or after 600 seconds; N workers
+                             and two helpers of the same flavor (EC2 type). No licence is stated, so the files are
+                             not kept here.
+    TrimTuner (MASCOTS 2020) means and deviations of three runs, 60,000 rows; N workers, a parameter server of the same
+                             flavor, and a t2.2xlarge. MIT.
 
 Sources: github.com/marialcasimiro/Lynceus-ICDCS (c5f83fc8) and github.com/pedrogbmendes/TrimTuner (a9dec1f1). Each is a
 full grid of flavor, cores, learning rate, batch and synchronism. Dollars are those of EC2 at the time. The price of a
-job follows from all its machines, so a row bills the seconds of all of them on one machine of its flavor. A flavor
-stands under the name of an instance type that SageMaker has. TrimTuner's rows become three with its mean and deviation.
+job follows from all its machines, so a row bills the seconds of all these machines on one machine of its flavor. Each
+flavor gets the name of an instance type that SageMaker has. Each row of TrimTuner becomes three runs with the row's
+mean and deviation.
 """
 
 import csv
@@ -27,7 +29,7 @@ from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from search.tables import Costs, Outcome, Point
 
-FLAVORS = {  # vCPU, USD an hour on demand, and the name it stands under
+FLAVORS = {  # vCPU, USD an hour on demand, and the name that it gets here
     "t2.small": (1, 0.023, "ml.m5.large"),
     "t2.medium": (2, 0.0464, "ml.m5.xlarge"),
     "t2.xlarge": (4, 0.1856, "ml.m5.2xlarge"),

@@ -1,10 +1,10 @@
 """Searches of a table by Optuna's own samplers.
 
-They search the same points with their defaults, except that NSGA-II has a population of ten: fifty do not fit the
-budget. Numeric axes are given as ordered ones, by rank, and all others as categories. No sampler remembers answers: a
-point that is suggested twice is paid twice (and counted). Memory is a constraint (`Trial.set_constraint`), with the
-worst values so far as objectives, because no sampler looks at them. If a table has a constraint, it is treated in the
-same way.
+They search the same points as paretune with their defaults, except that NSGA-II has a population of ten: fifty do not
+fit the budget. A sampler gets an axis of numbers as ordered ranks, and any other axis as categories. No sampler
+remembers answers: a point that is suggested twice is paid twice (and counted). A job that runs out of memory violates a
+constraint (`Trial.set_constraint`). It gets the worst values so far as objectives, because no sampler looks at the
+objectives of such a job. A constraint of the table is treated in the same way.
 """
 
 import warnings
@@ -36,7 +36,7 @@ class Asking(ABC):
 def drive(asking: Asking, table: Table, *, draw: int, most_usd: float, most: int) -> list[EndedJob]:
     """Run a search, one job after the other, until its dollars or jobs are used up.
 
-    A point that runs again gets its next repeat, as a job that is tried again does.
+    A point that runs again gets its next repeat, like a job that is retried.
     """
     ran: Counter[str] = Counter()
     ended: list[EndedJob] = []

@@ -1,7 +1,8 @@
-"""A plain rival for measured trainings: one Gaussian process for log dollars, one for quality, and gain per dollar.
+"""A plain rival for measured trainings: Gaussian processes for log dollars and for quality, and gain per dollar.
 
-It expects dollars to grow with the square root of a job's price per second. It begins in the middle of the space, then
-runs the job with the most expected hypervolume per expected dollar, both uncertain, and never stops.
+It expects dollars to grow with the square root of a job's price per second. It begins in the middle of the space. Then
+it always runs the job with the most expected hypervolume per expected dollar, both of which are uncertain. It never
+stops by itself.
 """
 
 import math

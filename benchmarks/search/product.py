@@ -1,4 +1,4 @@
-"""The product's own searches of a table: its driver and methods, on the simulated launcher, with MLflow on SQLite."""
+"""paretune's own searches of a table: whole studies on the simulated launcher and SQLite, and the sampler alone."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ _EMPTY = Path(tempfile.gettempdir()) / f"paretune-search-{os.getpid()}"
 def search(table: Table, *, seed: int, budget_usd: float, most: int) -> list[EndedJob]:
     """Run one study to its end, and return its jobs in the order in which they ended.
 
-    The budget is that of the study, as its users set it: a job whose worst case exceeds what is left is refused.
+    The study gets the budget as users set it: a job whose worst case exceeds what is left is refused.
     """
     content = {
         "name": "search",
@@ -120,7 +120,7 @@ def run(file: StudyFile, table: Table, home: Path) -> list[EndedJob]:
 
 
 class Sampler(Asking):
-    """The product's sampler alone, in a study of plain Optuna: one job at a time, and nothing is recorded."""
+    """paretune's sampler alone, in a study of plain Optuna: one job at a time, and nothing is recorded."""
 
     def __init__(self, table: Table, *, stop: bool = True) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -1,7 +1,7 @@
 """The costs of searches, as lines of tables.
 
-All dollars are in median jobs: divided by the dollars of the middle job of those in the table that complete. This makes
-worlds with expensive and with cheap jobs comparable, so that they can be put together.
+All dollars are in median jobs: they are divided by the median dollars of the jobs in the table that complete. So worlds
+with expensive jobs and worlds with cheap jobs can be compared and summarized together.
 """
 
 import math

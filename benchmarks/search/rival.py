@@ -1,13 +1,17 @@
 """A plain rival that knows nothing about the worlds: two probes per type, one Gaussian process, and gain per dollar.
 
-It knows neither budgets nor several jobs at a time, and states nothing: this is what 200 lines of code reach.
+It has no budget, runs one job at a time, and states no result: this is what 200 lines of code reach.
 
-    probes     for each type, the smallest batch and the largest that fits, on the fewest instances. A step takes a + b
-    x batch x row length + c x further instances quality    a Gaussian process over log2 of the global batch, the
-    logarithm of the rate along a ridge, and all other numbers; averaged by likelihood over the ridge's power, scale,
-    noise and a term of the type. Runs far below the best have collapsed and are left out first      near global batch
-    32 and rate 3e-5 then       what adds the most expected hypervolume per dollar: by running a point, and by knowing
-    its F1, which the cheapest cluster measures with accumulation; until nothing is worth a fiftieth of what was spent
+    probes     for each type, the smallest batch and the largest that fits, on the fewest instances. A step takes
+               a + b x batch x row length + c x further instances
+    quality    a Gaussian process over log2 of the global batch, the logarithm of the learning rate along a ridge
+               (best rate = constant x batch ^ power), and all other numbers. It is averaged by likelihood over the
+               power, the scale, the noise and a term of the type. Runs far below the best have collapsed and are left
+               out
+    first      a point near global batch 32 and learning rate 3e-5
+    then       the job that adds the most expected hypervolume per dollar: by being on the front itself, or by showing
+               the F1 of a point, which the cheapest cluster can measure with accumulation
+    end        when no job is worth a fiftieth of what was spent
 """
 
 import itertools
@@ -148,7 +152,7 @@ class Rival(Asking):
         return max(options, key=lambda option: option[0], default=(0.0, None))[1]
 
     def _cheapest(self, goal: _Job, jobs: Sequence[_Job]) -> tuple[float, _Job | None]:
-        """Return the cheapest job with the same global batch, rate and other numbers, by accumulation if necessary."""
+        """Return the cheapest job with the same global batch, rate and other numbers, accumulating if necessary."""
         alike = [job for job in jobs if job.key[2:] == goal.key[2:] and goal.size % job.size == 0]
         accumulated = [{**job.point, "gradient_accumulation_steps": goal.size // job.size} for job in alike]
         made = [job if job.size == goal.size else self._job(p) for job, p in zip(alike, accumulated, strict=True)]
@@ -193,7 +197,7 @@ def _believe(
 
 
 def _place(keys: np.ndarray, power: float) -> np.ndarray:
-    """Return keys without the type, scaled to where F1 changes, with rates along the ridge of that power."""
+    """Return keys without the type, scaled to distances over which F1 changes, with rates relative to the ridge."""
     rate = keys[:, 2] - power * math.log(2.0) * keys[:, 1]
     return np.column_stack([keys[:, 1] / 6.0, rate / 1.5, keys[:, 3:] / 0.7])
 

@@ -55,8 +55,8 @@ class Score:
     """Scores the searches of one table.
 
     The reference point is the worst of each objective on the true front, moved away by a tenth of the front's range.
-    With the worst of the whole table, nearly every front would seem good, because the F1 of a diverged run is near
-    chance.
+    If it were the worst of the whole table, nearly every front would seem good, because the F1 of a diverged run is
+    near chance.
     """
 
     def __init__(self, table: Table) -> None:
@@ -110,12 +110,12 @@ class Score:
 
 
 def short(value: float) -> str:
-    """Return a number with three digits, and without powers of ten for thousands."""
+    """Return a number with three significant digits, without an exponent even if it is 1000 or more."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def middle(values: Sequence[float], spent: Sequence[float]) -> str:
-    """Return the median over searches, with the range; those that never got there count as infinite."""
+    """Return the median over searches, with the range; a search that never got there counts as infinite."""
     reached = sorted(value for value in values if value < math.inf)
     if 2 * len(reached) <= len(values):
         least = short(statistics.median(spent))

@@ -27,7 +27,7 @@ _COLLAPSED = 0.6
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ends: with dollars and seconds, and with F1 if the training completes. `cannot`: nothing was run."""
+    """How a job ends: its dollars and seconds, and F1 if the training completes. `cannot`: no job could run."""
 
     status: str
     seconds: float = 0.0
@@ -86,7 +86,7 @@ class Table:
         self._between = between
 
     def limit(self) -> None:
-        """From now on, count only jobs that take no longer than the middle one of those that complete."""
+        """From now on, count only jobs that take no longer than the median of the jobs that complete."""
         means = [answer for point in self.points if (answer := self._answer(self._mean, point)) is not None]
         self._longest_s = statistics.median(mean.billable_seconds for mean in means if mean.f1 is not None)
         self.constraints = {"job_seconds": {"max": self._longest_s}}

@@ -1,16 +1,17 @@
 """Tables of jobs that nobody has run, drawn from a seed: worlds whose structure is unknown to a search.
 
-A world draws its instance types and their speeds, the rows and gradients of its job, where F1 is best and how it falls;
-its kind says what is unusual about it. Seconds and F1 follow formulas:
+A world draws its instance types and their speeds, the number of its rows, the time that instances need to exchange
+gradients, the settings with the best F1, and how F1 falls away from them. Its kind says what is unusual about it.
+Seconds and F1 follow these formulas, with n instances and, for each world, drawn constants:
 
     a step       latency + per-device batch / rows per second + exchange x 2 (n - 1) / n
     best rate    r x (global batch / 64) ^ power
     F1           best - a x |log2(batch / b)|^1.3 - depth x (1 - exp(-(d / width)^2)) - 0.4 / (1 + exp(-3 over))
-                 octaves: d of the rate over the best one, over of the rate over the cliff, which moves by
-                 `cliff_power` octaves an octave of the batch
+                 d = log2(rate / best rate), over = log2(rate / cliff). The cliff, where training begins to diverge,
+                 moves by a factor of 2 ^ cliff_power whenever the global batch doubles
 
-    plain        noise 0.0015 of F1 and 1.5 % of seconds
-    cliff        the rate from which training diverges falls as the batch grows, while the best rate rises
+    plain        the noise is 0.0015 in F1, and 1.5 % in seconds
+    cliff        the cliff falls as the batch grows, while the best rate rises
     failing      15 % of the jobs fail after a part of their time; the same job with another seed may not
     continuous   batch and rate are ranges
 
@@ -20,8 +21,8 @@ Other kinds differ in structure from every model of a search here:
     far          the best rate is eight times the usual one, or an eighth of it
     tiny         two types, three batches, two rates, one instance
 
-Seeds of DEVELOPMENT may be used while something is being built; what is reported comes from HELD_OUT alone. Seeds 100
-to 109 and 300 to 329 have judged earlier versions.
+In search_cost.py, seeds of DEVELOPMENT may be used while something is being built, and reported figures come only from
+HELD_OUT. search_fronts.py lists its own worlds. Seeds 100 to 109 and 300 to 329 have judged earlier versions.
 """
 
 import csv
@@ -103,7 +104,7 @@ class World:
 
     @classmethod
     def draw(cls, kind: str, seed: int) -> "World":
-        """Return the world of a kind and a seed, which is always the same."""
+        """Return the world of a kind and a seed. The same kind and seed always give the same world."""
         draw = np.random.default_rng([KINDS[kind], seed])
         best_rate = 5e-5 * 2.0 ** draw.uniform(-1, 1.5)
         if kind == "far":
