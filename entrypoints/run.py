@@ -1,7 +1,7 @@
 """The script that MLproject calls: `python entrypoints/run.py NAME --key value` is `paretune NAME --key value`.
 
-`main` is `train` with the parameters that MLproject lists. MLflow also passes their defaults, as if a user had given
-them, so this script removes each parameter that has its default.
+`main` is `train` with the parameters that MLproject lists. MLflow also passes the defaults of these parameters, as if a
+user had given them. So this script removes each parameter whose value is the default.
 """
 
 import sys
