@@ -2,11 +2,11 @@
 
     HOME/slurm/NAME/                 the folder of a job (container.JobFolder), with these files in addition:
     HOME/slurm/NAME/batch.sh         what Slurm runs: `node.py` on each node
-    HOME/slurm/NAME/order.json       the run and the limit of the job
-        HOME/slurm/NAME/batch-job        id of the batch job, from the answer of sbatch
-        HOME/slurm/NAME/owner/batch-job  id of the first batch job that has started; others of this name end at once
-        HOME/slurm/NAME/stop             exists once the job has been asked to stop
-    HOME/slurm/NAME/end.json         how it ended; written once, by the first process that notices the end
+    HOME/slurm/NAME/order.json       the MLflow run and the time limit of the job
+    HOME/slurm/NAME/batch-job        id of the batch job, from the answer of sbatch
+    HOME/slurm/NAME/owner/batch-job  id of the first batch job that has started; others of this name end at once
+    HOME/slurm/NAME/stop             exists once the job has been asked to stop
+    HOME/slurm/NAME/end.json         how the job ended; written once, by the first process that notices the end
     HOME/checkpoints/RUN/            checkpoints of a run, from which its next attempt continues
 
 The state of a job is the state of its batch job according to sacct, so Slurm needs its accounting (slurmdbd). When the
@@ -304,7 +304,7 @@ class SlurmLauncher(Launcher):
 
 
 def _options(root: Path, document: JobDocument) -> list[str]:
-    """Return the options of sbatch and the script: the limit of the attempt, and GRACE_S for its checkpoint."""
+    """Return the arguments of sbatch. The time limit is that of the attempt, plus GRACE_S for its checkpoint."""
     spec = document.spec
     row = next(row for row in catalog.rows() if row["instance_type"] == spec.instance_type)
     minutes, seconds = divmod(math.ceil(document.max_seconds) + GRACE_S, 60)

@@ -1,7 +1,8 @@
 """What Slurm runs on each node of a job: `python -m paretune_slurm.node HOSTS FOLDER COMMAND...`.
 
-It makes a folder for this node, which is the job's folder except for SageMaker's description of the cluster, and
-replaces itself with the command. The training reads that description to learn who takes part, and over which interface.
+This process makes a folder for its node, with links to the parts of the job's folder and a description of the cluster
+as SageMaker writes it. Then it replaces itself with the command. The training learns from the description which nodes
+take part, and which network interface they use.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""paretune's sampler in a study of plain Optuna: which instance type, batch size and learning rate, dollars against F1.
+"""paretune's sampler in a study of plain Optuna: the front of dollars and F1 over type, batch and rate.
 
     python examples/optunahub/package/samplers/split/example.py
 

@@ -3,10 +3,11 @@
     python fcnet.py search_fcnet_slice.csv [--seeds 5] [--figure fcnet_slice.svg]
 
 FCNet (Klein and Hutter, arXiv 1905.04970) has 62,208 networks of two layers, each trained to the end four times on each
-of four data sets. The table is a part of it as CSV: batch_size, learning_rate, n_units_1, n_units_2, and the seconds
-and validation error of each training (runtime_s_0 ... 3, valid_mse_0 ... 3). A trial costs the seconds of one of the
-four, drawn by the seed. The score is the share of the hypervolume of the true front of mean seconds and mean log error
-that the trials have found, depending on how many median trainings they cost.
+of four data sets. The table is a CSV file with a part of FCNet. Its columns are batch_size, learning_rate, n_units_1,
+n_units_2, and the seconds and validation error of the four training runs of a network (runtime_s_0 ... 3, valid_mse_0
+... 3). A trial costs the seconds of one of these four runs, which is drawn with the seed. The score of the trials so far
+is their share of the true front's hypervolume, computed from mean seconds and mean log errors. It is shown over the
+cost of the trials, in median training runs.
 """
 
 import argparse
@@ -113,7 +114,7 @@ def search(trainings: Trainings, sampler: optuna.samplers.BaseSampler, trials: i
 
 
 def row(name: str, curves: Sequence[Curve]) -> str:
-    """Return a line of the table: median trainings until 90 % and 95 % of the front, its final share, and the cost."""
+    """Return a line of the table: the cost until 90 % and 95 % of the front, the final share, and the final cost."""
     cells = [name.ljust(14)]
     for share in (0.90, 0.95):
         reached = [next((paid for paid, found in curve if found >= share), math.inf) for curve in curves]
