@@ -1,7 +1,7 @@
 """Jobs of paretune on a Slurm cluster, as a launcher that paretune finds by its entry point.
 
-Instance types are the rows of a table, `~/.paretune/slurm.csv` or the file that PARETUNE_SLURM_TABLE names. If the table
-has prices, jobs have a cost and count against budgets. Otherwise no cost is recorded.
+Instance types are the rows of a table, `~/.paretune/slurm.csv` or the file that PARETUNE_SLURM_TABLE names. If the
+table has prices, jobs have a cost and count against budgets. Otherwise no cost is recorded.
 """
 
 import csv

@@ -5,8 +5,8 @@
 FCNet (Klein and Hutter, arXiv 1905.04970) has 62,208 networks of two layers, each trained to the end four times on each
 of four data sets. The table is a CSV file with a part of FCNet. Its columns are batch_size, learning_rate, n_units_1,
 n_units_2, and the seconds and validation error of the four training runs of a network (runtime_s_0 ... 3, valid_mse_0
-... 3). A trial costs the seconds of one of these four runs, which is drawn with the seed. The score of the trials so far
-is their share of the true front's hypervolume, computed from mean seconds and mean log errors. It is shown over the
+... 3). A trial costs the seconds of one of these four runs, which is drawn with the seed. The score of the trials so
+far is their share of the true front's hypervolume, computed from mean seconds and mean log errors. It is shown over the
 cost of the trials, in median training runs.
 """
 
