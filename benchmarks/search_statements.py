@@ -115,7 +115,7 @@ class _Study:
         self._goals = {"cost_usd": "minimize", metric: "maximize"}
 
     def truth(self, number: int) -> float:
-        """Return the true quality of a point, which its runs have if they do not collapse."""
+        """Return the true quality of a point, which its runs have on average if they do not collapse."""
         return self._jobs[number].truth
 
     def check(self) -> Checked:
