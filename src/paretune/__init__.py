@@ -10,16 +10,16 @@
 
 Names:
     JobSpec          one training job on one cluster; every parameter of `paretune train` is a field
-    log_study        record any Optuna study in MLflow, with the page of its front
+    log_study        record any Optuna study in MLflow, with a page that shows its Pareto front
     launch           train, measure, price and record a job
     estimate         predict seconds, dollars and memory of jobs before you pay
     study            run a study described in Python; its result has `front`, `best` and `trials_dataframe()`
-    run_study        the same for a study file, or for a dict with the content of one
+    run_study        run a study from a study file, or from a dict with the content of such a file
     front            the Pareto front of a recorded study, or of any runs
     prices           what an hour of each instance type costs in a region
     SplitSampler     an Optuna sampler that knows what a job costs, for studies of plain Optuna
-    Result           base of these results: `to_frame()` for pandas, `to_dict()` for JSON, a table in a notebook
-    ParetuneError    base of all errors; `paretune.core.errors` has them as a tree
+    Result           base class of all results: `to_frame()` for pandas, `to_dict()` for JSON, a table in a notebook
+    ParetuneError    base class of all errors; `paretune.core.errors` shows the tree of errors
 """
 
 import importlib
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from paretune.studies.sampler.sampler import SplitSampler as SplitSampler
 
 __version__ = "0.6.0"
-# Imported when first used: MLflow takes a second, and the process of a job needs none of them.
+# These names are imported when first used: importing MLflow takes a second, and a job's process needs none of them.
 _MODULES = {
     "JobSpec": "paretune.specification.job",
     "ParetuneError": "paretune.core.errors",

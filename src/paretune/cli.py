@@ -1,7 +1,7 @@
 """`paretune NAME --key value`: called by the MLproject entry points and typed by hand.
 
-Options and help texts come from the models of the commands. The words of a command line are parsed here rather than by
-click, so that the faults of all options are reported together.
+Options and help texts come from the pydantic models that the commands declare. The words of a command line are parsed
+here rather than by click, so that the faults of all options are reported together.
 """
 
 import contextlib
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """One command: its group and its line in the help, its module, and the option that a first bare word sets."""
+    """One command: its group and its line in the help, its module, and the option that its first word may set.
+
+    In `paretune train train.py`, the word after the command does not start with a dash, so it sets `entry_script`.
+    """
 
     group: str
     about: str
@@ -82,7 +85,7 @@ _PROCESS_SHELLS = {"bash", "sh", "dash", "zsh", "cmd.exe"}
 
 
 def run() -> None:
-    """Run the `paretune` program: its entry point."""
+    """Run the command in `sys.argv`, and exit with its exit code. This is the entry point of the `paretune` program."""
     gc.set_threshold(100_000)  # importing MLflow then takes 1.3 s of CPU instead of 1.7 s
     code = main(sys.argv[1:])
     gc.freeze()  # otherwise Python searches all objects of MLflow at exit, which takes 0.8 s
@@ -92,8 +95,8 @@ def run() -> None:
 def main(arguments: Sequence[str], project: Path | None = None) -> int:
     """Run one command and return its exit code (see `paretune.core.errors`).
 
-    With `--json`, standard output gets one document: the answer or the error. A relative path that does not exist in
-    the current folder is looked up in the folder `project`.
+    With `--json`, standard output gets one JSON document: the answer or the error. An option's relative path that does
+    not exist in the current folder is looked up in the folder `project`, then among the shipped files.
     """
     # Otherwise importing MLflow writes ~/.config/mlflow/telemetry.json.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -118,7 +121,10 @@ def main(arguments: Sequence[str], project: Path | None = None) -> int:
 
 
 def _print_failure(error: BaseException, output: TextIO | None) -> int:
-    """Print why a command failed, also as JSON to `output` if set; return the exit code. Bugs are raised again."""
+    """Print why a command failed, and return its exit code. An error that is a bug is raised again instead.
+
+    The message goes to standard error, and also to `output` as JSON unless `output` is None.
+    """
     if isinstance(error, ParetuneError):
         message, code = str(error), error.exit_code
     elif isinstance(error, KeyboardInterrupt):  # before the command handles signals: nothing has been started yet
@@ -135,7 +141,10 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
 
 
 def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Result:
-    """Run the command that the first word names. Paths that do not exist here are looked up below `folders`."""
+    """Run the command that the first word names, and return its output.
+
+    Relative paths that do not exist in the current folder are looked up in `folders`.
+    """
     name, rest = (words[0], list(words[1:])) if words else ("--help", [])
     if name in ("-h", "--help"):
         return CommandOutput(text=overview())
@@ -162,7 +171,7 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         outer, _, inner = option.partition(".")
         inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
         if inner not in (*inside, "") or outer not in (*options, *command.excluded):
-            texts[option] = "true"  # a switch of the user's script: it has no default that '' could mean
+            texts[option] = "true"  # a switch of the user's script: no default is known that '' could mean
             faults = [fault for fault in faults if not fault.startswith(f"{option} needs")]
     paths = {*PATHS, "simulation.runs", *(["study"] if folders else [])}
     texts = {key: find_path(text, *folders) if key in paths else text for key, text in texts.items()}
@@ -174,7 +183,7 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
 
 
 def command_named(name: str) -> "Command[Any]":
-    """Import the command with this name."""
+    """Import the command with this name, and return it."""
     module = importlib.import_module(f"paretune.commands.{COMMANDS[name].module}")
     return cast("Command[Any]", getattr(module, name.upper()))
 
@@ -190,7 +199,10 @@ def overview() -> str:
 
 
 def help_of(name: str, *, with_all: bool) -> str:
-    """Return the help of a command: its options in groups, and the most used job parameters or all of them."""
+    """Return the help of a command: its own options and, if it takes jobs, the most used parameters of a job.
+
+    With `with_all`, all parameters are included, in groups.
+    """
     command, entry = command_named(name), COMMANDS[name]
     groups, title, left_out = dict[str, list[tuple[str, str]]](), "Options of this command", 0
     for option, model in command.models().items():
@@ -229,7 +241,7 @@ def _help_row(option: str, schema: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str]]:
-    """Remove `--json`, or `--json` with true or false, from the words; return whether it is on, and the other words."""
+    """Remove `--json` and its value, if it has one; return whether JSON is requested, and the other words."""
     words = list(arguments)
     at = next((index for index, word in enumerate(words) if word.partition("=")[0] == "--json"), None)
     if at is None:
@@ -245,10 +257,10 @@ def _shown(name: str, text: str) -> str:
 
 
 def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """Read options: `--name value`, `--name=value`, or `--name` for a switch; return them with the faults.
+    """Read options: `--name value`, `--name=value`, or `--name` for a switch. Return their values by name, and faults.
 
-    Dashes and underscores are the same in names, up to the first dot. The values are `Plain`: read as numbers and
-    booleans, unless a string is required.
+    In a name, a dash before the first dot counts as an underscore. The values are `Plain` strings: they are read as
+    numbers and booleans later, unless a string is required.
     """
     from paretune.specification.declaration import Plain
 
@@ -286,11 +298,11 @@ def program() -> Sequence[str]:
 
 
 def go_where_typed() -> Path | None:
-    """Change to the folder where `mlflow run` was typed; return the project's folder if it is another one, else None.
+    """Change to the folder where `mlflow run` was typed; return the project's folder, or None if nothing has changed.
 
     MLflow starts an entry point in the project's folder, which may be a clone in a temporary folder. MLflow itself, the
-    parent process, still runs where the command was typed. A relative path starts there; if it does not exist there, it
-    starts at the project's folder.
+    parent process, still runs where the command was typed. A relative path starts there. If nothing exists at that
+    path, it starts at the project's folder.
     """
     project = Path.cwd()
     typed = _mlflow_folder() if "MLFLOW_RUN_ID" in os.environ else None

@@ -1,10 +1,10 @@
-"""Hourly prices of SageMaker Training instances, costs of jobs, and limits on them.
+"""Hourly prices of instances, costs of jobs, and checks of worst cases against dollar limits.
 
-A price has its region, date, source and confidence. There are three lists: the launchers' tables of instance types,
-such as instances.csv of this package; the file that `paretune prices --refresh true` writes from AWS's Pricing API; and
-the user's CSV, named by PARETUNE_PRICES. The user's prices override all others; of the other prices, the newest counts.
-Prices of EC2 are never used, because those of SageMaker are 1.15 to 1.4 times as high, depending on the instance
-family.
+A price has a region, a date, a source and a confidence. Prices come from three lists: the launchers' tables of instance
+types, such as instances.csv of this package; the file that `paretune prices --refresh true` writes from AWS's Pricing
+API; and the user's CSV, which PARETUNE_PRICES names. The user's prices override all others; of the other prices, the
+newest counts. Prices of EC2 are never used, because those of SageMaker Training are 1.15 to 1.4 times as high,
+depending on the instance family.
 """
 
 import re
@@ -29,9 +29,9 @@ from paretune.storage.files import find_path
 VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
 """Required columns of a price file. A column `confidence` is optional."""
-_DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # prefixes of `Price.source`
+_DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # confidence to prefix of `Price.source`
 _STALE_DAYS = 180
-ROUNDING_USD = 1e-9  # dollars by which sums of floating-point numbers may differ
+ROUNDING_USD = 1e-9  # tolerance in dollars, for the rounding errors of floating-point sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,33 +41,36 @@ class Price:
     usd_per_hour: float
     region: str  # empty if the launcher has no regions, or if unknown
     as_of: str  # when the price was read: a year, month or day; empty if unknown
-    source: str  # where it was read, with the prefix "uncertain: " or "one source: " for these confidences
+    source: str  # where it was read; starts with "uncertain: " or "one source: " if its confidence is low
     instance_type: str = ""
     confidence: str = "confirmed"  # confirmed, single_source, uncertain, user (the user's CSV) or notional
 
     def cost_usd(self, billable_seconds: float, instance_count: int) -> float:
-        """Return the cost of a job in dollars. Source: AWS, DescribeTrainingJob, BillableTimeInSeconds (2026-11-20)."""
+        """Return the cost in dollars of a job with this many billable seconds per instance.
+
+        Source of the formula: AWS, DescribeTrainingJob, BillableTimeInSeconds (2026-11-20).
+        """
         return billable_seconds * instance_count * self.usd_per_hour / 3600
 
     @property
     def since(self) -> date:
-        """First day of `as_of`, or the earliest possible date if that is empty."""
+        """First day of the period `as_of`, or the earliest possible date if `as_of` is empty."""
         return _first_day(self.as_of) if self.as_of else date.min
 
     @property
     def stated(self) -> str:
-        """The price for messages, with its date unless it is notional: `1.408 USD per hour, price of 2026-08`."""
+        """The price for messages: `1.408 USD per hour, price of 2026-08`. A notional price has no date here."""
         date_of = f", price of {self.as_of}" if self.as_of and self.confidence != "notional" else ""
         return f"{self.usd_per_hour:g} USD per hour{date_of}"
 
     @property
     def doubt(self) -> str:
-        """The prefix of `source` for its confidence; empty for a confirmed price."""
+        """The prefix of `source` that says that the confidence is low; empty for other prices."""
         return _DOUBT.get(self.confidence, "")
 
     @property
     def plain_source(self) -> str:
-        """The first of its sources, without the prefix for its confidence and without its date."""
+        """The first source in `source`, without the prefix for a low confidence and without dates."""
         source = self.source.removeprefix(self.doubt).partition(";")[0]
         return re.sub(r" \d{4}-\d\d(-\d\d)?", "", source)
 
@@ -76,7 +79,10 @@ class Price:
         return (today - self.since).days if self.as_of else None
 
     def doubts(self, today: date) -> list[str]:
-        """Return reasons to doubt the price, in a few words each: low confidence, no date, older than 180 days."""
+        """Return reasons to doubt the price, in a few words each: low confidence, no date, or over 180 days old.
+
+        A notional price is never doubted.
+        """
         if self.confidence == "notional":
             return []
         reasons = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
@@ -104,7 +110,7 @@ def dates_of(prices: Iterable[Price | None]) -> str:
 
 
 def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:
-    """Return a warning, shown before the user pays, if a job's price is doubtful or unknown; empty if it is neither."""
+    """Return a list with one warning if a price is unknown or doubtful; otherwise, return an empty list."""
     if price is None:
         return [unknown_price(instance_type, region, "cost will be absent")]
     if not (doubts := price.doubts(today)):
@@ -115,7 +121,7 @@ def price_remarks(price: Price | None, instance_type: str, region: str, today: d
 
 
 def unknown_price(instance_type: str, region: str, consequence: str) -> str:
-    """Return a message that a price is unknown, with the consequence and how to set it."""
+    """Return a message that says that a price is unknown, with what consequence, and how to set the price."""
     unknown = f"the price of {instance_type}{f' in {region}' * bool(region)} is not known, so {consequence}"
     if not region:  # the launcher has no regions, and so no price list
         return f"{unknown}: write it into the launcher's table of instance types"
@@ -128,16 +134,16 @@ def _refresh(region: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PriceList:
-    """All price rows on this machine: `listed` by launchers or AWS, and `users` from the user's CSV."""
+    """All prices on this machine: `listed` has those of the launchers and AWS, `users` those of the user's CSV."""
 
     listed: tuple[Price, ...]
     users: tuple[Price, ...] = ()
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "PriceList":
-        """Read the launchers' tables, `kept_file` and the CSV in PARETUNE_PRICES, which may be a shipped file.
+        """Read the launchers' tables, `kept_file`, and the CSV that PARETUNE_PRICES names.
 
-        Raises BadInput with the faults of both files; see `read_file`.
+        That CSV may be a shipped file. Raises BadInput with the faults of `kept_file` and of the CSV; see `read_file`.
         """
         faults: list[str] = []
         cached: list[Price] = []
@@ -190,13 +196,13 @@ def price_region(job: JobSpec, environment: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Balance:
-    """Dollars of several jobs together: spent by those that have ended, and committed as worst cases of the others."""
+    """Dollars of several jobs: the costs of jobs that have ended are spent, the worst cases of others are committed."""
 
     spent_usd: float
     committed_usd: float
 
     def left_usd(self, budget_usd: float) -> float:
-        """Return dollars of a budget that are neither spent nor committed; negative if it was lowered below these."""
+        """Return a budget minus spent and committed dollars; negative if these are more than the budget."""
         return budget_usd - self.spent_usd - self.committed_usd
 
     def covers(self, worst_usd: float, budget_usd: float) -> bool:
@@ -205,14 +211,15 @@ class Balance:
 
 
 def cost_usd(price: Price | None, cluster: JobSpec, seconds: float) -> float | None:
-    """Return dollars for billable seconds on every instance of a cluster, or None if the price is unknown."""
+    """Return the cost in dollars of a cluster with this many billable seconds per instance; None without a price."""
     return None if price is None else price.cost_usd(seconds, cluster.instance_count)
 
 
 def worst_case_usd(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
     """Return the worst case of a job in dollars: the most that it should be billed at this price.
 
-    It covers the maximum runtime, `billed_after_limit_s` seconds to stop and upload, and the job's warm pool.
+    It covers the maximum runtime, `billed_after_limit_s` seconds to stop and upload, and the time for which the job's
+    instances are kept as a warm pool.
     """
     return price.cost_usd(_longest_minutes(job) * 60 + billed_after_limit_s, job.instance_count)
 
@@ -234,7 +241,7 @@ def admit(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
 
 
 def kept_file(environment: Mapping[str, str]) -> Path | None:
-    """Return the CSV of prices read from AWS, below XDG_CACHE_HOME or HOME; None without both."""
+    """Return the path of the CSV that keeps prices read from AWS, or None if neither XDG_CACHE_HOME nor HOME is set."""
     cache_home = environment.get("XDG_CACHE_HOME", "")
     if cache_home.startswith("/"):  # XDG Base Directory Specification: relative paths are ignored
         return Path(cache_home) / "paretune" / "prices.csv"
@@ -262,7 +269,7 @@ def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
 
 
 def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
-    """Read a price file, the user's or `kept_file`.
+    """Return the prices in a file, which is either the user's CSV or `kept_file`.
 
     Raises BadInput with the faults of all lines, or with one fault if the file cannot be read or lacks columns.
     """
@@ -307,7 +314,7 @@ class _Row(Parameters):
 
 
 def as_of_fault(name: str, text: str) -> list[str]:
-    """Return one fault if `text`, the value of `name`, is not the date of a price."""
+    """Return a list with one fault if `text`, the value of `name`, is neither a price's date nor empty."""
     try:
         _first_day(text or "2026")
     except ValueError:

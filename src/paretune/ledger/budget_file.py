@@ -6,8 +6,8 @@
       - {name: nlp, usd_per_month: 500, tags: {team: nlp}}
       - {name: ana, usd_per_month: 100, tags: {user: ana}}
 
-A job counts against every budget whose tags it has. Its tags are `study`, `user` and `team`, as paretune records them,
-and those of its parameter `tags`.
+A job counts against every budget whose tags the job has. A job's tags are `study`, `user` and `team`, as paretune
+records them, and the tags in its parameter `tags`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,10 @@ class Budget(Parameters):
 
 
 class BudgetFile(Parameters):
-    """The budgets of a file, and the database address of their ledger or None. The address may contain a password."""
+    """The budgets of a file, and the address of the database with their ledger, or None for the default database.
+
+    The address may contain a password.
+    """
 
     path: str = parameter("")
     """the file"""
@@ -51,10 +54,10 @@ class BudgetFile(Parameters):
 
     @classmethod
     def read(cls, values: Any) -> Self:
-        """Read the file at this path. A relative SQLite path in it starts at the file's folder.
+        """Read the file at the path `values`. A relative SQLite path in the file starts at the file's folder.
 
-        Raises BadInput with all faults and their lines, or with one fault if the file has a second hard link or
-        is no YAML mapping that can be read.
+        Raises BadInput with all faults and their lines, or with one fault if the file has a second hard link or cannot
+        be read as a YAML mapping.
         """
         path = str(values)
         if is_file(path) and at_home(path).stat().st_nlink > 1:

@@ -1,10 +1,10 @@
-"""The ledger of budgets that many jobs share: what they have reserved and spent in each month.
+"""The ledger of budgets that many jobs share: what the jobs have reserved and spent in each month.
 
-Before a job is created, its worst case is compared with every budget whose tags the job has, and reserved, in one
-transaction. Its cost replaces the reservation when the job and its warm pool have ended. A reservation without a
-recorded cost belongs to a job that still runs, or whose launching process was killed. A job counts, with all of its
-attempts, in the calendar month (UTC) of its first reservation. Simulated jobs are counted separately, with the same
-limits.
+Before a job is created, one transaction compares the job's worst case with every budget whose tags the job has, and
+reserves the worst case. The job's cost replaces the reservation when the job and its warm pool have ended. If a
+reservation has no recorded cost, then its job or the job's warm pool still runs, or the process that launched the job
+was killed. A job counts, with all of its attempts, in the calendar month (UTC) of its first reservation. Simulated jobs
+are counted separately, with the same limits.
 """
 
 import json
@@ -34,7 +34,7 @@ _ROWS = sa.Table(
     sa.Column("origin", sa.String(16), nullable=False),  # measured or simulated
     sa.Column("tags", sa.Text, nullable=False),  # JSON, by name
     sa.Column("worst_usd", sa.Float, nullable=False),
-    sa.Column("recorded_usd", sa.Float),  # NULL while the job runs
+    sa.Column("recorded_usd", sa.Float),  # NULL while the job or its warm pool runs
     sa.Column("reserved_at", sa.Float, nullable=False),  # seconds since the epoch, by the launcher's clock
 )
 _ROW = _ROWS.c
@@ -42,9 +42,9 @@ _ROW = _ROWS.c
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetRequest:
-    """A job's request to the shared budgets."""
+    """What a job asks of the shared budgets."""
 
-    run_id: str  # the job's MLflow run; empty if nothing is reserved
+    run_id: str  # the job's MLflow run; empty if the budgets are only checked, and nothing is reserved
     worst_usd: float | None  # the most that it should be billed; None if its price is unknown
     tags: Mapping[str, str]  # study, user, team, and its own tags; see `Attribution.of_budgets`
     origin: str  # measured or simulated
@@ -55,7 +55,7 @@ class BudgetRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetStatus:
-    """The dollars of one budget in one month: spent, promised to running jobs, and left."""
+    """The dollars of one budget in one month: spent, reserved (promised) for running jobs, and left."""
 
     budget: Budget
     month: str
@@ -64,7 +64,7 @@ class BudgetStatus:
 
     @property
     def left_usd(self) -> float:
-        """Dollars that are neither spent nor promised; negative if the budget was lowered below them."""
+        """The budget minus spent and reserved dollars; negative if these are more than the budget."""
         return self.balance.left_usd(self.budget.usd_per_month)
 
     @property
@@ -97,10 +97,10 @@ class BudgetLedger:
     """The ledger of the budgets of a file, in the database that the file names, or else in `storage`.
 
     `storage` is an SQLAlchemy address. The first reservation of a measured job in a month records in the folder
-    `marks`, if it is given, which database has the accounts of that month; from then on, any other one is refused.
+    `marks`, if it is given, which database has the accounts of that month. From then on, any other database is refused.
 
-    Raises BadInput if the database cannot be used. If it fails later, methods that check a new job raise
-    LaunchRefused, and the others LostContact: jobs that run go on.
+    Raises BadInput if the database cannot be used. If the database fails later, `reserve` and `check` raise
+    LaunchRefused, and the other methods raise LostContact; running jobs continue.
     """
 
     def __init__(self, file: BudgetFile, storage: str, marks: Path | None = None) -> None:
@@ -120,11 +120,11 @@ class BudgetLedger:
             raise unusable(address, error, f" of {file.path}") from None
 
     def reserve(self, request: BudgetRequest) -> None:
-        """Reserve a job's worst case in all budgets that it counts against, unless that much is reserved already.
+        """Reserve a job's worst case in all budgets that the job counts against, unless that much is reserved already.
 
         A job whose worst case has grown is checked again. A finished job that is started again needs its worst case
-        in addition to its recorded cost. Raises BudgetRefused, and writes nothing, if a budget does not cover that, if
-        the job counts against a budget and its price is unknown, or if another database has the accounts.
+        in addition to its recorded cost. Raises BudgetRefused, and writes nothing, if a budget does not cover the
+        amount, if the job counts against a budget and its price is unknown, or if another database has the accounts.
         """
         with self._transaction(LaunchRefused) as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == request.run_id)).first()
@@ -158,16 +158,16 @@ class BudgetLedger:
             return self._statuses(connection, month_of(now), origin, None)
 
     def record_cost(self, run_id: str, usd: float | None, kept_usd: float | None = None) -> bool:
-        """Replace the reservation of a run's job by its cost; return False if the job has no reservation here.
+        """Replace the reservation of a run's job with the job's cost; return False if the job has no reservation here.
 
-        `usd` is its cost since its first start; None records its worst case. While a warm pool that is kept after the
-        job can still cost `kept_usd`, the sum of both stays reserved.
+        `usd` is the job's cost since its first start; if it is None, the worst case is recorded as the cost. While a
+        warm pool that is kept after the job can still cost `kept_usd`, the cost plus `kept_usd` stays reserved.
         """
         with self._transaction() as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == run_id)).first()
             if row is None:
                 return False
-            # A cost is never lower than one that was recorded before.
+            # The recorded cost of a job never decreases.
             usd = max(row.worst_usd if usd is None else usd, row.recorded_usd or 0.0)
             values = {"worst_usd": usd + kept_usd} if kept_usd else {"recorded_usd": usd}
             connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
@@ -176,16 +176,16 @@ class BudgetLedger:
     def reserved_runs(self) -> list[str]:
         """Return the ids of the MLflow runs of jobs that still have a reservation.
 
-        Such a job or its warm pool still runs, or the process that launched it was killed.
+        Either such a job or its warm pool still runs, or the process that launched the job was killed.
         """
         query = sa.select(_ROW.run_id).where(_ROW.recorded_usd.is_(None))
         with self._transaction() as connection:
             return list(connection.execute(query).scalars())
 
     def check_storage(self, now: float, origin: str, *, claims: bool = False) -> None:
-        """Raise BudgetRefused if another database has this month's accounts of measured jobs.
+        """Raise BudgetRefused if a measured job is checked and another database has this month's accounts.
 
-        With `claims`, this database is recorded as the one that has them, if none is recorded yet.
+        With `claims`, this database is recorded as the one with the accounts, if no database is recorded yet.
         """
         if self._marks is None or origin != "measured":
             return
@@ -194,7 +194,7 @@ class BudgetLedger:
         if self.is_local:
             here = f"sqlite:///{Path(self._engine.url.database or '').resolve()}"
         if claims:
-            with suppress(OSError):  # a folder that is not writable
+            with suppress(OSError):  # the folder is not writable
                 write_json_once(mark, here)
         address = parse_json(mark.read_text(encoding="utf-8")) if mark.exists() else here
         if address != here:

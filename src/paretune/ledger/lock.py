@@ -1,4 +1,4 @@
-"""The lock of a study, which lets only one driver at a time work on it. The lock ends with the driver's process."""
+"""The lock of a study, which only one driver (a process that runs the study) can hold. It ends with the driver."""
 
 import fcntl
 import hashlib
@@ -17,7 +17,7 @@ where locktype = 'advisory' and granted and (classid::bigint << 32 | objid::bigi
 
 
 class StudyLock:
-    """A study's lock, which this process owns. In PostgreSQL it belongs to a separate connection, which may break."""
+    """A study's lock, which this process holds. PostgreSQL ties the lock to its own connection, which may break."""
 
     def __init__(self, connection: sa.Connection | None = None) -> None:
         self._connection = connection
@@ -36,9 +36,9 @@ class StudyLock:
 def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
     """Lock a study inside the block. `storage` is an SQLAlchemy address; `holder` describes this process to others.
 
-    With SQLite, it is a lock of the operating system on a file next to the database; with PostgreSQL, an advisory lock.
-    Both end with their process. Raises BadInput if the storage cannot be used, and CallAgain if another process holds
-    the lock.
+    With SQLite, the lock is an operating system's lock on a file next to the database; with PostgreSQL, it is an
+    advisory lock. Both locks end with the process that holds them. Raises BadInput if the storage cannot be used, and
+    CallAgain if another process holds the lock.
     """
     digest, connection, other = hashlib.sha256(study.encode()).digest(), None, ""
     with ExitStack() as stack:
@@ -70,6 +70,6 @@ def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
 
 
 def unusable(storage: str, error: BaseException, holder: str = "") -> BadInput:
-    """Return the refusal for a storage that cannot be opened; `holder` names its owner, such as ` of team.yaml`."""
+    """Return the error for a storage that cannot be opened; `holder` says what uses it, such as ` of team.yaml`."""
     text = f"storage {redacted(storage)}{holder} cannot be used ({first_line(error)}): check address, server and driver"
     return BadInput([text])

@@ -1,1 +1,1 @@
-"""Prepares users' own scripts and MLflow projects as jobs, and collects what they have recorded."""
+"""Prepares users' own scripts and MLflow projects as jobs, and collects what these have recorded."""

@@ -1,9 +1,10 @@
-"""Copies the records of a user's own training from its job to the tracking server. Copying twice changes nothing.
+"""Copies what a user's own training code recorded in its job to the tracking server. Copying twice changes nothing.
 
-It copies the runs that the training opened with MLflow, and the curves from its other loggers and printed lines.
+Two things are copied: the runs that the code opened with MLflow, and the curves from its other loggers and printed
+lines.
 
-MLflow reads the job's store, and upgrades its tables if an older MLflow wrote them. A store that a newer MLflow wrote
-cannot be read here. It stays in the job's results.
+MLflow reads the job's store, and upgrades the store's tables if an older MLflow wrote them. A store that a newer MLflow
+wrote cannot be read here. Such a store stays in the job's results.
 """
 
 import math
@@ -26,19 +27,19 @@ from paretune.tracking.run_writer import name_for_mlflow
 
 _MOST_RUNS = 50_000  # MLflow's limit for one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000
-_NOT_COPIED = (  # tags that MLflow sets, and those that `sync` trusts
+_NOT_COPIED = (  # prefixes of tags that MLflow sets, and of paretune's own tags, which `sync` trusts
     *("mlflow.user", "mlflow.source.", "mlflow.project.", MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME),
     schema.PREFIX,
 )
 
 
 def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> list[str]:
-    """Copy a training's records from `store` into the run; return a sentence for each problem.
+    """Copy what a user's code recorded in `store` into the run `run_id`; return a sentence for each problem.
 
-    The first run that the training opened is copied into this run. Each other run becomes a run under this one, or
-    under the copy of its parent. Parameters and tags are copied without secrets, and metrics of the bill are left out.
-    A parameter is reported if its value in the first run differs from that in this run. Raises the errors of MLflow's
-    client if the tracking server does not answer or refuses.
+    The first run that the code opened is copied into the run `run_id` itself. Each other run becomes a new run under
+    the run `run_id`, or under the copy of its own parent. Secrets in parameters and tags are masked, and metrics of the
+    bill are left out. A parameter is reported if the first run has another value for it than the run `run_id`. Raises
+    the errors of MLflow's client if the tracking server does not answer or refuses a request.
     """
     client = client or MlflowClient()
     remarks = []
@@ -71,7 +72,7 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> lis
 
 
 def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
-    """Return a client of a store, and the store's runs, oldest first, without deleted ones."""
+    """Return a client of a store, and the store's runs, oldest first. Deleted runs are left out."""
     with closing(sqlite3.connect(store / "mlflow.db")) as database:  # MLflow would retry a damaged file for 100 seconds
         database.execute("SELECT version_num FROM alembic_version")
     client = MlflowClient(f"sqlite:///{store / 'mlflow.db'}")
@@ -83,8 +84,8 @@ def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
 def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str, Path]]:
     """Return pairs of artifact path and folder: one for a run's own files, and one for each of its models.
 
-    Pairs without files are left out. Addresses in the store are not trusted: no other file of this machine may be
-    uploaded.
+    Pairs without files are left out, and so are folders outside of `store`. The job has written the store, which may
+    therefore contain any path, but no other file of this machine may be uploaded.
     """
     experiment = store / "mlruns" / run.info.experiment_id
     models = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")
@@ -95,12 +96,12 @@ def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str,
 
 
 def problem(error: Exception) -> str:
-    """Explain in one sentence why nothing more was copied."""
+    """Return a sentence that says why records could not be copied."""
     return f"the records of the command could not be copied ({without_secrets(first_line(error))})"
 
 
 def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowClient) -> str:
-    """Return the id of the copy of one of the training's other runs; create the copy if no earlier call has done so."""
+    """Return the id of the copy of a run other than the first; create the copy if no earlier call has done so."""
     copies = client.search_runs([experiment], f"tags.`{schema.COPIED_FROM}` = '{run.info.run_id}'", max_results=1)
     if copies:
         return str(copies[0].info.run_id)
@@ -112,12 +113,12 @@ def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowC
 
 
 def _differing(given: Mapping[str, str], used: Mapping[str, str]) -> str:
-    """Return the parameters for which the training logged another value than the given one, with both values."""
+    """Return the parameters whose logged value differs from the given value, each with both values."""
     plain = {
         name.removeprefix("training_arguments.").replace("-", "_"): masked(name, text) for name, text in given.items()
     }
     if "learning_rate_scaling" in plain:
-        plain.pop("learning_rate", None)  # the training gets the scaled learning rate
+        plain.pop("learning_rate", None)  # the user's code gets the scaled learning rate
     names = {name.replace("-", "_"): masked(name, text) for name, text in used.items()}  # masked like the given values
     differing = [name for name in plain.keys() & names.keys() if not _is_same(plain[name], names[name])]
     return printable(", ".join(f"{name}={names[name]} (given: {plain[name]})" for name in sorted(differing)))
@@ -150,7 +151,10 @@ def _log_points(points: Sequence[Metric], run_id: str, client: MlflowClient) -> 
 
 
 def _copy(run: Run, points: Sequence[Metric], run_id: str, client: MlflowClient) -> None:
-    """Copy the points, parameters and tags of a run, except parameters that exist: MLflow refuses to change them."""
+    """Copy points, and the parameters and tags of `run`, into the run `run_id`.
+
+    Parameters that the run `run_id` already has are left out, because MLflow refuses to change them.
+    """
     _log_points(points, run_id, client)
     params = client.get_run(run_id).data.params
     tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_NOT_COPIED)}

@@ -1,18 +1,20 @@
-"""The program that runs a project's command inside a job: `python3 inside.py ML`; ML is /opt/ml on SageMaker.
+"""The program that runs a project's command inside a job: `python3 inside.py ML`.
 
-It starts in the folder where the code was unpacked, installs the project's dependencies, opens a store for the
-command's records, and runs the command as `mlflow run` does on a laptop. It remains the command's parent, so that it
-can pass signals on to the command and all its descendants, and can record why the command failed. Next to it are
+This file is called inside.py in a job, and ML is a folder, /opt/ml on SageMaker. The program starts in the folder where
+the code was unpacked, installs the dependencies that the document lists, provides an MLflow store for the command's
+records, and runs the command as `mlflow run` does on a laptop. It remains the command's parent, so that it can pass
+signals on to the command and all its descendants, and can record why the command failed. Next to inside.py are
 watchdog.py and script_metrics. All three need only the standard library of Python 3.8 or newer.
 
     ML/input/data/job/job.json     the document: command, requirements, folder, renamed, metric_definitions, settings;
                                    on SageMaker also deadline_s
     ML/output/data/paretune/       mlflow.db and mlruns, if the command uses MLflow; the curves of other loggers
     ML/output/data/report.json     the metrics, and where each comes from
-    ML/output/failure              why it failed: kind, colon, one sentence
+    ML/output/failure              why the job failed: kind, colon, one sentence
 
 Metrics come from what the command prints and logs (see script_metrics). If several of its MLflow runs have a metric,
-the last value in its first run counts. If the first run has none, the last value in the newest run counts.
+the last value in the first run counts. If the first run lacks the metric, the last value in the newest run that has it
+counts.
 """
 
 from __future__ import annotations
@@ -37,21 +39,21 @@ if TYPE_CHECKING:
 GRACE_S = 110.0  # seconds from SIGTERM until a command that still runs is killed
 REQUIREMENTS = ".paretune-requirements.txt"
 _INSTALLER = "input/data/code/container_start.py"
-_LONGEST_READ = 2**16  # limit of bytes of a printed line that are read at a time
+_LONGEST_READ = 2**16  # at most this many bytes of a printed line are read at a time
 
 
 def main(ml: Path) -> int:
-    """Run the job and return the exit code of the command, or of the installation if that failed."""
+    """Run the job and return the exit code of the command, or of the installation if the command was not started."""
     document = json.loads((ml / "input" / "data" / "job" / "job.json").read_text(encoding="utf-8"))
     project = Path.cwd() / "project"
     supervisor = Supervisor()
     watchdog = importlib.import_module("watchdog")  # next to this file in the job
     late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
-    if starter := os.environ.pop("PARETUNE_STARTER", ""):  # the process on a user's machine that has started this one
+    if starter := os.environ.pop("PARETUNE_STARTER", ""):  # id of the process on a user's machine that started this one
         watchdog.end_with(int(starter), GRACE_S, late)
     if is_first():
         watchdog.watch(None, partial(supervisor.end, ml, 1))
-    if document.get("deadline_s") is not None:  # a job on a user's machine has none
+    if document.get("deadline_s") is not None:  # a job on a user's machine has no deadline here
         watchdog.stop_at(document["deadline_s"], GRACE_S, partial(write_failure, ml), late)
     if document["requirements"]:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
@@ -83,7 +85,7 @@ def main(ml: Path) -> int:
 
 
 class Supervisor:
-    """Runs one process after another, and passes SIGTERM on to the running one and all its descendants."""
+    """Runs one process after another, and passes SIGTERM on to the running process and all its descendants."""
 
     def __init__(self) -> None:
         self.was_stopped = False
@@ -94,8 +96,8 @@ class Supervisor:
     def run(self, words: list[str], printed: PrintedNumbers | None = None, **options: Any) -> int:
         """Run a process and return its exit code, or 128 + the number of the signal that ended it.
 
-        After a SIGTERM, this waits for the whole process group. With `printed`, the output is printed line by line, and
-        `printed` reads each line.
+        If SIGTERM has arrived, wait until the whole process group has ended. If `printed` is given, it reads each line
+        of the output, which is also printed.
         """
         if printed is not None:
             options.update(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -121,7 +123,7 @@ class Supervisor:
                 os.killpg(self._group, number)
 
     def end(self, ml: Path, code: int, sentence: str = "") -> None:
-        """Kill the command and end this process. `sentence` becomes the reason unless one is recorded already."""
+        """Kill the command and exit with `code`. A `sentence` is recorded as the reason, unless a reason exists."""
         if sentence:
             write_failure(ml, f"error: {sentence}")
         self._is_ending = True
@@ -134,7 +136,7 @@ class Supervisor:
 
     def _has_members(self, group: int) -> bool:
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, os.WNOHANG)  # orphans become children of the container's first process
+            os.waitpid(-1, os.WNOHANG)  # reap an orphan: orphans become children of the container's first process
         try:
             os.killpg(group, 0)
         except ProcessLookupError:

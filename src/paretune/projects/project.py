@@ -49,9 +49,9 @@ _OF_THE_IMAGE = re.compile(r"(python|pip)\b.*")  # conda packages that every tra
 
 
 def read_project(uri: str) -> tuple[Project, Path]:
-    """Return the project in a folder or git repository, and its folder. Raises BadInput if there is none.
+    """Return the MLflow project in a folder or git repository, and the folder here that has the project's files.
 
-    A repository is fetched only once per process.
+    A repository is fetched only once per process. Raises BadInput if there is no project.
     """
     refuse(missing_files({"project": uri}))
     with _translated_errors(f"project {uri}"):
@@ -60,7 +60,7 @@ def read_project(uri: str) -> tuple[Project, Path]:
         return load_project(root), Path(root)  # type: ignore[no-untyped-call]  # MLflow
 
 
-_fetched = cache(_fetch_project)  # MLflow itself would fetch it again at each call
+_fetched = cache(_fetch_project)  # MLflow itself would fetch a repository again at each call
 
 
 def declared_parameters(uri: str, entry_point: str) -> Mapping[str, str]:
@@ -88,8 +88,8 @@ def _translated_errors(subject: str) -> Iterator[None]:
 def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
     """Return the requirements that a project in `root` declares, and the folder to which their paths are relative.
 
-    They come from python_env.yaml or the pip section of conda.yaml. Raises BadInput if the file has a fault, such as
-    other conda packages, which are not installed in a job.
+    The requirements come from python_env.yaml or the pip section of conda.yaml. Raises BadInput if that file cannot be
+    used, for example because it lists conda packages other than python and pip: a job does not install these.
     """
     if project.docker_env or project.env_config_path is None:
         return [], "."
@@ -113,10 +113,10 @@ def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
 
 
 def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
-    """Prepare the inputs of a `project` job: its code, and the command that MLflow computes for the entry point.
+    """Return the inputs of a `project` job: its code, the command of its entry point, and the data of this command.
 
-    On this machine the command runs in a copy of the project's files, with links to the files that git ignores, and
-    with paretune's own Python and packages. On SageMaker the packages of the project's environment file are installed.
+    On this machine, the command runs in a copy of the project's files, with links to the files that git ignores, and
+    with paretune's own Python and packages. On SageMaker, the packages of the project's environment file are installed.
     """
     project, root = read_project(spec.project or "")
     faults: list[str] = []
@@ -155,7 +155,10 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
 
 
 def _settings(spec: JobSpec, project: Project, root: Path) -> set[str]:
-    """Return names that are not metrics when the command prints them: its arguments and the settings of its script."""
+    """Return the names that do not count as metrics if the command prints them.
+
+    These are the command's arguments and the settings of its script.
+    """
     names = {*spec.training_arguments}
     if spec.entry_point in project._entry_points:
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
@@ -197,11 +200,11 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[s
 def _entry_command(
     spec: JobSpec, entry: Any, values: dict[str, str], home: Path, root: Path
 ) -> tuple[str, dict[str, Path | str]]:
-    """Return an entry point's command for `bash -c`, as MLflow computes it, and the files it reads, by channel.
+    """Return an entry point's command for `bash -c`, as MLflow computes it, and the files that it reads, by channel.
 
-    The command contains the paths of the files inside the job. For a job on SageMaker, files in S3 stay there. Other
-    remote files are fetched into a new folder in `home`. A job on this machine reads its files where they are. A
-    relative path that does not exist in the current folder starts in the project's folder.
+    The command contains the paths that these files have inside the job. For a job on SageMaker, files in S3 stay there.
+    Other remote files are fetched into a new folder in `home`. A job on this machine reads local files where they are,
+    and has no channels. A relative path that does not exist in the current folder starts in the project's folder.
     """
     if not isinstance(entry.command, str):
         raise BadInput([f"entry point {spec.entry_point} has no command: add one to MLproject, as a string"])
@@ -210,7 +213,7 @@ def _entry_command(
         value = values.get(name, parameter.default)
         if parameter.type != "path" or value is None:
             continue
-        channel = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]  # it is part of the names of shell variables
+        channel = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]  # it becomes part of names of environment variables
         if channel in _RESERVED_CHANNELS or channel in inputs:
             channel = f"{channel}_{position}"
         if spec.runs_on.files_travel and value.startswith(IN_S3):
@@ -238,9 +241,9 @@ def _entry_command(
 
 
 def _ignored(folder: Path, root: Path, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
-    """Yield name and path of what is not in `files`, such as ignored data; whole folders if possible.
+    """Yield the name and path of everything in `folder` that is not in `files`, such as data that git ignores.
 
-    Files and folders in `_NEVER_LINKED` are left out.
+    A folder without any of `files` is yielded as a whole. Files and folders in `_NEVER_LINKED` are left out.
     """
     parents = {parent.as_posix() for name in files for parent in PurePath(name).parents}
     for child in sorted(folder.iterdir()):

@@ -12,10 +12,11 @@ from paretune.specification.script_arguments import argument_faults, asked_optio
 
 
 def script_inputs(spec: JobSpec) -> JobInputs:
-    """Return what a job of an `entry_script` needs. Raises BadInput; arguments are checked only if no file is missing.
+    """Return the inputs of a job that runs an `entry_script`.
 
-    A job on this machine uses the script and its data in place. If the launcher uploads files, the script's folder is
-    sent, and the data reach the job as channels.
+    A job on this machine uses the script and its data where they are. If the launcher uploads files, the script's
+    folder is uploaded, and the data reach the job as channels. Raises BadInput with all faults; the script's arguments
+    are checked only if no file is missing.
     """
     faults = missing_files(spec.as_text()) or argument_faults(spec)
     script, travels = at_home(spec.entry_script or "").resolve(), spec.runs_on.files_travel

@@ -1,4 +1,4 @@
-"""SQLite and PostgreSQL databases: checks of addresses and files, engines, transactions that exclude each other."""
+"""SQLite and PostgreSQL databases: checks of addresses and files, engines, and transactions that run one at a time."""
 
 import os
 import re
@@ -14,11 +14,11 @@ if TYPE_CHECKING:  # imported when an engine is opened: this import takes as lon
     import sqlalchemy
 
 _ADDRESS = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
-_LOCK = 7_205_759_403  # key of PostgreSQL's advisory locks; any number that nothing else in the database uses
+_LOCK = 7_205_759_403  # key of our advisory lock in PostgreSQL: any number that nothing else in the database uses
 
 
 def address_fault(address: str) -> str:
-    """Return why `storage` cannot have this value; empty if it can."""
+    """Return why this address cannot be the value of `storage`; empty if it can be."""
     if _ADDRESS.fullmatch(address):
         return ""
     rule = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
@@ -34,10 +34,11 @@ def redacted(address: str) -> str:
 
 
 def file_fault(path: Path) -> str:
-    """Return why SQLite can neither open nor create the file; empty if it can do either. Nothing is created.
+    """Return why SQLite can neither open nor create the file; empty if no reason was found. Nothing is created.
 
-    The file is opened with SQLite, because a process that opens and closes it in another way loses its locks on it
-    (SQLite, "How To Corrupt An SQLite Database File", section 2.2).
+    A missing folder is not a fault. An existing file is opened with SQLite: a process that opens and closes a database
+    file in any other way loses the locks that it has on the file (SQLite, "How To Corrupt An SQLite Database File",
+    section 2.2).
     """
     if not exists(path):
         folder = path.absolute().parent
@@ -55,7 +56,7 @@ def file_fault(path: Path) -> str:
 
 
 def open_engine(address: str) -> "sqlalchemy.Engine":
-    """Create an engine for an SQLAlchemy address. It connects later; each transaction opens its own connection.
+    """Create an engine for an SQLAlchemy address, without connecting. Each transaction opens its own connection.
 
     Raises SQLAlchemyError or ImportError if the address is invalid or its driver is not installed.
     """
@@ -70,16 +71,16 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
         url = url.set(query={"keepalives_idle": "60", **url.query})
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     if engine.dialect.name == "sqlite":
-        # SQLite runs only one immediate transaction at a time, so none reads what another is about to change.
+        # SQLite runs only one immediate transaction at a time, so no transaction reads what another is about to change.
         sa.event.listen(engine, "connect", begin_by_hand)
         sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return engine
 
 
 def with_driver(address: str) -> str:
-    """Return the address with psycopg as the driver of PostgreSQL, SQLAlchemy's default from version 2.1 on.
+    """Return the address with psycopg as PostgreSQL's driver, because SQLAlchemy before 2.1 has another default.
 
-    An address that names a driver is unchanged.
+    An address that names a driver is returned unchanged.
 
     >>> with_driver("postgresql://user@host/studies")
     'postgresql+psycopg://user@host/studies'
@@ -90,7 +91,10 @@ def with_driver(address: str) -> str:
 
 @contextmanager
 def without_waiting_for_the_disk() -> Iterator[None]:
-    """Make SQLite write without waiting for the disk in connections that the block opens: a power cut may cost data."""
+    """Make SQLite connections that are opened inside the block write without waiting for the disk.
+
+    A power cut may then destroy data.
+    """
     import sqlalchemy as sa
 
     def hurry(connection: object, _: object) -> None:
@@ -105,6 +109,9 @@ def without_waiting_for_the_disk() -> Iterator[None]:
 
 
 def exclude_others(connection: "sqlalchemy.Connection") -> None:
-    """Make other transactions that call this function wait until this one ends. With SQLite, all wait anyway."""
+    """Make other transactions that call this function wait until the transaction of `connection` ends.
+
+    With SQLite, transactions of `open_engine` wait for each other anyway.
+    """
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")

@@ -23,12 +23,13 @@ _FOLDERS = ("studies", "examples")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOT = _PACKAGE / "shipped" if (_PACKAGE / "shipped").is_dir() else _PACKAGE.parents[1]
 _SUFFIX = ".yaml"
-_NO_NUMBER = re.compile(r"[-+]?\.?(nan|inf|infinity)", re.IGNORECASE)  # as YAML or Python's JSON parser reads them
+# NaN and infinity, as YAML or Python's JSON parser spells them.
+_NO_NUMBER = re.compile(r"[-+]?\.?(nan|inf|infinity)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file, for messages: its name, the keys that it needs, an example, and whether some are shipped."""
+    """A kind of file, for messages: its name, the keys that it needs, an example, and whether paretune ships some."""
 
     word: str
     keys: str
@@ -40,19 +41,19 @@ STUDY = FileKind("study", "name and search", "studies/smoke.yaml", is_shipped=Tr
 
 
 class Document:
-    """The content of a YAML file of this kind, and its line numbers, which start at 1.
+    """The content of a YAML file and its line numbers, which start at 1.
 
     Raises BadInput if the file cannot be read, is not a YAML mapping, or has an alias or a key that is not a string.
 
     Attributes:
-        values: the mapping. `plain` converts the strings without quotes. A key without a value has None.
-        faults: line and message for each key that is given again, and each NaN or infinity without quotes. These are
-            left out of `values`.
+        values: the file's mapping. `plain` has converted the strings without quotes. A key without a value has None.
+        faults: line and message for each key that is given a second time, and for each NaN or infinity without quotes.
+            These keys and values are left out of `values`.
     """
 
     def __init__(self, path: str, kind: FileKind, plain: Callable[[str], str] = str) -> None:
         self._path, self._plain, self._seen = path, plain, set[int]()
-        # Maps the keys that lead to a value to the line of the last of them, or to that of the value in a list.
+        # Maps the keys that lead to a value to the line of the last key; in a list, to the line of the value itself.
         self._lines: dict[tuple[str, ...], int] = {}
         self.faults: list[tuple[int, str]] = []
         must = f"{kind.word} must name a YAML file, and "
@@ -141,7 +142,7 @@ def _problem(error: Any) -> str:
 
 
 def find_path(path: str, *folders: Path) -> str:
-    """Return `path` if it exists, else the same path below the first of `folders` that has it, else the shipped one.
+    """Return `path` if it exists, else that path below the first of `folders` that has it, else the shipped file.
 
     If none exists, `path` itself is returned. Absolute paths, and those that begin with `~`, are returned unchanged.
     """
@@ -151,7 +152,7 @@ def find_path(path: str, *folders: Path) -> str:
 
 
 def find_file(name: str) -> str:
-    """Find a study or example file: `smoke` and `smoke.yaml` lead to the shipped `studies/smoke.yaml`.
+    """Return the path of a study or example file: `smoke` and `smoke.yaml` lead to the shipped `studies/smoke.yaml`.
 
     A file of exactly this name in the current folder comes first. If neither exists, `name` itself is returned.
     """
