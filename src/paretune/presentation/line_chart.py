@@ -37,7 +37,7 @@ class LineChart:
     x_title: str
     y_title: str
     lines: dict[str, Sequence[Point]]  # name in the legend to points, ordered by x
-    ideals: dict[str, Sequence[tuple[float, float]]]  # name of a line to the points (x, y) of its ideal
+    ideals: dict[str, Sequence[tuple[float, float]]]  # name of a line to the points (x, y) of its ideal line
     kinds: Sequence[str] = ()
     is_log_y: bool = False
     percent: bool = False  # y is a share, shown in percent
@@ -51,7 +51,7 @@ class LineChart:
         return _MARKS[self.kinds.index(kind) % len(_MARKS)] if kind in self.kinds else _MARKS[0]
 
     def _ticks(self) -> list[float]:
-        """Return all values of x, to use as ticks: by default, a logarithmic axis has none between 16 and 32."""
+        """Return all values of x, to use as ticks: by default, a logarithmic axis has no tick between 16 and 32."""
         return sorted({point.x for points in self.lines.values() for point in points})
 
     def figure(self) -> Any:
@@ -167,7 +167,7 @@ def _round_numbers(low: float, high: float) -> list[float]:
 def _minor_tick(value: float, low: float, high: float) -> str:
     """Return the label of a tick between two powers of ten on a logarithmic axis from `low` to `high`.
 
-    If the axis spans a factor of ten or more, only 2 and 5 times a power have a label: there is no room for more.
+    If the axis spans a factor of ten or more, only 2 and 5 times a power of ten have a label: more would not fit.
     """
     digit = round(value / 10 ** math.floor(math.log10(value)))
     return f"{value:g}" if high < 10 * low or digit in (2, 5) else ""
@@ -179,7 +179,7 @@ def _for_matplotlib(text: str) -> str:
 
 
 def picture(groups: Sequence[tuple[str, Sequence[LineChart]]]) -> Any:
-    """Return a matplotlib figure with a row for each group of charts, below the heading of the group."""
+    """Return a matplotlib figure with one row of charts for each group, and the group's heading above its row."""
     from matplotlib.figure import Figure
 
     width = max(len(charts) for _, charts in groups)

@@ -1,4 +1,4 @@
-// A click on a column's heading sorts the table by that column: numbers by size, texts by letters, empty cells last.
+// A click on a column's heading sorts the table by that column: numbers by size, text by alphabet, empty cells last.
 for (const table of document.querySelectorAll("table.sortable")) {
   table.querySelectorAll("thead th").forEach((head, column) => {
     const button = document.createElement("button");

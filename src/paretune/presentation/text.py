@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_TO_THE_MINUTE_S = 1800  # durations from here on are rounded to the minute, shorter ones to the second
+_TO_THE_MINUTE_S = 1800  # durations from here on are rounded to the minute, those from one minute on to the second
 _NUMBER = re.compile(r"[-+]? ?[\d,.]*\d(e[-+]\d+)?%?( ± \S+)?")
 Format = str | Callable[[Any], str]
 """Format specification such as `,.2f`, or a function from the value to its text."""
@@ -27,7 +27,7 @@ def dollars(value: float) -> str:
 
 
 def with_error(value: float, error: float | None = None) -> str:
-    """Format a value and its error to two digits of the error: 0.9130 ± 0.0049; four digits if there is no error."""
+    """Format a value and its error to two digits of the error: 0.9130 ± 0.0049. Without an error, show four digits."""
     text = to_error(value, error)
     return f"{text} ± {error:,.{len(text.partition('.')[2])}f}" if error and math.isfinite(error) else text
 
@@ -41,7 +41,7 @@ def to_error(value: float, error: float | None = None) -> str:
 
 
 def plain(value: float, digits: int) -> str:
-    """Format the value with this many significant digits, but all digits before the point, without an exponent."""
+    """Format the value with at least this many significant digits: all digits before the point, and no exponent."""
     if not value:
         return "0"
     decimals = min(max(0, digits - 1 - math.floor(math.log10(abs(value)))), 12)
@@ -61,7 +61,7 @@ def duration(seconds: float) -> str:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Return the unit that suits durations of about this length: its seconds and its name."""
+    """Return the unit that suits durations of about this length: the unit's length in seconds, and its name."""
     return (3600.0, "h") if seconds >= 7200 else (60.0, "min") if seconds >= 120 else (1.0, "s")
 
 
@@ -83,7 +83,7 @@ def without_empty_columns(table: "DataFrame") -> "DataFrame":
 
 
 def aligned(frame: "DataFrame | Mapping[str, Sequence[str]]") -> str:
-    """Lay out a frame of strings for a terminal, with columns of numbers aligned to the right."""
+    """Return a frame of strings as a table for a terminal, with columns of numbers aligned to the right."""
     columns = [[str(name), *map(str, cells)] for name, cells in frame.items()]
     widths = [max(map(len, column)) for column in columns]
     right = [all(not text or _NUMBER.fullmatch(text) for text in column[1:]) for column in columns]

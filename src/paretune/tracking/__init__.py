@@ -1,8 +1,9 @@
 """Runs in MLflow: `store` opens and finds them, `run_writer` writes one, `recorded_run` is one that was read back.
 
 Few other modules import MLflow: `projects`, for users' MLflow projects, `commands.mlflow_run`, the checks of `doctor`,
-and `training.text_model`, which travels with a model. `store`, `run_writer`, `models` and `data_sets` import it, which
-takes more than a second of CPU. So other folders import these four inside functions if a command may not need them.
+and `training.text_model`, which travels with a model. In this folder, `store`, `run_writer`, `models` and `data_sets`
+import MLflow, which takes more than a second of CPU. So other folders import these four modules inside functions if a
+command may not need them.
 """
 
 import os
@@ -17,7 +18,7 @@ _lock, _blocks, _set = Lock(), [0], list[str]()
 
 @contextmanager
 def giving_up_soon() -> Iterator[None]:
-    """Apply PATIENCE inside the block, except to variables that the user has set. Threads' blocks may overlap."""
+    """Apply PATIENCE inside the block, except to variables that the user has set. Several threads may do so at once."""
     with _lock:
         _blocks[0] += 1
         if _blocks[0] == 1:

@@ -1,4 +1,4 @@
-"""Describes a job's data as MLflow data sets: inputs of its run, and the validation rows of its model's metrics."""
+"""Describes a job's data as MLflow data sets: the inputs of its run, and the rows on which its model was validated."""
 
 import json
 from collections.abc import Mapping

@@ -15,7 +15,8 @@ _LONGEST_NAME = 30  # characters
 def classification_report(report: JobReport) -> str:
     """Return precision, recall, F1 and number of validation rows per class, as text.
 
-    Its macro average is the run's metric f1. It includes only the classes that occur in validation rows or predictions.
+    The report's macro average of F1 is the run's metric f1. The report includes only the classes that occur in the
+    validation rows or the predictions.
     """
     from sklearn.metrics import classification_report as table
 
@@ -29,7 +30,7 @@ def classification_report(report: JobReport) -> str:
 
 
 def confusion_figure(report: JobReport) -> Any:
-    """Draw the confusion matrix as scikit-learn does, as shares of each true class."""
+    """Return a figure of the confusion matrix in scikit-learn's style; the values are shares of each true class."""
     from matplotlib import font_manager, rc_context
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay

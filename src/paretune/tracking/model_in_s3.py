@@ -1,4 +1,4 @@
-"""The loader in the LoggedModel of a model in S3: with it, MLflow loads the model from its address.
+"""The loader in the LoggedModel of a model in S3, with which MLflow loads the model from its address.
 
 MLflow chooses where it stores the files of a LoggedModel, and the weights of a model in S3 are not copied there.
 Instead, this file is stored, in `code/` of the LoggedModel. It needs only MLflow, because it may run without paretune.

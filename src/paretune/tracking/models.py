@@ -33,13 +33,13 @@ _OF_MODEL = (*_OF_VALIDATION, metrics.COST_USD, metrics.TRAIN_SECONDS)
 _STATES = ("checkpoint-*", "optimizer.pt", "scheduler.pt", "rng_state*.pth", "training_args.bin")
 """Files that only the training run itself needs."""
 CANDIDATE = "candidate"  # alias of the newest version of a registered model
-_READY_WITHIN_S = 120  # longest wait for a version; a managed server makes a Model Package of each
+_READY_WITHIN_S = 120  # longest wait until a version is ready; a managed server makes a Model Package of each version
 
 
 def logged_model_of(client: MlflowClient, run_id: str) -> LoggedModel | None:
-    """Return the model of a run's finished job, or the newest one that the job's command logged itself, or None.
+    """Return the LoggedModel of a run: paretune's own, else the newest that the job's command logged, else None.
 
-    If we logged it, its tag `paretune.model` has the location of its files.
+    Only paretune's own has the tag `paretune.model`, with the location of its files.
     """
     run = client.get_run(run_id)
     ready = [model for model in _models_of(client, run) if model.status == LoggedModelStatus.READY]
@@ -57,8 +57,8 @@ def log_model(
 ) -> LoggedModel:
     """Return the LoggedModel of a run; the model's files are at `location`, a folder here or an S3 URI.
 
-    It is created if it does not exist, and completed if its creation was interrupted. Its quality metrics name the
-    validation rows among the run's inputs.
+    The LoggedModel is created if it does not exist, and completed if its creation was interrupted. Its quality metrics
+    refer to the validation rows among the run's inputs.
     """
     run = client.get_run(run_id)
     logged = next((logged for logged in _models_of(client, run) if schema.MODEL in logged.tags), None)
@@ -85,8 +85,8 @@ def log_model(
 def register_model(client: MlflowClient, name: str, run_id: str) -> str | None:
     """Register the model of a run as a version of `name` with the alias `candidate`; return `NAME/VERSION`.
 
-    A run that has a version keeps it, and the alias moves to it. Returns None if MLflow has no model
-    of the run. Raises MLflow's errors.
+    If the run already has a version of `name`, that version is kept and gets the alias. Returns None if MLflow has no
+    model of the run. Raises MLflow's errors.
     """
     versions = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
     version = str(versions[0].version) if versions else None
@@ -113,16 +113,17 @@ def _models_of(client: MlflowClient, run: Run) -> list[LoggedModel]:
 
 
 def _store(client: MlflowClient, logged: LoggedModel, folder: Path) -> None:
-    """Copy the files of the folder to MLflow's store, without those that only the training needs."""
+    """Copy the files of the folder to MLflow's store, without files that only the training run itself needs."""
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
         shutil.copytree(folder.resolve(), scratch, ignore=_left_out, copy_function=os.symlink, dirs_exist_ok=True)
         client.log_model_artifacts(logged.model_id, scratch)
 
 
 def _store_loader(client: MlflowClient, logged: LoggedModel, address: str) -> None:
-    """Store a small model in MLflow that loads the one in S3 and has its signature, its requirements and boto3.
+    """Store a small model in MLflow that loads the model at `address`, which is in S3.
 
-    Nothing is stored if `address` cannot be read or has no MLflow model.
+    The small model has the same signature, and the same requirements plus boto3. Nothing is stored if `address` cannot
+    be read or has no MLflow model.
     """
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
         try:
@@ -144,6 +145,6 @@ def _store_loader(client: MlflowClient, logged: LoggedModel, address: str) -> No
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
-    """Return the names not to upload: training states, and links to folders, which may be outside of this folder."""
+    """Return the names not to upload: training states, and links to folders, because these may be outside `folder`."""
     links = {name for name in names if (path := Path(folder, name)).is_symlink() and not path.is_file()}
     return links | shutil.ignore_patterns(*_STATES)(folder, names)

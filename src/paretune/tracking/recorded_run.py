@@ -21,9 +21,9 @@ DATASET_SIZE = "dataset_size"  # parameter: rows before validation rows were spl
 class RecordedRun:
     """A run as MLflow has it, and the job that it records, read from its parameters, tags and metrics.
 
-    A number that is not recorded is None, and a string is empty, unless the property says otherwise. Anybody may have
-    edited a tag, so reading a property never raises. Only the methods `spec` and
-    `spec_as_run` raise errors.
+    A number that is not recorded is None, and a string that is not recorded is empty, unless the property says
+    otherwise. Anybody may have edited a tag, so no property raises an error because of a tag. Only the methods `spec`
+    and `spec_as_run` do.
 
     Attributes:
         metrics: the latest value of each metric, by name.
@@ -65,7 +65,7 @@ class RecordedRun:
 
     @property
     def origin(self) -> str:
-        """The origin of its figures, such as `simulated` or `published`; `measured` if none is recorded."""
+        """The origin of the job's figures, such as `simulated` or `published`; `measured` if none is recorded."""
         return self.tags.get(schema.ORIGIN) or "measured"
 
     @property
@@ -80,7 +80,10 @@ class RecordedRun:
 
     @property
     def has_job(self) -> bool:
-        """Whether the job that the run names is surely its own. Before a job is created, several runs may name it."""
+        """Whether the job that the run names surely belongs to this run.
+
+        Before a job is created, several runs may name the same job.
+        """
         was_seen = bool(self.tags.get(schema.SECONDARY_STATUS)) or self.state not in ("", "Running")
         return bool(self.tags.get(schema.JOB_NAME)) and was_seen
 
@@ -101,7 +104,7 @@ class RecordedRun:
 
     @property
     def region(self) -> str:
-        """The region of its price, or else of the job."""
+        """The region of the recorded price, or else of the job."""
         return self.tags.get(schema.PRICE_REGION) or self.tags.get(schema.REGION, "")
 
     @property
@@ -116,7 +119,7 @@ class RecordedRun:
 
     @property
     def is_spot(self) -> bool:
-        """Whether it ran on spot instances."""
+        """Whether the job ran on spot instances."""
         return bool(number_in(self.param("spot"))) or schema.TRAINING_SECONDS in self.tags
 
     @property
@@ -191,10 +194,10 @@ class RecordedRun:
         return (catalog.owner(self.instance_type) if launcher is None or launcher.is_simulated else launcher).is_billed
 
     def spec_as_run(self) -> JobSpec:
-        """Return the specification with derived batch sizes, on the instances of the last attempt.
+        """Return the specification with the batch sizes derived from it, on the instances of the last attempt.
 
         A simulated job is returned as the real job that it simulates. Parameters that are not recorded have their
-        defaults. Raises BadInput if the recorded ones cannot be read.
+        defaults. Raises BadInput if the recorded parameters cannot be read.
         """
         names = JobSpec.model_fields.keys() - {*affecting(JobSpec, "launcher")}
         spec = JobSpec.read({name: text for name, text in self.params.items() if name in names})

@@ -27,7 +27,7 @@ from paretune.specification.container import Event
 from paretune.tracking import schema
 from paretune.tracking.models import address, log_model
 
-# What MLflow raises when a store is unavailable, unknown, damaged or lacks its driver.
+# What MLflow raises if a store is unavailable, of an unknown kind or damaged, or if its database driver is missing.
 TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
 _AT_ONCE = 100  # values per request; MLflow's limits are 100 params, 100 tags and 1000 metrics
 _LONGEST_METRIC = 250  # characters of a name; MLflow's limit
@@ -42,19 +42,20 @@ _Value = Param | RunTag | Metric
 
 
 class Run:
-    """One MLflow run. Writing never raises if the server is unavailable or refuses.
+    """One MLflow run. Its methods raise nothing if the server is unavailable or refuses a write.
 
-    If MLflow does not answer, `has_gap` becomes true. Params, tags, metrics and inputs are then kept, and sent with the
-    next ones. The caller must write everything else, such as artifacts and the end, again. A write that MLflow refuses,
-    because of its form or a missing permission, is dropped with a warning, because retrying would not help. Such a
-    refusal makes `has_gap` true, too, unless it concerns params, tags, metrics or inputs.
+    If MLflow does not answer, `has_gap` becomes true. Params, tags, metrics and inputs are then kept, and are sent
+    together with the next ones. The caller must repeat every other write, such as artifacts and the end of the run. If
+    MLflow refuses a write because of its form or a missing permission, the write is dropped with a warning, because
+    retrying would not help. A refusal makes `has_gap` true only if it concerns something other than params, tags,
+    metrics and inputs.
 
-    `is_new` means that this process has just created the run, so that it need not be read first.
+    `is_new` means that this process has just created the run, so the run need not be read first.
     """
 
     def __init__(self, client: MlflowClient, run_id: str, clock: Clock, *, is_new: bool = False) -> None:
         self.run_id = run_id
-        self.has_gap = False  # whether a write failed since this was last reset
+        self.has_gap = False  # whether a write has failed; callers may set it to False again
         self._client = client
         self._clock = clock
         self._waiting: dict[tuple[object, ...], _Value] = {}
@@ -68,7 +69,10 @@ class Run:
 
     @contextlib.contextmanager
     def later(self) -> Iterator[None]:
-        """Hold back everything that is recorded in the block; the next write after it sends all of it together."""
+        """Hold back the params, tags, metrics and inputs that are recorded in the block.
+
+        `flush`, or the next of these values after the block, sends them all together.
+        """
         before, self._is_held = self._is_held, True
         try:
             yield
@@ -76,7 +80,7 @@ class Run:
             self._is_held = before
 
     def log_params(self, params: Mapping[str, str]) -> None:
-        """Record parameters, except empty ones, which have their default, and those that the run has already."""
+        """Record parameters. Empty values, which mean the default, and parameters that the run has are left out."""
         self._put(*(Param(name, text[:_LONGEST_PARAM]) for name, text in params.items() if text))
 
     def log_inputs(self, inputs: Sequence[DatasetInput]) -> None:
@@ -113,10 +117,10 @@ class Run:
         self._put(*points)
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Record headline values; one that the run has already is not written twice.
+        """Record the headline values of metrics, those that MLflow shows in its table of runs.
 
-        They are logged at step 0, or at the last step of their curve, because MLflow shows the latest value of the last
-        step.
+        A value that the run has already is not written again. A new value is logged at the last step of its metric's
+        curve, or at step 0 without a curve, because MLflow shows the latest value of the last step.
         """
         is_read, points = self._read(), []
         for name, value in _named_for_mlflow(metrics).items():
@@ -127,9 +131,9 @@ class Run:
         self._put(*points)
 
     def _place_of_headline(self, name: str, may_be_there: bool) -> tuple[int, int]:
-        """Return time in milliseconds and step of a new headline value, which make it the latest of its metric.
+        """Return a time in milliseconds and a step that make a new headline value the latest one of its metric.
 
-        `may_be_there` is False if the run surely has no value of the metric, so that its history need not be read.
+        `may_be_there` is False if the run surely has no value of the metric, so the metric's history need not be read.
         """
         points = [point for point in self._waiting.values() if isinstance(point, Metric) and point.key == name]
         if may_be_there or self._steps.get(name):
@@ -139,18 +143,18 @@ class Run:
         return max(times), max((point.step for point in points), default=0)
 
     def log_text(self, text: str, path: str) -> None:
-        """Store a text as an artifact."""
+        """Store text as an artifact."""
         self._attempt(lambda: self._client.log_text(self.run_id, text, path))
 
     def log_files(self, files: Mapping[str, bytes], folder: str) -> None:
-        """Store files, name to content, as artifacts in `folder`."""
+        """Store files as artifacts in `folder`; `files` maps their names to their content."""
         with tempfile.TemporaryDirectory() as scratch:
             for name, content in files.items():
                 (Path(scratch) / Path(name).name).write_bytes(content)
             self._attempt(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
 
     def log_model(self, name: str, location: str, model_type: str | None = None) -> str:
-        """Record the job's model; return the address from which MLflow loads it, empty if MLflow has not stored it."""
+        """Record the job's model; return the address from which MLflow loads it, or "" if it could not be recorded."""
         uris: list[str] = []
         self._attempt(lambda: uris.append(address(log_model(self._client, self.run_id, name, location, model_type))))
         return "".join(uris)
@@ -181,7 +185,7 @@ class Run:
         self._attempt(lambda: self._client.update_run(self.run_id, status="RUNNING"))
 
     def flush(self) -> None:
-        """Write everything that waits, in order and with inputs last, in requests of up to 100 values."""
+        """Write all waiting values in their order, in requests of up to 100 values, and the inputs last."""
         params = [value.key for value in self._waiting.values() if isinstance(value, Param)]
         if params and not self._read():
             return
@@ -228,7 +232,7 @@ class Run:
         return self._has_read or self._attempt(read)
 
     def _put(self, *values: _Value) -> None:
-        """Queue values. A param or tag replaces a queued one of its name, a metric one of its name, step and time."""
+        """Queue values. A param or tag replaces a queued one of its name; a metric, one of its name, step and time."""
         for value in values:
             place = (value.step, value.timestamp) if isinstance(value, Metric) else ()
             self._waiting[type(value), value.key, *place] = value
@@ -236,13 +240,13 @@ class Run:
             self.flush()
 
     def _attempt(self, write: Callable[[], object]) -> bool:
-        """Write, and return whether MLflow has accepted it; if not, the run has a gap, which `sync` fills later."""
+        """Call `write`, and return whether MLflow accepted it; if not, the run has a gap, which `sync` fills later."""
         is_done = bool(self._ask(write))
         self.has_gap = self.has_gap or not is_done
         return is_done
 
     def _ask(self, write: Callable[[], object], *, warns: bool = True) -> bool | None:
-        """Write, and return whether MLflow has accepted it, or None if MLflow did not answer."""
+        """Call `write`, and return whether MLflow accepted it, or None if MLflow did not answer."""
         try:
             write()
         except TROUBLE as error:
@@ -278,14 +282,14 @@ class Run:
 
 
 def is_refused(error: Exception) -> bool:
-    """Return whether MLflow refused this request: its form is wrong, or the user lacks the permission."""
+    """Return whether the error means that MLflow refused a request: its form is wrong, or a permission is missing."""
     if not isinstance(error, MlflowException):
         return False
     return error.error_code in {"INVALID_PARAMETER_VALUE", "PERMISSION_DENIED"} or bool(_DENIED.search(str(error)))
 
 
 def name_for_mlflow(metric: str) -> str:
-    """Return the name of a metric with changes that make MLflow accept it; otherwise the metric would be lost.
+    """Return the name of a metric, changed so that MLflow accepts it; otherwise, MLflow would not store the metric.
 
     A user's script may name a metric `acc@1` or `=HYPERLINK("http://h")`. MLflow takes letters, digits and some signs,
     at most 250 of them, and no name that changes when it is read as a path: `a//b`, `../a`, `a/`.

@@ -22,13 +22,13 @@ KIND = "paretune.kind"
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` followed instead of starting its own
 ORIGIN = "paretune.origin"
 """The origin of a job's figures: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`."""
-ESTIMATED = "estimated"  # origin of runs with estimates and without a job
+ESTIMATED = "estimated"  # value of ORIGIN on runs that have estimates but no job
 COMMAND = "paretune.command"  # the command that repeats the job or continues the study, for people to copy
 GIVEN = "paretune.given"  # the given parameters of the job, as JSON
 SPEC_HASH = "paretune.spec_hash"  # hash of the computation; the same for jobs that compute the same thing
-DATASET_KEY = "paretune.dataset_key"  # key of the prepared rows
+DATASET_KEY = "paretune.dataset_key"  # identifies the prepared rows that the job reads
 MODEL_REVISION = "paretune.model_revision"  # commit of the model on the Hub
-MODEL = "paretune.model"  # location of the model's files: a path or an S3 URI; also on its LoggedModel
+MODEL = "paretune.model"  # location of the model's files: a path or an S3 URI; also a tag of its LoggedModel
 MODEL_URI = "paretune.model_uri"  # address from which MLflow loads the model: `models:/m-...`, or its folder in S3
 NO_MODEL = "paretune.no_model"  # why MLflow cannot load the model of a finished job
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
@@ -52,7 +52,7 @@ NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI sh
 PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 WARM_POOL = "paretune.warm_pool"
 """State of the instances kept after the job: `Available` until paretune sees that they were released or reused."""
-WARM_POOL_KEPT = "Available"  # its value until the instances are known to be released or reused
+WARM_POOL_KEPT = "Available"  # value of WARM_POOL until the instances are known to be released or reused
 RETRIES = "paretune.retries"
 """Failures of a study's job that any process may retry, such as `capacity, internal`; only the study may retry others.
 A single job has no such tag: any process may retry it after every kind of failure that a retry can fix."""
@@ -100,14 +100,14 @@ BILL_COMPLETE = "complete"  # the final value of BILL
 
 # A study and its trials
 STUDY = "paretune.study"  # name of a study, on its own run and on those of its trials
-STUDY_MARK = "paretune.study_mark"  # unique id, also in the study's storage; a new driver finds the study's run by it
+STUDY_MARK = "paretune.study_mark"  # unique id, also in the study's storage; a driver finds the study's run by this id
 DRIVEN_UNTIL = "paretune.driven_until"
 """Until when the study counts as having a driver, in seconds since the epoch. The driver keeps extending it, and
 removes it when it ends. After a crash, or a pause with `once`, it expires."""
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"  # number of the trial
 REPEATS = "paretune.repeats"  # number of the trial that this one repeats with another seed
-PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
+PARETO_RANK = "paretune.pareto_rank"  # rank of the trial's configuration, 0 on the front; absent if it has no rank
 
 # A model in the registry
 REGISTERED = "paretune.registered"
@@ -120,7 +120,7 @@ SOURCE_LINE = "paretune.source_line"  # line of the row in the table
 
 
 def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tag with the given parameters of a job. Raises BadInput if they are too long for a tag."""
+    """Return the tag GIVEN for these parameters of a job. Raises BadInput if the parameters are too long for a tag."""
     text = json.dumps(given, sort_keys=True)
     if len(text) > LONGEST_TAG:
         rule = f"the job's parameters must have at most {LONGEST_TAG:,} characters as JSON, got {len(text):,}"
@@ -129,12 +129,15 @@ def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def given_by(tags: Mapping[str, str]) -> dict[str, Any] | None:
-    """Read the given parameters of a job from its tags; None if there are none or they are not a JSON object."""
+    """Return the given parameters of a job from its tags, or None if the tag is missing or is not a JSON object."""
     return _document(tags.get(GIVEN, ""))
 
 
 def settings_by(tags: Mapping[str, str]) -> dict[str, Any]:
-    """Return a job's bucket and AWS tags, keyed by parameter name. Raises BadInput if they are unreadable."""
+    """Return a job's bucket and AWS tags, keyed by parameter name; empty if none are recorded.
+
+    Raises BadInput if the recorded tag is not a JSON object.
+    """
     if not tags.get(SETTINGS):
         return {}
     if (settings := _document(tags[SETTINGS])) is None:

@@ -45,7 +45,7 @@ class Tracking:
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
         # The plugin sagemaker-mlflow (0.5.0) warns at each request to a server whose address is not an ARN.
         logging.getLogger("mlflow.tracking.request_header.registry").addFilter(_is_no_arn_warning)
-        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # our files have a few kilobytes
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # most of our files are small
         logging.getLogger("alembic").setLevel(logging.WARNING)
         logging.getLogger("alembic.runtime.migration").addFilter(_is_warning)  # MLflow 3.2 resets this logger's level
         # MLflow's module logs a traceback for every error that it raises; `Run` already reports the error.
@@ -90,9 +90,10 @@ class Tracking:
         origin: str | None = None,
         figures: Mapping[str, Any] | None = None,
     ) -> tuple[str, str]:
-        """Save a command's results in its run: `files` maps names to text, `figures` maps names to matplotlib figures.
+        """Save a command's results in its run, and end the run.
 
-        Returns the run's id and the command or address that opens the run in MLflow's UI.
+        `kind` names the run and becomes its tag KIND, `files` maps names to text, and `figures` maps names to
+        matplotlib figures. Returns the run's id, and the command or address that opens the run in MLflow's UI.
         """
         run = self.begin(kind)
         run.set_tags({schema.KIND: kind, schema.ORIGIN: origin, schema.NOTE: note})
@@ -109,13 +110,14 @@ class Tracking:
         return self._environment.get("MLFLOW_RUN_ID")
 
     def run(self, run_id: str) -> Run:
-        """Return an existing run."""
+        """Return an object that writes to an existing run."""
         return Run(self._client, run_id, self._clock)
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
-        """Create a run called `name`, separate from this command's own run; `tags` are set as it is created.
+        """Create a run called `name` with these tags, separate from this command's own run.
 
-        Its parent is the run that this thread has started with `mlflow.start_run`, unless a tag names another one.
+        If this thread has started a run with `mlflow.start_run`, that run becomes the parent, unless a tag names
+        another one.
         """
         self.offer_view()
         active = mlflow.active_run()
@@ -127,10 +129,10 @@ class Tracking:
         return Run(self._client, run_id, self._clock, is_new=True)
 
     def offer_view(self, study: str = "", name: str = "paretune") -> None:
-        """Add a saved view to MLflow's UI: all runs, or the trials of the study whose run id is `study`.
+        """Add a saved view to MLflow's UI: all runs, or the trials of the study whose run has the id `study`.
 
-        Failures are ignored. An existing view is kept, because a user may have changed it. The experiment's description
-        links to the views.
+        An existing view is kept, because a user may have changed it. The experiment's description gets links to the
+        views, unless a user has written a description. Failures are ignored.
         """
         key = f"{ui_view.TAG_PREFIX}{study or ui_view.ALL_RUNS}"
         if key in self._offered:
@@ -196,13 +198,19 @@ class Tracking:
         return register_model(self._client, name, run_id)
 
     def registered(self) -> dict[str, str]:
-        """Map run id and file address of every registered version to `NAME/VERSION`. Raises TrackingUnavailable."""
+        """Return `NAME/VERSION` of every registered model version, keyed by its run id and by its files' address.
+
+        Raises TrackingUnavailable.
+        """
         with self._usable():
             versions = mlflow.search_model_versions()
         return {str(of): f"{each.name}/{each.version}" for each in versions for of in (each.run_id, each.source) if of}
 
     def address(self, run_id: str, view: str = "") -> str:
-        """Return the web address of a run or a view, on the http server or on the one that `mlflow ui` would start."""
+        """Return the web address of a run or a view.
+
+        The address is on the http server that MLflow's settings name, or else on the server that `mlflow ui` starts.
+        """
         server = without_secrets(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
         # Without the workflow type, the UI of MLflow 3.17 shows a run among traces and evaluations.
         page = f"?viewStateShareKey={view}&" if view else f"/{run_id}?"
@@ -226,7 +234,11 @@ class Tracking:
 
     @contextmanager
     def _usable(self, condition: str | None = None) -> Iterator[None]:
-        """Translate MLflow's errors; their own text may contain the password of the address."""
+        """Raise paretune's errors instead of MLflow's, without passwords of addresses, which MLflow's text may contain.
+
+        If `condition` is given and MLflow refuses a request inside the block, this is BadInput. Any other error of
+        MLflow is TrackingUnavailable.
+        """
         try:
             yield
         except TROUBLE as error:
@@ -281,8 +293,9 @@ def is_absent_file(uri: str) -> bool:
 def require_answer(uri: str) -> None:
     """Connect once to the server of an http address, or check the SQLite file; other stores are not checked.
 
-    Without this check, MLflow retries for an hour on a file that it cannot open (`create_sqlalchemy_engine_with_retry`,
-    3.17). Raises TrackingUnavailable if the server does not answer or the file cannot be opened.
+    Without this check, MLflow would retry for 100 seconds to open a file that it cannot open
+    (`create_sqlalchemy_engine_with_retry`, 3.17). Raises TrackingUnavailable if the server does not answer or the file
+    cannot be opened.
     """
     if (path := _sqlite_file(uri)) and (fault := file_fault(path)):
         raise TrackingUnavailable(

@@ -45,10 +45,10 @@ _CHART = {
 
 
 def note(experiment: str, before: str | None, study: str, name: str) -> str:
-    """Return the description of an experiment: links to its views, that of the newest study first, at most six.
+    """Return the description of an experiment: at most six links to its views, with the newest study's view first.
 
     MLflow's UI shows the description above every page of the experiment. Without the links, users see a table without
-    metrics. `before` is the current description; one that a user has written stays.
+    metrics. `before` is the current description. If a user has written it, it is returned unchanged.
     """
     all_runs = _link("All runs with F1 and dollars", experiment, ALL_RUNS)
     links = rf"(?:\[[^\]]*\]\(#[^)]*\){_BETWEEN_LINKS})*{re.escape(all_runs)}"
