@@ -1,4 +1,4 @@
-"""The description of a command for the command line: its options, its reader and its runner.
+"""The description of a command for the command line: its options, how they are read, and what is run.
 
 Every command is a constant of a module that imports quickly. `paretune NAME --help` and the refusal of wrong input must
 not wait for MLflow, boto3, pandas or torch, so these are imported in functions.
@@ -26,9 +26,9 @@ Options = TypeVar("Options", bound=Parameters)
 class Command(Generic[Request]):
     """One command of `paretune`.
 
-    `read` makes the request from the texts of the options. If they are wrong, it raises BadInput with all faults of the
-    first step that fails. `run` does the work.
-    The options are the fields of `options`, and also the parameters of a job if the command `takes_jobs`.
+    `read` checks the texts of the options in several steps and makes a request from them. It raises BadInput with all
+    faults of the first step that fails. `run` does what the request asks for. The options are the fields of `options`
+    and, if the command `takes_jobs`, the parameters of a job.
     """
 
     read: Callable[[Mapping[str, str]], Request]
@@ -38,7 +38,7 @@ class Command(Generic[Request]):
     excluded: tuple[str, ...] = ()  # fields of `options` and parameters of a job that are not options
 
     def models(self) -> dict[str, type[Parameters]]:
-        """Return the names of the options, each with the model that declares it; the command's own come first."""
+        """Return the pydantic model that declares each option, by the option's name; the command's own come first."""
         own, models = self.options, dict[str, type[Parameters]]()
         models |= {} if own is None else dict.fromkeys(own.model_fields, own)
         models |= {name: JobSpec for name in JobSpec.model_fields if self.takes_jobs and name not in models}
@@ -51,9 +51,9 @@ def command_of(options: type[Options], run: Callable[[Options], CommandOutput | 
 
 
 def read_with_profile(read: Callable[[Mapping[str, Any]], Request], texts: Mapping[str, str]) -> Request:
-    """Return the request that the profile and the options describe; the options win.
+    """Return the request that the options and the profile describe; the options override the profile.
 
-    Raises BadInput with the faults of the profile, those that `read` reports, and missing files.
+    Raises BadInput with the faults of the profile, the faults that `read` reports, and a fault for each missing file.
     """
     faults, completed = list[str](), dict[str, Any](texts)
     with collecting(faults):
@@ -68,8 +68,8 @@ def read_with_profile(read: Callable[[Mapping[str, Any]], Request], texts: Mappi
 def describe_opened_run(kind: str, answer: str) -> None:
     """Set the name and the note of the run that `mlflow run` has opened for this command.
 
-    Do nothing if the command was typed by hand. `answer` comes first, because MLflow shows only the first four lines of
-    a note.
+    Do nothing if the command was typed by hand. `answer` becomes the note. It should begin with what matters most,
+    because MLflow shows only the first four lines of a note.
     """
     if "MLFLOW_RUN_ID" not in os.environ:
         return

@@ -42,7 +42,7 @@ class DemoRequest(Parameters):
 
 
 def run_demo(request: DemoRequest) -> CommandOutput:
-    """Run the demo. It replaces an earlier demo in the folder `demo` of paretune's home folder."""
+    """Run the demo in the folder `demo` of paretune's home folder, where it replaces an earlier demo."""
     from paretune.jobs.workplace import Workplaces
 
     folder = Workplaces.of_process().home.resolve() / "demo"
@@ -112,7 +112,7 @@ def _isolated(folder: Path, store: str) -> Iterator[None]:
 
 
 def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bool, took_s: float) -> str:
-    """Return the answer next to the published figures, where its files are, and the next commands to try."""
+    """Return the study's answer, compared with the published figures, where its files are, and commands to try next."""
     front, picks, rows = answer.front, answer.picks, {"dataset": "reviews.csv"}
     steps = {
         command_line("train", rows): "one training on this machine",

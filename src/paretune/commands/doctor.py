@@ -1,6 +1,6 @@
-"""The command `doctor`: checks of this machine, the MLflow store and the AWS account, which cost nothing.
+"""The command `doctor`: free checks of this machine, the MLflow store and the AWS account.
 
-With `--paid true`, a small real job shows whether AWS behaves as expected.
+With `--paid true`, `doctor` then runs a small real job, which shows whether AWS behaves as expected.
 """
 
 import os
@@ -50,7 +50,7 @@ _OF_THE_PAID_JOB = {
 
 
 class DoctorOptions(Parameters):
-    """The command's own options. The others are parameters of a job, for which the checks are made."""
+    """The command's own options. The other options are parameters of a job, and `doctor` checks what that job needs."""
 
     paid: bool = parameter(False)
     """after the checks, run a small job in your AWS account, for at most 0.50 USD"""
@@ -98,7 +98,7 @@ class DoctorRequest:
 def run_doctor(request: DoctorRequest) -> CommandOutput:
     """Make all checks, then launch the paid job if it is requested and no check failed.
 
-    Failed checks raise nothing; they set the exit code.
+    A failed check raises nothing, but sets the exit code.
     """
     findings = examine(request, dict(os.environ))
     counts = Counter(finding.verdict for finding in findings)
@@ -140,7 +140,7 @@ def examine(request: DoctorRequest, environment: Mapping[str, str]) -> list[Find
         "torch": lambda: torch_findings(environment),
         "mlflow": lambda: store_findings(environment),
     }
-    if not missing("sagemaker"):  # reported by environment_findings
+    if not missing("sagemaker"):  # environment_findings reports missing packages
         checks["aws"] = lambda: cloud_findings(request, environment)
     return [finding for subject, check in checks.items() for finding in run_check(subject, check)]
 
@@ -248,7 +248,10 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
 
 
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Check region and credentials; if they are valid, also role, bucket, permissions, and quotas of a given type."""
+    """Check region and credentials and, if these are valid, also role, bucket and permissions.
+
+    Quotas are checked if an instance type was given.
+    """
     if request.is_local:
         yield passed("aws", f"not checked: {_UNNEEDED}")
         return

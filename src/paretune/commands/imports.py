@@ -1,4 +1,4 @@
-"""The command `import`: records a table of finished runs in MLflow, each once, with the origin `published`."""
+"""The command `import`: records the finished runs of a table in MLflow, each run once, with the origin `published`."""
 
 import hashlib
 import json
@@ -49,7 +49,7 @@ _ORIGIN = "published"
 
 
 class ImportOptions(Parameters):
-    """The command's own options. The others are parameters of a job."""
+    """The command's own options. The other options are parameters of a job."""
 
     recorded_runs: str | None = parameter(None)
     """CSV table of finished runs, whose columns have the names of parameters"""
@@ -65,7 +65,7 @@ class ImportOptions(Parameters):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportRequest:
-    """A table of runs; `typed` has the parameters that were given as options for all its rows."""
+    """A table of runs; `typed` has the parameters that were given as options and hold for all rows."""
 
     table: RunTable
     typed: Mapping[str, str]
@@ -97,7 +97,7 @@ class ImportRequest:
 
 
 def run_import(request: ImportRequest) -> CommandOutput:
-    """Create a run for every row that has none yet."""
+    """Create a run for every row that has no run yet."""
     from paretune.tracking.store import Tracking
 
     environment = dict(os.environ)
@@ -110,7 +110,7 @@ def run_import(request: ImportRequest) -> CommandOutput:
 def import_runs(
     request: ImportRequest, tracking: "Tracking", price_of: Callable[[JobSpec], Price | None]
 ) -> CommandOutput:
-    """Create a run for each row that has none, and complete the runs that an interrupted import left unfinished.
+    """Create a run for each row that has no run, and complete the runs that an interrupted import left unfinished.
 
     Raises TrackingUnavailable if MLflow becomes unavailable. The same command then imports the rest.
     """
@@ -169,9 +169,9 @@ def _price_of(row: RecordedRow, table: str) -> Price | None:
 
 
 def _sizes(spec: JobSpec) -> Mapping[str, float]:
-    """Return the sizes of a model in a folder; empty for well-known models.
+    """Return the sizes of a model in a folder; empty for well-known models, and if no config.json is found.
 
-    Jobs record them too, so that estimates can use the run without the folder.
+    Jobs record these sizes too, so that estimates can use a run without the model's folder.
     """
     config = None if well_known(spec.model) else config_in(spec.model)
     built = None if config is None else of_config(config, spec.task)

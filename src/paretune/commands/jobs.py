@@ -38,7 +38,7 @@ class RunOptions(Parameters):
 
 
 def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
-    """Open the launchers and the MLflow store of this process, for a command about recorded jobs.
+    """Return the launchers and the MLflow store of this process, for a command about recorded jobs.
 
     Raises BadInput if there is no store, and TrackingUnavailable if the store does not answer.
     """
@@ -50,7 +50,7 @@ def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
         raise BadInput(["there is no MLflow store here: set MLFLOW_TRACKING_URI, or cd to the folder with mlflow.db"])
     tracking = Tracking(workplaces.environment, SystemClock())
     if tracking.opened_run_id() is not None:
-        tracking.begin(command)  # `mlflow run` opens a run for every command; this names it after the command
+        tracking.begin(command)  # `mlflow run` opens a run for every command: name this run after the command
     return workplaces, tracking
 
 

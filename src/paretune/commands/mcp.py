@@ -2,8 +2,8 @@
 
 Everything that an agent launches counts against one file of budgets, which the person who starts the server names. An
 agent can set only listed parameters, none of which chooses the code, image, account or owner of a job. A launched
-command is a separate process, whose output and process id are in files of its own folder. So it outlives the server,
-and the next server finds it.
+command is a separate process, so it outlives the server. Its output and process id are in files of a folder of its own,
+where the next server finds them.
 """
 
 import json
@@ -68,8 +68,8 @@ _ARGUMENTS_OF_AGENTS: Mapping[str, type[float | int | str]] = {
 }
 """The entries of training_arguments that an agent may set: none sends data anywhere or names a file."""
 _KINDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
-_SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # keys of a parameter's schema
-_JOB = re.compile(r"^(?:simulated )?job ([\w-]+)", re.MULTILINE)  # as `launch` announces it
+_SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # what agents see of a parameter
+_JOB = re.compile(r"^(?:simulated )?job ([\w-]+)", re.MULTILINE)  # the job's name, as `launch` announces it
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
 
@@ -103,7 +103,7 @@ def _run(options: McpOptions) -> CommandOutput:
 
 
 def make_server(tools: "Tools") -> "MCPServer":
-    """Create the server with its tools."""
+    """Return the server with its tools."""
     from mcp.server import MCPServer  # an optional extra
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.mcpserver.tools import Tool
@@ -164,8 +164,8 @@ class Tools:
     """The tools of an agent.
 
     Attributes:
-        folder: the folder with the files of launched commands.
-        budget: the file of the budgets that launches count against; None if nothing can be launched.
+        folder: the folder that has a folder for each launched command.
+        budget: the file with the budgets that launched jobs count against; None if nothing can be launched.
         reads: prefixes in S3 below which agents may read.
     """
 
@@ -260,7 +260,7 @@ class Tools:
     def _described(self, name: str) -> dict[str, Any]:
         """Return the state, result and last lines of a launched command.
 
-        A command on another machine, which cannot be checked from here, counts as running.
+        A command on another machine cannot be checked from here, so it counts as running until it has a result.
         """
         folder = self.folder / name
         if name not in self._names:
@@ -300,9 +300,10 @@ def _text(path: Path) -> str:
 def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str, str]:
     """Return parameters as the texts that a user would type; lists become comma-separated.
 
-    Raises BadInput for parameters that an agent may not set, and for paths that it may not read: each path, also in a
-    comma-separated list, must be below the current folder or one of the prefixes `reads`. An id on the Hugging Face Hub
-    counts as a path below the folder. Unknown names are refused later, when the texts are read.
+    Raises BadInput for parameters that an agent may not set, and for paths that an agent may not read: each path, even
+    in a comma-separated list, must be below the current folder or below one of the S3 prefixes `reads`. An id on the
+    Hugging Face Hub counts as a path below the current folder. Unknown parameters are refused later, when the texts are
+    read.
     """
     texts, faults = dict[str, str](), list[str]()
     for name, value in parameters.items():
@@ -336,7 +337,7 @@ def _argument_faults(given: object) -> Iterator[str]:
 
 
 def _is_plain(value: object, kind: type) -> bool:
-    """Return whether a value, or its text, is of this kind, so that no list or mapping is hidden in it."""
+    """Return whether a value is of this kind or is the text of such a value; a list or mapping never is."""
     if kind is str:
         return isinstance(value, str) and bool(re.fullmatch(r"\w+", value, re.ASCII))
     try:
@@ -364,7 +365,7 @@ def _path_faults(name: str, path: str, reads: Collection[str]) -> Iterator[str]:
 
 
 def _parts_in_s3(address: str) -> list[str] | None:
-    """Return the bucket and the folders of s3://BUCKET/PREFIX, or None if the address could be read in another way."""
+    """Return the bucket and the folders of s3://BUCKET/PREFIX, or None if the address could have a second meaning."""
     parts = address.removeprefix(IN_S3).split("/")
     is_plain = address.startswith(IN_S3) and not {"", ".", ".."} & {*parts} and not re.search(r"[%\\?#@\0]", address)
     return parts if is_plain else None

@@ -38,8 +38,8 @@ _OUR_PROJECT, _OUR_TRAINING = "paretune", ("main", "train")
 class SageMakerBackend(AbstractBackend):
     """Runs MLflow projects as SageMaker training jobs.
 
-    MLflow's command line does not wait for the runs of a plug-in. So this class waits for the job after MLflow is done,
-    and `mlflow run` ends when the job has ended, as it does for local projects.
+    MLflow's command line does not wait for the runs of a plug-in. So this class waits for the job after MLflow has done
+    its part. As with local projects, `mlflow run` then ends when the job has ended.
     """
 
     def run(
@@ -52,7 +52,7 @@ class SageMakerBackend(AbstractBackend):
         tracking_uri: str,
         experiment_id: str,
     ) -> "SubmittedJob":
-        """Start the job of an entry point, or follow an identical one; the arguments are those of `AbstractBackend`.
+        """Start the job of an entry point, or follow an identical job; the arguments are those of `AbstractBackend`.
 
         `backend_config` has parameters of the job, such as instance_type. Raises ExecutionException if the job is
         refused; the message says why.
@@ -79,7 +79,8 @@ def job_of(
 ) -> JobSpec:
     """Return the specification of the job that `mlflow run` asks for. Raises BadInput.
 
-    For paretune's own project, this is paretune's training, and the project's parameters are those of the job.
+    For paretune's own project, the job is the same as that of `paretune train`: the project's parameters are parameters
+    of the job.
     """
     given = {name: value for name, value in configuration.items() if name not in _OF_MLFLOW}
     faults = [f"{name} is set by `mlflow run`: leave it out" for name in _SET_BY_MLFLOW_RUN if name in given]
@@ -114,7 +115,7 @@ class SubmittedJob(SubmittedRun):
         return self._job.record.run.run_id
 
     def wait(self) -> bool:
-        """Follow the job to its end, complete its run, and return whether it has a result. Ctrl-C stops the job."""
+        """Follow the job to its end, complete its run, and return whether there is a result. Ctrl-C stops the job."""
         workplace = self._job.record.workplace
         with _errors_of_mlflow(), workplace.interruption.listening():
             try:
@@ -125,7 +126,7 @@ class SubmittedJob(SubmittedRun):
             return True
 
     def get_status(self) -> str:
-        """Return MLflow's status of the run, such as RUNNING. Completes the run if the job has ended."""
+        """Return MLflow's status of the run, such as RUNNING. If the job has ended, complete the run first."""
         with _errors_of_mlflow():
             end = self._job.poll()
         return "RUNNING" if end is None else RUN_STATUS[end.state]
@@ -137,7 +138,7 @@ class SubmittedJob(SubmittedRun):
                 self._job.leave(Interrupted("cancelled"))
 
     def end_command(self) -> None:
-        """Wait for the job, and exit with code 1 if it has no result."""
+        """Wait for the job, and exit with code 1 if the job has no result."""
         try:
             succeeded = self.wait()
         except ExecutionException as error:

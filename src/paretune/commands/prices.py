@@ -49,7 +49,7 @@ class PricesRequest(Parameters):
 
 @dataclass(frozen=True, kw_only=True)
 class PriceTable(Result):
-    """On-demand prices of SageMaker Training in one region; None for an unknown price. Ages are counted to `today`."""
+    """On-demand prices of SageMaker Training in one region, None if unknown. Ages are counted up to `today`."""
 
     region: str
     prices: dict[str, Price | None]
@@ -57,7 +57,10 @@ class PriceTable(Result):
 
     @classmethod
     def of(cls, environment: Mapping[str, str], region: str, instance_types: Sequence[str]) -> "PriceTable":
-        """Return the prices of these types, or of all with a price in the region. Raises BadInput for unknown types."""
+        """Return the prices of these types; if none are given, of all types with a price in the region.
+
+        Raises BadInput for unknown types.
+        """
         priced = PriceList.read(environment).of_region(region)
         possible = list(dict.fromkeys([*instances(), *priced]))  # the smallest size first
         refuse([unknown_type(name, possible) for name in instance_types if name not in possible])
@@ -78,7 +81,7 @@ class PriceTable(Result):
         return {"region": self.region, "rows": self.rows(), "notes": self.notes()}
 
     def notes(self) -> list[str]:
-        """Return sentences on how to get the prices that are unknown."""
+        """Return sentences that say how to get the prices that are unknown."""
         if not self.prices:
             read = f"`paretune prices --refresh true --region {self.region}` reads them"
             none = f"no price of SageMaker Training in {self.region} is known"
@@ -136,8 +139,8 @@ def prices(region: str | None = None, instance_type: str | Collection[str] = ())
 def run_prices(request: PricesRequest) -> CommandOutput:
     """Return the known prices of a region.
 
-    If a refresh is requested, first read today's prices from AWS into the user's cache, and return only the prices of
-    the requested types.
+    If a refresh is requested, first read today's prices from AWS into the user's cache. Then prices are returned only
+    if types were requested.
     """
     environment = dict(os.environ)
     region = _region(request.region, environment)
@@ -148,7 +151,7 @@ def run_prices(request: PricesRequest) -> CommandOutput:
         path = keep(environment, read)
         text = f"{len(read)} prices read (AWS Pricing API, {region}), kept in {path}"
         document["refreshed"] = {"count": len(read), "file": str(path)}
-        print(printable(text))  # now, because the prices are kept even if the types to show are wrong
+        print(printable(text))  # printed now, because the prices are kept even if the requested types are wrong
         if not request.instance_type:
             describe_opened_run("prices", text)
             return CommandOutput(document=document | {"region": region})
@@ -163,7 +166,7 @@ def _region(region: str | None, environment: Mapping[str, str]) -> str:
 
 
 def read_prices(region: str, environment: Mapping[str, str], today: date) -> list[Price]:
-    """Return a region's on-demand prices of SageMaker Training from the Pricing API; the highest if a type has several.
+    """Return a region's on-demand prices of SageMaker Training from the Pricing API, the highest price of each type.
 
     Raises LaunchRefused if AWS does not answer, denies pricing:GetProducts, or has no such prices.
     """

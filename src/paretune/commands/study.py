@@ -35,10 +35,10 @@ class StudyOptions(StudyFile):
 
 
 def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
-    """Return the study in the file, with the options as overrides; without a file, the request for a study.
+    """Return the study in the file, changed by the options; without a file, a `Wish`, from which a study is proposed.
 
-    Print which parameters of the profile a study file ignores. Raises BadInput with all faults of the first step that
-    fails.
+    If there is a file, print which parameters of the profile it ignores. Raises BadInput with all faults of the first
+    step that fails.
     """
     path, faults = texts.get("study", "").strip(), list[str]()
     if path.endswith(".py"):
@@ -64,7 +64,7 @@ def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
 
 
 def _wished(texts: Mapping[str, str]) -> Wish:
-    """Return the request for a study without a file. Raises BadInput with all faults of the first step that fails."""
+    """Return the `Wish` for a study without a file. Raises BadInput with all faults of the first step that fails."""
     typed = {name: text for name, text in texts.items() if text.strip() and name not in ("study", "metric")}
     terms = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
     job = {name: text for name, text in typed.items() if name not in terms}
@@ -104,8 +104,8 @@ def _wished(texts: Mapping[str, str]) -> Wish:
 def _metric_faults(script: Path, metric: str) -> list[str]:
     """Return a fault if a metric seems misspelled, else an empty list.
 
-    It seems misspelled if it resembles one that the script reports, and not all of its words are in the script's text.
-    Any other metric may come from a library, for example from autologging.
+    A metric seems misspelled if it resembles a metric that the script reports, and if the script's text lacks one of
+    its words. Any other metric may come from a library, for example from autologging.
     """
     reported = read_own_script(script).metrics
     question = did_you_mean(metric, reported)

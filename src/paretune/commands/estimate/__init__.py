@@ -18,18 +18,18 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DIVISIONS, OF_THE_BATCH
 from paretune.specification.rules import launch_faults
 
-# Parameters that take a comma-separated list of values to compare. In others, a comma is part of the value.
+# Parameters that take a comma-separated list of values to compare. In other parameters, a comma is part of the value.
 MAY_BE_LISTS = (
     *("instance_type", "instance_count", "strategy", *OF_THE_BATCH),
     *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
     *DIVISIONS,
 )
-LISTED_CLUSTERS = MAY_BE_LISTS[:3]  # those that choose the cluster
+LISTED_CLUSTERS = MAY_BE_LISTS[:3]  # the parameters among these that choose the cluster
 OF_THE_DATA = affecting(JobSpec, "data")  # parameters that decide which rows a job gets, and how they are prepared
 
 
 class EstimateOptions(Parameters):
-    """The command's own option. The others are parameters of a job."""
+    """The command's own option. The other options are parameters of a job."""
 
     like: str = parameter("")
     """estimate a finished training on other clusters: a run in the store, or one of your SageMaker training jobs"""
@@ -40,12 +40,12 @@ class EstimateRequest:
     """The jobs to estimate, in the order in which they were typed."""
 
     specs: tuple[JobSpec, ...]
-    like: str = ""  # a finished training; then `texts` has the options that change it, and `specs` is empty
+    like: str = ""  # a finished run or SageMaker job; if set, `specs` is empty and `texts` has the other options
     texts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
-        """Return the request that the options describe; `instance_type=a,b` makes two rows. Raises BadInput."""
+        """Return the request that the options describe; `instance_type=a,b` requests two jobs. Raises BadInput."""
         single = {name: text for name, text in texts.items() if name != "like"}
         if like := texts.get("like", "").strip():
             return cls(specs=(), like=like, texts=single)
@@ -61,7 +61,7 @@ class EstimateRequest:
     def of(
         cls, jobs: Sequence[Mapping[str, str]], choices: Mapping[str, Sequence[object]], faults: Sequence[str] = ()
     ) -> "EstimateRequest":
-        """Return a request for every job with every combination of `choices`, which override the job's parameters.
+        """Return a request for each of `jobs` with every combination of `choices`, which override its parameters.
 
         Raises BadInput with all faults of the first step that fails.
         """

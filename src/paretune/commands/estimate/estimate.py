@@ -74,7 +74,7 @@ _UNKNOWN = "no run yet: run one"
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateTable(Result):
-    """Estimates of jobs, one row each. None of the jobs has run, except the first one with `like`."""
+    """Estimates of jobs, one row each. With `--like`, the first row is a job that has run."""
 
     jobs: Sequence[tuple[JobSpec, Estimate | None]]
     """Each job with its estimate, or None if it is the user's own training and has never run on its cluster."""
@@ -87,7 +87,7 @@ class EstimateTable(Result):
 
     @property
     def title(self) -> str:
-        """Which of the rows has run, in words."""
+        """A line that says whether one of the jobs in the rows has run."""
         if self.like:
             return f"estimated from {self.like}, which ran on the cluster of the first row"
         return "estimated, none of these has run"
@@ -113,7 +113,7 @@ class EstimateTable(Result):
         }
 
     def notes(self) -> list[str]:
-        """Return the region of the prices, remarks, warnings, and where to look next."""
+        """Return the region of the prices, remarks, warnings, and how to open the run that has the table."""
         sentences = [*self.remarks, *(f"warning: {text}" for text in self.warnings)]
         sentences += [self.open_command] if self.open_command else []
         if not any(spec.has_instances for spec, _ in self.jobs):
@@ -126,7 +126,7 @@ class EstimateTable(Result):
         return "\n".join([aligned(self._columns()), "", f"{self.title}; {_MARK}", *self.notes()])
 
     def _columns(self) -> dict[str, list[str]]:
-        """Return the columns of the text: * for the front, 80 % intervals in parentheses, the evidence last."""
+        """Return the columns of the printed table: first a * for rows on the front, last the basis of each estimate."""
         typed = [spec.as_text() for spec, _ in self.jobs]
         settings = [name for name in COLUMNS[COLUMNS.index("strategy") :] if typed and name in typed[0]]
         varying = [name for name in settings if len({texts[name] for texts in typed}) > 1]
@@ -227,9 +227,9 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
 
 
 def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tuple[Architecture, _Facts]]:
-    """Return each job's model and the facts of its rows.
+    """Return the architecture of each job's model, and the facts of its rows.
 
-    Raises BadInput for all models that cannot be read or, if all can, for all other faults.
+    Raises BadInput with a fault for each model that cannot be read. If all can be read, it has all other faults.
     """
     built, faults = dict[str, Architecture](), list[str]()
     for model, task in {spec.model: spec.task for spec in specs}.items():
@@ -247,8 +247,8 @@ def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tup
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
     """Return the facts of each job's rows, such as their number, or None if they are unknown.
 
-    They come from an earlier preparation of the data set for the job's cluster or for this machine. If no data set but
-    a number of rows was given, each row is assumed to have `max_seq_length` tokens.
+    If a number of rows was given without a data set, each row is assumed to have `max_seq_length` tokens. Otherwise,
+    the facts come from an earlier preparation of the data set for the job's cluster or for this machine.
     """
 
     def look_up(spec: JobSpec) -> _Facts:
@@ -261,7 +261,7 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
 
 
 def _imagined(spec: JobSpec) -> _Facts:
-    """Return the facts of rows if only their number and length were given, or None if a data set was given."""
+    """Return facts of rows with the given number and length; None if a data set or no number of rows was given."""
     rows = spec.max_train_samples
     if rows is None or "dataset" in spec.model_fields_set:
         return None
@@ -283,7 +283,7 @@ def _data(spec: JobSpec, facts: _Facts) -> str:
 
 
 def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
-    """Yield a fault for each number format that a launch would refuse, and each data set with unknown rows."""
+    """Yield a fault for each number format that a launch would refuse, and for each data set of unknown size."""
     for spec, rows in zip(specs, facts, strict=True):
         for instance in map(spec.instance, spec.instance_types() if spec.has_instances else ()):
             yield from hardware.precision_faults(spec.precision, instance)

@@ -1,8 +1,9 @@
 """`estimate --like`: estimates how long a finished training run would have taken on other clusters, and its cost there.
 
-The training run is recorded in the MLflow store, or is any SageMaker training job of the user. DescribeTrainingJob
-returns the cluster, the seconds and the hyperparameters of a SageMaker job. A hyperparameter may have one of several
-names, because Hugging Face's examples differ. If the number of rows is unknown, it is estimated from the seconds.
+The training run is either recorded in the MLflow store or any SageMaker training job of the user. DescribeTrainingJob
+returns the cluster, the seconds and the hyperparameters of a SageMaker job. The same hyperparameter may have one of
+several names, because Hugging Face's examples name it differently. If the number of rows is unknown, it is estimated
+from the seconds.
 """
 
 import itertools
@@ -53,8 +54,8 @@ class Reference:
     """A finished training run, which the estimates start from."""
 
     name: str  # its name for messages, such as "run 1a2b3c4d"
-    texts: Mapping[str, str]  # its parameters as texts; without a number of rows if it is unknown
-    seconds: float | None  # of one instance, as billed on demand
+    texts: Mapping[str, str]  # its parameters as texts; max_train_samples is absent if the number of rows is unknown
+    seconds: float | None  # seconds per instance that would be billed on demand
     step_seconds: float | None = None
     paid_usd: float | None = None  # None if its price is not recorded
     facts: Mapping[str, float] | None = None
@@ -63,7 +64,7 @@ class Reference:
 
 
 def of_run(job: RecordedRun) -> Reference:
-    """Return the training of a recorded run. Raises BadInput if it has not completed or has no measured seconds."""
+    """Return a recorded run as a reference. Raises BadInput if its job has not completed or has no measured seconds."""
     if not job.is_completed:
         raise BadInput(
             [f"like must name a training job that has completed, {job.run_id[:8]} is {job.state or 'not started'}"]
@@ -92,12 +93,12 @@ def of_run(job: RecordedRun) -> Reference:
 
 
 def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
-    """Return the training in DescribeTrainingJob's response.
+    """Return the training job in a response of DescribeTrainingJob as a reference.
 
-    Raises BadInput if it has not completed, or if its seconds or its one instance type are missing.
+    Raises BadInput if the job has not completed, has no measured seconds, or ran on several instance types.
     """
     resources, status = answer.get("ResourceConfig", {}), answer.get("TrainingJobStatus")
-    is_spot = bool(answer.get("EnableManagedSpotTraining"))  # its billable seconds are lower than its duration
+    is_spot = bool(answer.get("EnableManagedSpotTraining"))  # a spot job's billable seconds are fewer than its seconds
     seconds = answer.get("TrainingTimeInSeconds" if is_spot else "BillableTimeInSeconds")
     if status != "Completed":
         raise BadInput([f"like must name a training job that has completed, training job {name} is {status}"])
@@ -130,7 +131,10 @@ def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
 
 
 def find(name: str, environment: Mapping[str, str], region: str | None) -> Reference:
-    """Return the run with this name, or else the SageMaker training job. Raises BadInput if there is neither."""
+    """Return the run with this id or name as a reference, or else the SageMaker training job with this name.
+
+    Raises BadInput if there is neither.
+    """
     faults, run = list[str](), None
     with collecting(faults):
         run = find_run(open_tracking(environment, SystemClock()), name) if has_store(environment) else None
@@ -151,9 +155,11 @@ def find(name: str, environment: Mapping[str, str], region: str | None) -> Refer
 
 
 def compare(request: EstimateRequest) -> EstimateTable:
-    """Return estimates of the training `request.like` on the requested clusters, or on all machines that it fits on.
+    """Return estimates of the training run `request.like` on its own cluster and then on the requested clusters.
 
-    Raises BadInput if the training cannot be found, does not show what an estimate needs, or cannot run there.
+    If no cluster is requested, these are the machines that the run fits on: of the instance types with the same
+    accelerators, only the cheapest. Raises BadInput if the run cannot be found, does not show what an estimate needs,
+    or cannot run on a requested cluster.
     """
     environment, typed = dict(os.environ), request.texts
     reference = find(request.like, environment, typed.get("region"))
@@ -185,7 +191,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
 
 
 def _cheapest_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return the estimates that fit and have a price; of types with the same accelerators, only the cheapest."""
+    """Return the estimates with a price that may fit into memory; of types with the same accelerators, the cheapest."""
     fitting = [item for item in estimates if item.fits != "no" and item.cost_usd is not None]
     cheapest: dict[tuple[str, int, int], Estimate] = {}
     for item in sorted(fitting, key=lambda item: item.cost_usd or 0.0):
@@ -201,10 +207,11 @@ def _others(
     clusters: Mapping[str, Sequence[str]],
     priced: Sequence[str],
 ) -> Iterator[JobSpec]:
-    """Yield the same training on each requested cluster except its own, with the same rows per step by default.
+    """Yield a job with the same training for each requested cluster, except the cluster on which the training ran.
 
-    If no cluster was requested, these are single machines of all types with a known price: GPU types if the training
-    ran on GPUs, else CPU types. Raises BadInput if a requested cluster is impossible.
+    By default, each step has the same number of rows. If no cluster was requested, the clusters are single machines of
+    all types with a known price: types with GPUs if the training ran on GPUs, else types without. Raises BadInput if a
+    requested cluster is impossible.
     """
     common, batch = dict(texts), str(ran.plan().global_batch_size)
     if all(texts.get(name) == reference.texts.get(name) for name in OF_THE_BATCH):  # none was typed
@@ -234,7 +241,7 @@ def _estimates(
     evidence: Evidence,
     environment: Mapping[str, str],
 ) -> list[Estimate]:
-    """Return estimates of the jobs, from the measured seconds of the first one and the other evidence."""
+    """Return estimates of the jobs, based on the measured seconds of the first job and on the other evidence."""
     ran, stack = priced[0][0], "own" if reference.is_by_paretune else reference.name
     built = built or architecture_of(ran.model, ran.task, environment)
     facts = reference.facts
@@ -257,7 +264,7 @@ def _estimates(
 
 
 def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
-    """Return how many rows in an epoch usually take this long; at least one batch."""
+    """Return how many rows per epoch usually make a job this long; at least the rows of one batch."""
     setting = setting_of(spec, spec.plan(), built)
     assert setting is not None
     (usual,) = fit().predict([describe(setting)])
@@ -266,7 +273,7 @@ def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
 
 
 def _sentences(estimates: Sequence[Estimate], paid_usd: float | None) -> Iterator[str]:
-    """Yield sentences on what the training took, and what the cheapest cluster would have saved."""
+    """Yield sentences that say what the training run took, and how much the cheapest cluster would have saved."""
     ran, took_s = estimates[0], estimates[0].time.seconds
     priced = [item for item in estimates[1:] if item.fits != "no" and item.cost_usd is not None]
     yield f"it took {duration(took_s)} on {_cluster(ran)}" + (f" and cost {usd(paid_usd)}" if paid_usd else "")

@@ -93,7 +93,7 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
     sums = lines.groupby("run_key").agg({"billed_usd": whole, "effective_usd": whole, "export": set})
     jobs = sums.to_dict("index")  # run_key to its sums
     keys = {run.run_id: job_of(run.tags[schema.JOB_NAME]) for run in runs}
-    # A launcher that was killed before it created its job may have recorded the name of another run's job.
+    # If a launcher was killed before it created its job, its run may have the name of another run's job.
     owners = {keys[run.run_id]: run for run in sorted(runs, key=lambda run: run.has_job)}
     runs = [run for run in runs if run is owners[keys[run.run_id]]]
     rows = list[Row]()
@@ -103,7 +103,7 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
         begin, end = _time(run)
         remark = _missing(run, end, bill, billed.pop("export", bill.months.keys()))
         months = months_between(begin, end)
-        if not billed and remark and not bill.skips(months):  # it is not expected on this bill
+        if not billed and remark and not bill.skips(months):  # the job is not expected on this bill
             continue
         holes = bill.holes(months)
         if not billed:
@@ -127,7 +127,7 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
 
 
 def _time(run: RecordedRun) -> tuple[datetime, datetime]:
-    """Return the start of a run, which is before its job's, and the end of its job and warm pool."""
+    """Return when a run started, which is before its job started, and when its job and warm pool ended."""
     end = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=run.warm_pool_seconds)
     return datetime.fromtimestamp(run.started, UTC), end
 
@@ -149,7 +149,7 @@ def _missing(run: RecordedRun, end: datetime, bill: AwsBill, exports: Collection
 
 
 def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "Tracking") -> int:
-    """Write new figures to their runs, and return the number of these runs. Figures of a complete bill stay."""
+    """Write new figures to their runs, and return how many runs were written. Figures of a complete bill stay."""
     is_new = (table["run_id"] != "") & table["billed_usd"].notna() & (table["remark"] != _WHOLE_BEFORE)
     written = 0
     for row in table[is_new].to_dict("records"):

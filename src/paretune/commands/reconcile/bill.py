@@ -1,9 +1,10 @@
 """Reads bills that AWS has exported: the files of each delivery, which of them are missing, and the lines of jobs.
 
-A bill is an export of CUR, 2.0 or before, or of FOCUS 1.x, as Parquet or CSV. AWS writes the manifest of a delivery
-after all its files. Columns, folders and manifests: AWS Data Exports user guide, table dictionaries of "CUR 2.0" and
-"FOCUS 1.2 with AWS columns", "Line item details", "Understanding export delivery", "Data Exports manifest file
-reference", "Understanding your report versions" (read 2026-11-28).
+A bill is an export of the Cost and Usage Report (CUR, 2.0 or before) or of FOCUS 1.x, as Parquet or CSV. AWS delivers
+the files of a month several times, and writes the manifest of a delivery after all its files. Source of columns,
+folders and manifests: AWS Data Exports user guide, table dictionaries of "CUR 2.0" and "FOCUS 1.2 with AWS columns",
+"Line item details", "Understanding export delivery", "Data Exports manifest file reference", "Understanding your report
+versions" (read 2026-11-28).
 """
 
 import math
@@ -66,7 +67,7 @@ class _Delivery:
         month: such as 2026-11; empty if neither a manifest nor a folder names it.
         files: paths of the files that are here.
         missing: names of the files that belong to the delivery and are not here.
-        has_manifest: without one, it is unknown whether files after the last one are missing.
+        has_manifest: whether a manifest lists the files. If not, files after the last one may be missing.
     """
 
     export: str
@@ -83,9 +84,9 @@ class AwsBill(NamedTuple):
     Attributes:
         lines: table with the columns job, billed_usd (NaN if two exports or deliveries have the job),
             effective_usd and export.
-        until: export to the end of its hourly or daily usage of any service.
-        months: export to the months that it has, such as 2026-11.
-        missing: month to the names of files that are not here.
+        until: maps each export to the time at which its last hourly or daily line, of any service, ends.
+        months: maps each export to the months that it has, such as 2026-11.
+        missing: maps a month to the names of its files that are not here.
         without_manifest: whether numbered files came without a manifest, so files after the last one may be missing.
     """
 
@@ -116,7 +117,7 @@ def read_bill(path: Path) -> AwsBill:
     """Return the bill in a file or a folder.
 
     For each export and month, the delivery that AWS's newest manifest names is read. Without a manifest, the newest
-    delivery is recognized by the names of its folders, and missing files by gaps in the numbers.
+    delivery is recognized by the names of its folders, and missing files by gaps in the numbers of the files.
 
     Raises BadInput if no file is a bill, a column or a manifest cannot be read, or the currency is not USD.
     """
@@ -217,7 +218,8 @@ class _Manifest:
     def rank(self) -> tuple[bool, str]:
         """The order of the manifests of one export and month: a larger rank is newer.
 
-        AWS's pointer to the newest delivery comes last; the others are in the order of the times in folder names.
+        A manifest whose path does not name its delivery ranks highest: it is AWS's pointer to the newest delivery. The
+        others are in the order of the times in folder names.
         """
         is_pointer = not any(self.execution in part for part in self.path.parts)
         stamps = [stamp[1] for text in (*self.keys, self.path.as_posix()) if (stamp := _STAMP.search(text))]
@@ -226,8 +228,9 @@ class _Manifest:
     def find(self, names: Collection[str]) -> Mapping[str, str]:
         """Return the path in `names` of each file of the delivery, by S3 key; empty if the file is not here.
 
-        A copy of an export keeps AWS's folders: the manifest and the files are below one folder, and the path of a file
-        ends like its key, from the folder of the month on. Otherwise, a file must be next to its manifest.
+        If a copy of an export has kept AWS's folders, the manifest and the files are below one folder, and the path of
+        a file ends like its key, from the folder of the month on. In any other copy, a file must be next to its
+        manifest.
         """
         own = self.path.resolve().as_posix()
         month = _MONTH.search(own)
@@ -257,7 +260,7 @@ def _newest(manifests: Collection[_Manifest]) -> Collection[_Manifest]:
 
 
 def _place(name: str) -> tuple[str, str, str]:
-    """Return the export, the month and the delivery according to the folders of a file."""
+    """Return the export, the month and the delivery that a file belongs to, according to the folders in its path."""
     delivery = _STAMP.search(name) or _ASSEMBLY.search(name)
     export = _ENDING.sub("", _PART.sub("", _ASSEMBLY.sub("", _STAMP.sub("", _MONTH.sub("", name)))))
     return export, _month(name), delivery[1] if delivery else ""
@@ -288,7 +291,7 @@ def _skipped(names: Collection[str]) -> Iterator[str]:
 def _read(path: Path) -> tuple["pd.DataFrame", set[str], datetime | None]:
     """Return the lines of a file that belong to our jobs or are discounts without a job, its months, and its end.
 
-    The months are those of all lines in the file. The end is that of its hourly or daily usage, or None.
+    The months are those of all lines in the file. The end is when its last hourly or daily line ends, or None.
     """
     import pandas as pd
     from pyarrow import parquet
@@ -336,7 +339,7 @@ def _plain(name: str) -> str:
 
 
 def _effective(lines: "pd.DataFrame") -> "pd.Series[float]":
-    """Return the dollars of each line with Savings Plans, reservations and private rates; NaN if the bill lacks them.
+    """Return what each line costs with Savings Plans, reservations and private rates; NaN if the bill does not show it.
 
     Net costs include the discounts of a job. If a bill has no net costs, but discounts that name no job, the effective
     dollars of that month's jobs are unknown.

@@ -1,8 +1,8 @@
-"""The command `report`: compares recorded runs in tables and sentences, also at other prices.
+"""The command `report`: compares recorded runs in tables and sentences, at recorded or other prices.
 
-A report reads runs and does not change them. Measured, simulated, published and estimated runs never share a mean, a
-sum or a line of a chart, and neither do billed and notional dollars. This module finds the runs, and keeps the report
-in the command's own run. `tables` makes the report of a view.
+A report reads runs and does not change them. Measured, simulated and published runs never share a mean, a sum or a line
+of a chart, and neither do billed and notional dollars. This module finds the runs, and saves the report in the
+command's own run. `tables` makes the report of each view.
 """
 
 import os
@@ -70,7 +70,7 @@ class ReportRequest(Parameters):
 
     @property
     def on(self) -> date | None:
-        """The day of the prices, or None; raises ValueError if the text is not a day."""
+        """The day of the prices, or None if none was given. Raises ValueError if `price_date` is not a day."""
         return datetime.strptime(self.price_date, "%Y-%m-%d").date() if self.price_date else None
 
 
@@ -83,7 +83,7 @@ def _run(request: ReportRequest) -> CommandOutput:
 
     environment = dict(os.environ)
     prices, tracking = PriceList.read(environment), Tracking(environment, SystemClock())
-    is_job = f"tags.`{schema.STATE}` != ''"  # every job has a state as soon as it is created, and no other run has one
+    is_job = f"tags.`{schema.STATE}` != ''"  # every run of a job has a state, and no other run has one
     jobs = tracking.runs(" and ".join(filter(None, [is_job, request.filter])))
     if not jobs:
         fitting = " that fits the filter" if request.filter else ""

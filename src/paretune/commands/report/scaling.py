@@ -25,7 +25,7 @@ ABOUT_CHARTS = (
 def confidence(values: "pd.Series[float]", by: "pd.Series[str]") -> pd.DataFrame:
     """Return `low` and `high` of the 95 % confidence interval of each group's mean.
 
-    The standard deviation is pooled over the groups. Both are NaN if no group has two values.
+    The standard deviation is pooled over the groups. `low` and `high` are NaN if no group has two values.
     """
     groups = values.groupby(by)
     counts, degrees = groups.count(), int((groups.count() - 1).clip(lower=0).sum())
@@ -48,7 +48,7 @@ def scaling_charts(numbers: pd.DataFrame) -> list[Group]:
 
 
 def title_of(kind: str, script: str, model: str, dataset: str, task: str, apart: str = "") -> str:
-    """Return the heading of runs that may be compared; it names any task but classification."""
+    """Return the heading of runs that may be compared. It names the task, except for classification."""
     what = " on ".join(filter(None, [" with ".join(filter(None, [script, model])), dataset]))
     own_task = "" if task == metrics.CLASSIFICATION else task
     return f"{kind[:1].upper()}{kind[1:]}: {', '.join(filter(None, [what, own_task, apart]))}"
@@ -78,7 +78,10 @@ def _chart(
     percent: bool = False,
     band: str = "",
 ) -> LineChart:
-    """Return the chart of one column. Its values are divided by `size`; `band` is the metric whose band is drawn."""
+    """Return the chart of one column; the column's values are divided by `size`.
+
+    If `band` names a metric, its confidence interval is drawn as a band.
+    """
     lines, ideals = dict[str, Sequence[Point]](), dict[str, Sequence[tuple[float, float]]]()
     by_shape = (rows.factor == SHAPE).all()
     for apart, of_line in rows[rows[column] > 0].groupby("apart", sort=False):

@@ -1,9 +1,9 @@
-"""`Report`, a report as text, as a page and as CSV, and the functions that make the three views.
+"""`Report`, a report as text, as a page and as CSV, and the functions that make the report of each view.
 
-Recorded jobs are in a pandas frame: settings as strings, measurements as numbers. view=runs has every run with its
-cost, also at other prices, and totals of dollars. view=scaling and view=compare have means and deviations for each
-value of a setting, and what each step to the next value saves and costs. report.csv has the numbers, for example for
-tests of significance.
+Recorded jobs are in a pandas frame: settings as strings, measurements as numbers. view=runs shows every run with its
+cost, at other prices if requested, and totals of dollars. view=scaling and view=compare show means and deviations for
+each value of a setting. If the values differ in the number of devices, they also show what each step to the next value
+saves and costs. report.csv has the numbers, for example for tests of significance.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ ALL = "all runs"  # key of the totals over all runs
 
 
 class Section(NamedTuple):
-    """A table of texts with its heading, and sentences below it."""
+    """A table of strings with its heading, and sentences below the table."""
 
     heading: str
     table: pd.DataFrame
@@ -67,16 +67,16 @@ class Report:
         return csv_text(list(rows[0]), rows)
 
     def note(self) -> str:
-        """Return the note of the report's run: the title, the first finding, and where to find the rest."""
+        """Return the note of the report's run: the title, the runs, the first finding, and where to find the rest."""
         lines = [f"**{self.title}**: {self.about[0]}", *self.findings[:1], "Everything is in `report.html`."]
         return markdown("\n\n".join(lines))
 
     def markdown(self) -> str:
-        """Return the text as a block of code that no name inside it can close."""
+        """Return the title as a heading, and the text as a block of code that no name in the text can close."""
         return markdown(f"# {self.title}\n\n") + "".join(f"    {line}\n" for line in markdown(str(self)).splitlines())
 
     def html(self) -> str:
-        """Return the report as an HTML page with its charts, and tables that can be sorted by a click."""
+        """Return the report as an HTML page with its charts, and with tables that a click on a heading sorts."""
         nonce, drawn = new_nonce(), list[tuple[str, list[tuple[str, Markup]]]]()
         for heading, charts in self.charts:
             of_group = list[tuple[str, Markup]]()
@@ -119,10 +119,11 @@ def frame_of(jobs: Iterable[RecordedRun], factor: str = SHAPE) -> pd.DataFrame:
     """Return a frame with a row per job; there must be at least one.
 
     Every parameter of a job is a column of strings, and so are `factor`, shape, devices, versions and the user's own
-    `script`. A parameter that is not recorded has its default, or an empty string if the job ran a script. Columns of
-    numbers have NaN for unknown values: `device_count`, `rows` (of the whole data set if an imported table has them,
-    else those trained on), `work` (rows times epochs), `rate` and metrics. `logged` has the names of the metrics that
-    the user's own script has logged.
+    `script`. A parameter that is not recorded has its default, or an empty string if the job ran a user's script.
+
+    These columns have numbers, or NaN for unknown values: `device_count`; `rows`, which counts the whole data set if an
+    imported table has its size, else the rows trained on; `work`, which is rows times epochs; `rate`, the learning
+    rate; and metrics. `logged` has the names of the metrics that the user's own script has logged.
     """
     frame = pd.DataFrame([_row(job, factor) for job in jobs])
     numbers = ["device_count", "rows", "rate", *_METRICS]
@@ -292,7 +293,10 @@ def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
 
 
 def new_cost(job: RecordedRun, prices: PriceList, request: ReportRequest, today: date) -> Row:
-    """Return the cost of a job in another region, on another day or as billed, and why it is unknown or doubtful."""
+    """Return the cost of a job in another region, on another day or as billed.
+
+    A remark says why that cost is unknown or doubtful, or that it is a notional or an effective cost.
+    """
     if not job.is_billed:
         return {"new_cost_usd": job.cost_usd, "remark": "local, its notional price is kept"}
     if request.rate == "effective":
@@ -316,12 +320,12 @@ def new_cost(job: RecordedRun, prices: PriceList, request: ReportRequest, today:
 
 
 def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
-    """Return sums over all jobs, and then sums by each of TOTAL_KEYS or, if given, by the key `by` alone.
+    """Return sums over all jobs, and then sums by each of TOTAL_KEYS or, if `by` is given, by this key alone.
 
-    Origins and notional dollars have their own rows. A job with several tags counts for each of them. The sums are
-    dollars at list prices, dollars on AWS's bill if `reconcile` has recorded them, dollars of failed jobs, and hours
-    times instances; a sum is NaN if no job has a value. `best_f1` is the best of the completed jobs, on any data.
-    `without_cost` counts jobs with unknown dollars.
+    Each origin has its own rows, and so have notional dollars. A job with several tags counts for each of them. The
+    sums are dollars at list prices, dollars on AWS's bill if `reconcile` has recorded them, dollars of failed jobs, and
+    hours times instances; a sum is NaN if no job has a value. `best_f1` is the highest F1 of the completed jobs, on any
+    data. `without_cost` counts the jobs whose cost is unknown.
     """
     seconds = frame.billable_seconds + frame[metrics.WARM_POOL_SECONDS].fillna(0.0)
     frame = frame.assign(
@@ -368,9 +372,10 @@ _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
 def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = False) -> Report:
     """Return the report of view=scaling or view=compare: completed jobs by the factor's values, charts if `is_drawn`.
 
-    Probes are left out. Each kind of jobs has its own table. A factor of the cluster is compared among jobs with the
-    same rows and epochs, because F1 is comparable only on the same validation rows. Another factor is compared among
-    jobs with the same shape. Raises BadInput if no kind has two values of the factor.
+    Probes are left out. Each kind of jobs has its own table. If the factor describes the cluster, its values are
+    compared among jobs with the same rows and epochs, because F1 is comparable only on the same validation rows. The
+    values of any other factor are compared among jobs with the same shape, such as 2 x ml.g5.xlarge. Raises BadInput if
+    no kind has two values of the factor.
     """
     frame = frame_of(jobs, factor)
     runs = frame[(frame.state == "Completed") & (frame.probe_steps == "")]
@@ -396,7 +401,7 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = 
 
 
 def _work(run: pd.Series) -> str:
-    """Return the rows and epochs that a run has trained on, in words; empty if they are unknown."""
+    """Return on how many rows and epochs a run has trained, in words; empty if either number is unknown."""
     return "" if np.isnan(run.work) else f"{run.rows:,.0f} rows x {run.work / run.rows:.3g} epochs"
 
 
@@ -414,8 +419,8 @@ def _sorted(names: Iterable[str]) -> list[str]:
 def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
     """Return a row for each value of the factor: means and deviations, and ratios to the first row.
 
-    Times are in seconds, costs in USD, and ratios are shares. Clusters are in the order of their devices. For other
-    settings, the default comes first.
+    Times are in seconds, costs in USD, and ratios are shares. Clusters are ordered by their number of devices. For any
+    other factor, the default comes first.
     """
     names, levels = _sorted(runs[factor].unique()), runs.groupby(factor)
     names.sort(key=lambda name: name != DEFAULTS.get(factor))
@@ -439,7 +444,7 @@ def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
 
 
 def section_of(title: str, factor: str, runs: pd.DataFrame, numbers: pd.DataFrame) -> Section:
-    """Return the table of one kind of runs, and a sentence on what else differs between them."""
+    """Return the table of one kind of runs, and a sentence on the other settings in which the runs differ."""
     table = pd.DataFrame({factor: numbers.level, "devices": numbers.devices.astype("string").fillna("")})
     for name, (header, written) in _quantities(runs).items():
         table[header] = list(map(partial(_mean, written), numbers[f"{name}_mean"], numbers[f"{name}_deviation"]))
