@@ -146,7 +146,7 @@ def examine(request: DoctorRequest, environment: Mapping[str, str]) -> list[Find
 
 
 def environment_findings(*, needs_sagemaker: bool = False) -> Iterator[Finding]:
-    """Check the versions of Python and paretune, and whether the packages for SageMaker jobs are installed."""
+    """Report the versions of Python and paretune, and whether the packages for SageMaker jobs are installed."""
     yield passed("environment", f"Python {sys.version.split()[0]}, paretune {version('paretune')}")
     if reason := missing("sagemaker"):
         find = failed if needs_sagemaker else passed

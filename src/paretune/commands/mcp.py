@@ -74,7 +74,7 @@ _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
 
 class McpOptions(Parameters):
-    """Options of the server: the budgets that agents may spend, and the folders that they may read."""
+    """Options of the server: the budgets that agents may spend, and the prefixes in S3 that agents may read."""
 
     budget: str | None = parameter(None)
     """YAML file with monthly budgets that all launches count against; without it, agents cannot launch anything"""

@@ -17,7 +17,7 @@ where locktype = 'advisory' and granted and (classid::bigint << 32 | objid::bigi
 
 
 class StudyLock:
-    """A study's lock, which this process holds. PostgreSQL ties the lock to its own connection, which may break."""
+    """A study's lock, which this process holds. In PostgreSQL, a separate connection holds the lock, and may break."""
 
     def __init__(self, connection: sa.Connection | None = None) -> None:
         self._connection = connection

@@ -78,7 +78,7 @@ def texts(frame: "DataFrame", columns: Columns) -> "DataFrame":
 
 
 def without_empty_columns(table: "DataFrame") -> "DataFrame":
-    """Leave out the columns of a table of strings that are empty in all rows."""
+    """Return a table of strings without the columns that are empty in all rows."""
     return table[[name for name in table if table[name].ne("").any()]]
 
 

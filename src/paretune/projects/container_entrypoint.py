@@ -49,7 +49,7 @@ def main(ml: Path) -> int:
     supervisor = Supervisor()
     watchdog = importlib.import_module("watchdog")  # next to this file in the job
     late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
-    if starter := os.environ.pop("PARETUNE_STARTER", ""):  # id of the process on a user's machine that started this one
+    if starter := os.environ.pop("PARETUNE_STARTER", ""):  # id of this one's parent: a launcher or with_secrets.py
         watchdog.end_with(int(starter), GRACE_S, late)
     if is_first():
         watchdog.watch(None, partial(supervisor.end, ml, 1))

@@ -46,7 +46,7 @@ class Document:
     Raises BadInput if the file cannot be read, is not a YAML mapping, or has an alias or a key that is not a string.
 
     Attributes:
-        values: the file's mapping. `plain` has converted the strings without quotes. A key without a value has None.
+        values: the file's mapping. `plain` has converted strings without quotes. A key without a value maps to None.
         faults: line and message for each key that is given a second time, and for each NaN or infinity without quotes.
             These keys and values are left out of `values`.
     """

@@ -1,8 +1,9 @@
 """Records the model of a finished job as a LoggedModel of MLflow, and registers it as a version of a registered model.
 
 The job has written MLmodel next to the weights. Files in a folder on this machine are copied into the LoggedModel.
-Files in S3 stay there, because MLflow itself chooses where it stores the files of a LoggedModel. Their LoggedModel has
-a few kilobytes of code that load the model from its address. A registered version refers to the address itself.
+Files in S3 stay there. MLflow chooses where it stores the files of a LoggedModel, so these cannot be the files in S3:
+instead, the LoggedModel gets a few kilobytes of code that load the model from its address. A registered version refers
+to the address itself.
 """
 
 import logging
@@ -32,7 +33,7 @@ _OF_MODEL = (*_OF_VALIDATION, metrics.COST_USD, metrics.TRAIN_SECONDS)
 """All metrics that the list of models shows."""
 _STATES = ("checkpoint-*", "optimizer.pt", "scheduler.pt", "rng_state*.pth", "training_args.bin")
 """Files that only the training run itself needs."""
-CANDIDATE = "candidate"  # alias of the newest version of a registered model
+CANDIDATE = "candidate"  # alias of the version of a registered model for which registration was last requested
 _READY_WITHIN_S = 120  # longest wait until a version is ready; a managed server makes a Model Package of each version
 
 

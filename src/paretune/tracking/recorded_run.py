@@ -27,8 +27,8 @@ class RecordedRun:
 
     Attributes:
         metrics: the latest value of each metric, by name.
-        started: when it started, in seconds since the epoch.
-        ended_at: when it ended, in seconds since the epoch; 0 while the run is open.
+        started: when the run started, in seconds since the epoch.
+        ended_at: when the run ended, in seconds since the epoch; 0 while the run is open.
     """
 
     run_id: str
@@ -194,7 +194,7 @@ class RecordedRun:
         return (catalog.owner(self.instance_type) if launcher is None or launcher.is_simulated else launcher).is_billed
 
     def spec_as_run(self) -> JobSpec:
-        """Return the specification with the batch sizes derived from it, on the instances of the last attempt.
+        """Return the specification with the batch sizes derived at launch, on the instances of the last attempt.
 
         A simulated job is returned as the real job that it simulates. Parameters that are not recorded have their
         defaults. Raises BadInput if the recorded parameters cannot be read.

@@ -71,7 +71,7 @@ class Run:
     def later(self) -> Iterator[None]:
         """Hold back the params, tags, metrics and inputs that are recorded in the block.
 
-        `flush`, or the next of these values after the block, sends them all together.
+        `flush`, or the next such value that is recorded after the block, sends them all together.
         """
         before, self._is_held = self._is_held, True
         try:

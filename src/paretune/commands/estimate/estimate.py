@@ -1,6 +1,7 @@
 """The table of estimates, as text and as CSV.
 
-paretune's own training is estimated by a model of its work, and a user's own training from its earlier runs.
+Estimates of paretune's own training are computed from the work of a job and from earlier jobs. Estimates of a user's
+own training come only from its earlier runs.
 """
 
 import math

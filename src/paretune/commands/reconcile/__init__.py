@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
 _OPEN_STATES = ("Running", "Stopping")
-_LATE = timedelta(days=2)  # time until a bill has all lines of a job; AWS updates bills at least once a day
+_LATE = timedelta(days=2)  # time from a job's end until a bill has all its lines; AWS updates bills at least once a day
 _MOST = 20  # limit of runs that are listed
 _WHOLE_BEFORE = "a bill that is complete for these runs was read before, so its figures stay"
 _TWICE = "two exports or deliveries have it, and it is unknown whether they overlap: name the file or folder of one"
@@ -133,7 +133,7 @@ def _time(run: RecordedRun) -> tuple[datetime, datetime]:
 
 
 def _missing(run: RecordedRun, end: datetime, bill: AwsBill, exports: Collection[str]) -> str:
-    """Return why these exports may lack costs of a run, or an empty string if they have all of them."""
+    """Return why these exports may lack costs of a run, or an empty string if they have all costs of the run."""
     is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
     if run.state in _OPEN_STATES or is_kept or not run.ended_at:
         return "the job, or its warm pool, has not ended"

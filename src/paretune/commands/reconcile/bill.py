@@ -341,8 +341,8 @@ def _plain(name: str) -> str:
 def _effective(lines: "pd.DataFrame") -> "pd.Series[float]":
     """Return what each line costs with Savings Plans, reservations and private rates; NaN if the bill does not show it.
 
-    Net costs include the discounts of a job. If a bill has no net costs, but discounts that name no job, the effective
-    dollars of that month's jobs are unknown.
+    The net costs of a job already include its discounts. If a bill has discounts that name no job, the effective
+    dollars of jobs without net costs in the same month are unknown.
     """
     is_discount = lines["type"].str.endswith("Discount")
     is_net = lines["net_usd"].fillna(0.0).ne(0.0).groupby(lines["job"]).transform("any")
