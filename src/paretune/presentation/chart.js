@@ -1,7 +1,7 @@
 // A click on a mark opens its run.
 (() => {
   const plot = document.getElementById("plot"), link = document.getElementById("run");
-  // MLflow's viewer shows a page in a frame that cannot open links. The frame's address contains that of the server.
+  // MLflow's viewer shows a page in a frame that cannot open links. The frame's address contains the server's address.
   const isViewer = location.protocol === "blob:";
   const server = isViewer && /^http/.test(location.pathname) ? new URL(location.pathname).origin : null;
   plot?.on("plotly_click", event => {
