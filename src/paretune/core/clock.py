@@ -18,10 +18,10 @@ class Clock(Protocol):
 
 
 class SkippingClock(Clock, Protocol):
-    """A clock of simulated time, whose `sleep` skips to the next change of a job instead of waiting."""
+    """A clock of simulated time: `sleep` does not wait, but skips ahead, at least to the next change of a job."""
 
     def wake_at(self, moment: float, /) -> None:
-        """Let `sleep` skip to `moment`, in seconds since the epoch, as if a job changed then."""
+        """Make `sleep` treat `moment`, in seconds since the epoch, like the time of a job's change."""
 
 
 class SystemClock:

@@ -81,9 +81,10 @@ class OutOfMemory(JobFailed):
 
 
 class LostContact(ParetuneError):
-    """Lost contact with AWS while a job runs, or with the storage of a study.
+    """A running job, or the storage of a study, cannot be reached.
 
-    Jobs continue. `sync` collects their results, and the same command continues a study.
+    Jobs continue meanwhile. Once they can be reached again, `sync` collects their results, and the same command
+    continues a study.
     """
 
 
@@ -94,9 +95,9 @@ class BudgetRefused(ParetuneError):
 
 
 class CallAgain(ParetuneError):
-    """`study --once` has done all it can for now, or another process works on the study. Exit code: EX_TEMPFAIL.
+    """`study --once` has done all it can for now, or another process is working on the study.
 
-    The same command continues the study later.
+    The same command continues the study later. The exit code is EX_TEMPFAIL of sysexits.h.
     """
 
     exit_code = 75
@@ -116,7 +117,7 @@ def refuse(faults: Sequence[str]) -> None:
 
 @contextmanager
 def collecting(faults: list[str]) -> Iterator[None]:
-    """Add the faults of a `BadInput` that the block raises to `faults`, and continue after the block."""
+    """Catch a `BadInput` that the block raises, append its faults to `faults`, and continue after the block."""
     try:
         yield
     except BadInput as error:
@@ -126,10 +127,10 @@ def collecting(faults: list[str]) -> Iterator[None]:
 def did_you_mean(
     name: str, names: Collection[str], *, lead: str = "", most: int = 3, cutoff: float = 0.6, or_longer: bool = False
 ) -> str:
-    """Return `lead` and a question that suggests up to `most` similar `names`; empty if none is similar.
+    """Return `lead` and a question that suggests up to `most` similar `names`, or an empty string if none is similar.
 
-    `cutoff` is the least similarity, 0 to 1, as difflib measures it. If no name is similar and `or_longer` is set,
-    names that contain `name` are suggested.
+    `cutoff` is the lowest similarity that counts, from 0 to 1, as difflib measures it. If no name is similar and
+    `or_longer` is true, the question suggests names that contain `name`.
     """
     similar = difflib.get_close_matches(name[:200], names, n=most, cutoff=cutoff)
     if or_longer and name and not similar:
@@ -138,7 +139,10 @@ def did_you_mean(
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """Return the error, then each error that caused the one before or was being handled when that one was raised."""
+    """Return the error, its cause, the cause of that cause, and so on.
+
+    If an error was raised without `from`, its cause is the error that was being handled at that time, if any.
+    """
     chain = [error]
     while before := chain[-1].__cause__ or (None if chain[-1].__suppress_context__ else chain[-1].__context__):
         chain.append(before)
@@ -146,9 +150,10 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def last_words(lines: Sequence[str]) -> str:
-    """Return the last line that has words. If it is part of a box drawn by Typer or rich, return the box as one line.
+    """Return the last line that has words, or an empty string if none has.
 
-    If the line only says that a child process failed, return the child's exception. Empty if no line has words.
+    If that line is in a box drawn by Typer or rich, return the text of the whole box as one line. If it only says that
+    a child process failed, return the last line above it that names an exception: the child's.
     """
     plain = [_COLOR.sub("", line).strip() for line in lines]
     while plain and not re.search(r"\w", plain[-1]):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def usable_memory_bytes(folder: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the bytes of memory that this process may use: its container's limit, or the machine's."""
+    """Return the bytes of memory that this process may use: its container's limit, or less if the machine has less."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroups 2 and 1; no limit: "max" or a huge number
         with suppress(OSError, ValueError):

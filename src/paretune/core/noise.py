@@ -2,8 +2,9 @@
 
 Measured on the runs of aws-samples/amazon-sagemaker-huggingface-benchmark (data/processed/experiment_results.csv,
 2021): eight pairs of identical SageMaker jobs. Their seconds differ by 1.4 % (median; 6.2 % at most), their F1 by
-0.0005 (median; 0.0052 at most). The difference of two such runs is a standard normal number times 2 ** 0.5 standard
-deviations of one run. The median absolute value of a standard normal number is 0.6745.
+0.0005 (median; 0.0052 at most). If one run has the standard deviation s, the difference of two runs has the standard
+deviation s * 2 ** 0.5. The median absolute value of a standard normal number is 0.6745. So the median difference of
+such pairs is 0.6745 * 2 ** 0.5 * s.
 """
 
 import math
@@ -28,7 +29,8 @@ degrees, the standard deviation of one run lies between 0.0026 and 0.0123 with a
 have as much weight as this assumption."""
 SECONDS_DEGREES = 4  # degrees of freedom of SECONDS_NOISE: the seconds of those pairs agree better than their F1
 Z80 = 1.2816  # half width of a central 80 % interval of a normal distribution, in standard deviations
-TELLING_ERRORS = 2.0  # standard errors; means further apart count as different, as do 5 % of identical ones by chance
+# Means that are more than this many standard errors apart count as different. By chance, so do 5 % of equal means.
+TELLING_ERRORS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +52,10 @@ class Scatter:
 
 
 def posterior_deviation(prior: float, degrees: float, scatter: Scatter) -> float:
-    """Return the standard deviation of one run, from a `prior` one with `degrees` degrees of freedom and from repeats.
+    """Estimate the standard deviation of one run from an assumed one, `prior`, and from the scatter of repeats.
 
-    Source: Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2, scaled inverse chi-square prior.
+    The assumption has the weight of `degrees` degrees of freedom. Source: Gelman et al., Bayesian Data Analysis, 3rd
+    edition, section 3.2, scaled inverse chi-square prior.
     """
     return math.sqrt((degrees * prior**2 + scatter.squares) / (degrees + scatter.degrees))
 

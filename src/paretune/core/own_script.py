@@ -27,7 +27,7 @@ _PARSERS = {
     "argparse": r"\.add_argument\(",
 }
 """Command-line parsers, each with a pattern that reveals it in a script's text. The first match counts."""
-_MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # reveals a parser in a script without declared arguments
+_MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # reveals that a script may parse arguments in its own way
 _PLACES = re.compile(r"\bargv\[\d+\]")
 _ELSEWHERE = re.compile(r"\bexec\(\s*(?:compile\(\s*)?open\(|\brunpy\.run_")
 _FIT = re.compile(r"\bLightningCLI\((?![^)]*\b(?:run=False|args=))")
@@ -96,13 +96,19 @@ class OwnScript:
 
 
 def with_options(script: OwnScript, options: Options) -> OwnScript:
-    """Return the script with `options`, from its own `--help`, in place of the arguments read from its source."""
+    """Return the script with `options`, which its own `--help` listed, instead of the arguments read from its source.
+
+    Required arguments that the source shows are kept.
+    """
     required = tuple(dict.fromkeys((*script.required, *options.required)))
     return replace(script, arguments={**options.actions}, required=required, is_complete=options.is_complete)
 
 
 def read_own_script(path: Path) -> OwnScript:
-    """Read a script; one that is not Python counts as taking any argument. Raises BadInput like `read_text`."""
+    """Read a script. One that is missing, or that Python cannot parse, counts as taking any argument.
+
+    Raises BadInput if the script, or a module that it imports, is too large or is not UTF-8.
+    """
     return _declared(path, tuple(_modules(path)) if path.is_file() else ())
 
 
@@ -146,9 +152,9 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
 
 
 def _modules(script: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the script and the modules of its folder that it imports, each with its text.
+    """Yield the script, and the modules in its folder that it imports, directly or not, each with its text.
 
-    Files that are not valid Python are left out. Python reports the error when it runs them.
+    Files that are not valid Python are left out: Python reports the error when the script runs.
     """
     waiting, seen = [script], {script}
     while waiting and len(seen) <= _MOST_MODULES:
@@ -206,10 +212,10 @@ def _settings(
 
 
 def _metrics(node: ast.AST, settings: Collection[str]) -> Iterator[str]:
-    """Yield the names of the numbers that a call prints or logs, that `compute_metrics` returns, or that are assigned.
+    """Yield the names of numbers that a syntax node prints, logs, returns or assigns.
 
-    Only assignments to items of variables such as `metrics` or `test_results` count. Printed strings are read with
-    `numbers_in`, which also reads the lines that a running job prints.
+    Returned numbers count only in `compute_metrics`, and assigned ones only in items of variables such as `metrics` or
+    `test_results`. Printed strings are read with `numbers_in`, which also reads the lines that a running job prints.
     """
     if isinstance(node, ast.FunctionDef) and node.name == "compute_metrics":
         results = (item.value for item in ast.walk(node) if isinstance(item, ast.Return))

@@ -1,8 +1,8 @@
-"""The options that a script itself lists for `--help`, in a process that has no network and cannot change files.
+"""The options that a script lists when it runs with `--help`, in a process without network that cannot change files.
 
-The script is asked if its source does not show the options, because they are computed or declared with a library that
-`script_options` does not read. The user must allow this, because the script runs up to the line that parses its
-arguments.
+The script runs only if its source does not show all options, because it computes them or declares them with a library
+that `script_options` does not read. The user must allow this, because the script's code runs up to the line that parses
+the arguments.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ _NEW_NAMESPACES = 0x00020000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 _NOBODY, _DIE_WITH_PARENT = 65534, 1  # PR_SET_PDEATHSIG
 _PRIVATE, _READ_ONLY = 0x4000 | 0x40000, 0x1  # MS_REC | MS_PRIVATE; MOUNT_ATTR_RDONLY (mount.h)
 _MOUNT_SETATTR, _CURRENT, _RECURSIVE = 442, -100, 0x8000  # the system call, AT_FDCWD, AT_RECURSIVE
-_SOCKETS = "/run"  # has sockets of daemons, which could do for the script what it must not do itself
+_SOCKETS = "/run"  # has sockets of daemons, through which the script could do what it must not do itself
 
 
 @lru_cache(maxsize=8)

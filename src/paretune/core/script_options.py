@@ -68,8 +68,8 @@ class Program:
 def read_options(parser: str, program: Program) -> Options:
     """Return the options that a program declares with the library `parser`, a key of `_READERS`.
 
-    The result is empty and incomplete if the source does not show them. Options that are declared with `add_argument`
-    are read by the caller.
+    If the source does not show all options, `is_complete` of the result is False. For any other `parser`, the result
+    has no options. The caller reads the options that the program declares with `add_argument`.
     """
     read = _READERS.get(parser)
     return Options() if read is None else read(program)
@@ -226,10 +226,10 @@ def _jsonargparse(program: Program) -> Options:
 
 
 def _lightning_cli(program: Program, calls: list[ast.Call]) -> Options:
-    """Return the parameters of the model and the data module. Those of the Trainer are not listed.
+    """Return the parameters of the model and the data module, but not those of the Trainer.
 
-    The result is incomplete if, for example, code adds arguments, a class is defined elsewhere or takes **kwargs, or
-    the type of a parameter is a class of the program.
+    `is_complete` is False if, for example, the program adds arguments in code, a class is defined elsewhere or takes
+    **kwargs, or the type of a parameter is a class of the program.
     """
     given = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
     given |= dict(zip(("model_class", "datamodule_class"), calls[0].args, strict=False))
@@ -272,7 +272,7 @@ _Field = tuple[str, ast.expr | None, ast.expr | None]
 def _tyro_fields(
     program: Program, fields: Iterable[_Field], prefix: str, actions: dict[str, str], required: list[str]
 ) -> bool:
-    """Add the fields to `actions` and `required`; return False if some are nested too deeply and left out."""
+    """Add the fields to `actions` and `required`. Return False if some were left out, because they nest too deeply."""
     is_complete = prefix.count(".") < _DEEPEST
     for name, annotation, default in fields if is_complete else ():
         kind, _ = _unwrapped(annotation)
@@ -315,7 +315,10 @@ def _with_nested(program: Program, classes: Iterable[ast.ClassDef]) -> list[ast.
 
 
 def _hugging_face(program: Program) -> Options:
-    """Return the fields of the dataclasses given to HfArgumentParser or TrlParser, including those of transformers."""
+    """Return the fields of the dataclasses given to HfArgumentParser or TrlParser.
+
+    These may include TrainingArguments, whose fields are read from the installed transformers.
+    """
     words = [
         node for call in program.calls_of("HfArgumentParser", "TrlParser") for node in (*call.args, *call.keywords)
     ]
@@ -380,7 +383,10 @@ def _docopt(program: Program) -> Options:
 
 
 def _hydra(program: Program) -> Options:
-    """Return the keys of the configuration that `hydra.main` names; incomplete if code or other files may add some."""
+    """Return the keys of the configuration that `hydra.main` names.
+
+    `is_complete` is False if code or other files may add keys.
+    """
     mains = [node for node in program.calls_of("main") if "config_name" in _keywords(node)]
     if len(mains) != 1 or program.calls_of("ConfigStore", "instance"):
         return Options()
@@ -456,8 +462,8 @@ _BETWEEN_NAMES = re.compile(r"[\s,/|]*(?:-\w)?[\s,/|]*(?:[^\s-][^\s]*)?[\s,/|]*"
 def options_in_help(text: str) -> Options:
     """Read options from help text of argparse, Click, Typer, tyro, absl, fire or docopt.
 
-    An option takes a value if a word follows its name before the description. The result is complete if the text names
-    at least one option besides those of every program, such as --help, and was not written by fire.
+    An option takes a value if a word stands between its name and the description. `is_complete` is True if the text was
+    not written by fire and names at least one option besides those that every program has, such as --help.
     """
     actions, required = dict[str, str](), list[str]()
     for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines():
@@ -567,7 +573,7 @@ def _own_fields(each: ast.ClassDef) -> Iterator[_Field]:
 def _fields(
     program: Program, each: ast.ClassDef, known: Mapping[str, tuple[str, ...]] | None = None
 ) -> Iterator[_Field]:
-    """Yield the fields of a dataclass and of those bases that the program defines or `known` lists."""
+    """Yield the fields of a dataclass and of those of its bases that the program defines or `known` lists."""
     for base in each.bases:
         name = _last_name(base)
         if name in program.classes and program.classes[name] is not each:

@@ -1,7 +1,7 @@
 """paretune's commands as text that can be pasted into the user's shell.
 
-Commands that are printed, recorded or recommended should get their text from `command_line`, which begins them with the
-words that started this process.
+Code that prints, records or recommends a command should get its text from `command_line`, which begins the command with
+the words that started this process, such as `paretune`.
 """
 
 import shlex
@@ -13,7 +13,7 @@ _program: Sequence[str] = ("paretune",)
 
 @contextmanager
 def started_by(*words: str) -> Iterator[None]:
-    """Make `command_line` begin all commands with these words inside the block, in every thread."""
+    """Inside the block, make `command_line` begin all commands with these words, in every thread."""
     global _program
     before, _program = _program, words
     try:

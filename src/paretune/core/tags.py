@@ -32,7 +32,7 @@ class Attribution:
         return {item.name: text for item in fields(self) if (text := getattr(self, item.name))}
 
     def of_budgets(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags that budgets compare with theirs: the job's own, overridden by study, user and team."""
+        """Return the tags that budgets compare with their own: the job's tags, overridden by study, user and team."""
         return {**tags, **self.named()}
 
     def aws_tags(self) -> dict[str, str]:

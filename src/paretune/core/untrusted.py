@@ -64,7 +64,7 @@ def printable_json(document: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return the text without users and passwords in addresses, and with `...` for keys of well-known forms.
+    """Return the text without users and passwords in addresses, and with `...` in place of well-known kinds of keys.
 
     >>> without_secrets("postgresql://ann:pass/wo@rd@host/studies")
     'postgresql://host/studies'
@@ -141,8 +141,8 @@ def is_file(path: str | Path) -> bool:
 def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> bytes:
     """Read a regular file of at most `largest` bytes; `~` is the user's home. Devices and pipes are not opened.
 
-    Raises BadInput if the file is larger or cannot be read. In the second case, the message starts with `must` and ends
-    with `hint`, the next step.
+    Raises BadInput if the file is larger or cannot be read. If it cannot be read, the message starts with `must` and
+    ends with `hint`, the next step.
     """
     if not is_file(path):
         kind = "is a folder" if is_folder(path) else "is not a file"
@@ -180,8 +180,8 @@ def files_below(folder: Path, most: int) -> list[Path] | None:
 def parse_json(text: str | bytes, *, lax: bool = False) -> Any:
     """Parse a JSON text.
 
-    Raises ValueError with the reason if it is not JSON or its values are nested too deeply. Unless `lax`, it also
-    refuses what Python's parser accepts beyond that: NaN, Infinity, and a key that is given twice.
+    Raises ValueError with the reason if the text is not JSON or its values are nested too deeply. Unless `lax` is true,
+    NaN, Infinity and a key that is given twice are errors, too, although Python's parser accepts them.
     """
     try:
         return json.loads(text) if lax else json.loads(text, parse_constant=_no_number, object_pairs_hook=_mapping)
@@ -203,7 +203,10 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_table(path: str | Path, *, must: str = "") -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Return the column names of a CSV, and the number and stripped cells of each nonempty line. Raises BadInput."""
+    """Return the column names of a CSV, and the line number and stripped cells of each row that is not empty.
+
+    Raises BadInput if the file cannot be read.
+    """
     text = read_text(path, LARGEST_TABLE, must=must)
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     try:

@@ -1,7 +1,7 @@
 """Threads that end a job when it hangs, when it reaches its deadline, or when its parent process has ended.
 
-A job counts as hanging if for half an hour it writes no event, uses almost no CPU time and leaves all GPUs idle. Hangs
-are not noticed on systems without /proc.
+A job counts as hanging if, for half an hour, its events file does not change, it uses almost no CPU time, and all GPUs
+are idle. On systems without /proc, hangs go unnoticed.
 
 This file is also copied into the jobs of MLflow projects, where paretune is not installed. So it uses only the standard
 library of Python 3.8 or newer.
@@ -23,21 +23,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STOPPED_ITSELF = "MaxRuntimeExceeded: the job stopped itself"  # first words of the reason at a deadline
+STOPPED_ITSELF = "MaxRuntimeExceeded: the job stopped itself"  # first words of the reason that `stop_at` gives
 SILENCE_S = 1800.0  # seconds without activity after which a job counts as hanging
 SAMPLES = 10  # minimum number of samples within SILENCE_S
 _LONGEST_INTERVAL_S = 10.0
 _IDLE = 0.05
 """CPU use up to this share of one core counts as idle: in a job that hangs, torchrun and NCCL still use a little."""
-_LEAST_S = 0.05  # CPU seconds that count as idle in any period, because /proc counts hundredths of a second
+_LEAST_S = 0.05  # this many CPU seconds between two samples always count as idle; /proc counts in hundredths
 _SMI = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 
 def watch(events: Path | None, end: Callable[[str], None]) -> None:
     """Start a thread that calls `end` with a reason if this process and its descendants are inactive for SILENCE_S.
 
-    They are active if the size of the file `events` changes, if they use more than a twentieth of a core, or if any GPU
-    is in use.
+    The processes are active if the size of the file `events` changes, if they use more than a twentieth of a core, or
+    if any GPU of the machine is in use.
     """
     if Path("/proc/self/stat").exists():
         threading.Thread(target=_watch, args=(SILENCE_S, events, end), name="watchdog", daemon=True).start()
@@ -69,7 +69,7 @@ def end_with(parent: int, grace_s: float, end: Callable[[], None]) -> None:
     def wait() -> None:
         while os.getppid() == parent:
             time.sleep(1)
-        # The time of the log's last change shows how long the job ran.
+        # The launcher takes the time of the log's last change as the end of the job, so print something now.
         print("the process that started this one has ended", flush=True)
         _stop(grace_s, end)
 

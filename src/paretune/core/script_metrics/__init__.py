@@ -1,6 +1,6 @@
-"""Metrics of a user's own training run, from its loggers, its files and what it prints, each with its source.
+"""Metrics of a user's own training run, read from its loggers, its files and the lines that it prints.
 
-This folder is copied into jobs unchanged, so it needs only the standard library of Python 3.8 or newer. If several
+This folder is copied into jobs unchanged, so its code uses only the standard library of Python 3.8 or newer. If several
 sources have a metric of the same name, the first source in this list counts:
 
     metric_definitions   the regular expressions of SageMaker's `metric_definitions`

@@ -46,9 +46,9 @@ class PrintedNumbers:
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
 
     def read(self, line: str, *, has_curve: bool = False) -> None:
-        """Read the numbers of one line; of a progress bar, only its last state.
+        """Read the numbers of one line. If the line redraws a progress bar, only the last state counts.
 
-        With `has_curve`, only the last value of each is kept, because events already record its curve.
+        With `has_curve`, only the last value of each number is kept, because events already record its curve.
         """
         text = line.rstrip("\r\n")
         found = read_line(text, self._settings)
@@ -75,9 +75,10 @@ class PrintedNumbers:
                 curve[self._step] = Point(self._step, int(time.time() * 1000), value)
 
     def results(self, sources: Iterable[Source], renamed: Mapping[str, str]) -> Gathered:
-        """Return all metrics: from printed lines, `sources` and metric definitions; later ones override earlier ones.
+        """Return all metrics from printed lines, `sources` and metric definitions.
 
-        Metrics that are `renamed` appear under both names.
+        If several of these have a metric of the same name, the last one in this order counts. `renamed` maps names to
+        new names; the metrics in it appear under both.
         """
         numbers = dict(self._values)
         curves = {name: list(points.values()) for name, points in self._curves.items() if len(points) > 1}

@@ -85,9 +85,9 @@ def logged(
 ) -> list[Source]:
     """Return the metrics that the loggers of a training run have recorded since `began`, in seconds since the epoch.
 
-    Later sources override earlier ones. `data` is the folder of `logging_environment`. The files that are read are
-    `written`, and the LOG_FILES up to four folders below `data` and `roots`. Counters are left out, and so are settings
-    and learning rates that never change. MLflow's store is read whole.
+    Later sources in the list override earlier ones. `data` is the folder of `logging_environment`. The files that are
+    read are `written`, and the LOG_FILES up to four folders below `data` and `roots`. Counters are left out, and so are
+    settings and learning rates whose value never changes. MLflow's store is read without any of these limits.
     """
     files = _files([data, *roots], began, written)
     readers = (
@@ -104,8 +104,8 @@ def logged(
 def metrics_of_store(store: Path) -> dict[str, Any]:
     """Return the last value of each metric in MLflow's store, with NaN as the string "nan".
 
-    If several runs have a metric, the value of the first run counts. If that run lacks it, the newest of the others
-    counts.
+    If several runs have a metric, the run that started first in the store counts. If that run lacks the metric, the
+    newest run that has it counts.
     """
     path = store / "mlflow.db"
     if not path.is_file():
@@ -122,7 +122,7 @@ def metrics_of_store(store: Path) -> dict[str, Any]:
 
 
 def write_curves(curves: Mapping[str, list[Point]], store: Path) -> None:
-    """Write curves, one per line, to the folder of MLflow's store, from which all results are collected."""
+    """Write curves, one per line, to CURVES in `store`, the folder that the launching machine collects."""
     if curves:
         store.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps({"name": name, "points": points}) for name, points in sorted(curves.items()))
@@ -174,7 +174,7 @@ def _shown(path: Path) -> str:
 
 
 def _of_kind(files: Iterable[_File], patterns: tuple[str, ...]) -> list[_File]:
-    """Return the files that match, in the order of `patterns` and then of their age, the newest last."""
+    """Return the files that match `patterns`, sorted by the pattern that they match, then by age, the newest last."""
     places = ((place, file) for place, name in enumerate(patterns) for file in files if fnmatch(file.path.name, name))
     return [file for _, file in sorted(places, key=lambda item: (item[0], item[1].modified, item[1].name))]
 
@@ -289,9 +289,10 @@ def _of_wandb(files: list[_File]) -> Source:
 
 
 def _records(data: bytes) -> Iterator[bytes]:
-    """Yield the records of a W&B file. Each block has records, and each record a header: checksum, length and kind.
+    """Yield the records of a W&B file. It consists of blocks of records.
 
-    A record that does not fit into its block is split into several, of the kinds first, middle and last.
+    Each record begins with a header: checksum, length and kind. A record that does not fit into its block is split into
+    parts of the kinds first, middle and last.
     """
     position, parts = _HEADER, b""
     while position + _HEADER <= len(data):
@@ -323,7 +324,10 @@ def _add(curves: dict[str, list[Point]], numbers: Mapping[str, float], step: int
 
 
 def written_log_file(event: str, arguments: tuple[Any, ...]) -> str | None:
-    """Return the path if a Python audit event (sys.addaudithook) reports a write to a file of LOG_FILES, else None."""
+    """Return the path of the file if an audit event reports a write to one of LOG_FILES, else None.
+
+    `event` and `arguments` are what a hook of sys.addaudithook gets.
+    """
     if event == "open" and len(arguments) == 3:
         path, mode, flags = arguments
         is_written = bool(re.search("[wax+]", mode)) if isinstance(mode, str) else bool((flags or 0) & _WRITES)

@@ -3,9 +3,9 @@
 First the line is cleaned: colors, box drawing, progress bars and logging prefixes are removed, and a counter such as
 `Epoch 3/5` becomes the step. The rest is a dictionary, a row of a report, or names with numbers.
 
-- A line with only names and numbers yields all of them: `widgets=3`.
+- In a line with only names and numbers, a name counts if `:` or `=` stands before its number (`widgets=3`), if it
+  contains a metric word, or if the line has a counter.
 - In a line with other words, a name counts only if it contains a metric word: `reached val acc 0.9 in 5 epochs`.
-- A name with no `:` or `=` before its number also needs a metric word, or a counter in its line.
 - Names of settings (`batch_size`, `lr`, `Total params`), times and memory never count.
 """
 
@@ -112,7 +112,7 @@ _NUMBER_FIRST = re.compile(  # 91.2% accuracy; 0.8712 = Validation score
     rf"(?<![\w.])({_NUMBER})\s?(%)?\s+(?:=\s+)?((?:{_SPLIT}\s+)?{_WORD})", re.IGNORECASE
 )
 
-# The metric words, in a name whose words are separated by spaces; the longer ones may also end a word.
+# Metric words, in a name whose words are separated by spaces. The second group may also end a longer word: `valloss`.
 _METRIC = re.compile(
     r"(?:^|[^a-z])(?:"
     r"acc|accu|accuracy|accuracies|loss|losses|f\d|fbeta|f score|f measure|fscore|auc|auroc|roc|auprc|m?ap\d*|"
@@ -182,7 +182,7 @@ class Line(NamedTuple):
     numbers: dict[str, float]  # name to value; percentages are converted to shares
     in_per_cent: frozenset[str]  # names whose values were printed in percent
     step: int | None  # the line's epoch or step number; None if it has none
-    is_step: bool  # whether the line reports a step, even if it has no number
+    is_step: bool  # whether the line reports a step, even one without a number
 
 
 _NOTHING = Line({}, frozenset(), None, False)
@@ -198,7 +198,7 @@ def numbers_in(line: str, settings: Collection[str] = ()) -> dict[str, float]:
 
 
 def read_line(line: str, settings: Collection[str] = ()) -> Line:
-    """Read the numbers and the step in a printed line; of a progress bar, only its last state."""
+    """Read the numbers and the step in a printed line. If it redraws a progress bar, only the last state counts."""
     if not _DIGIT_OR_NAN.search(line):
         return _NOTHING
     text = cleaned(line)
@@ -212,7 +212,10 @@ def read_line(line: str, settings: Collection[str] = ()) -> Line:
 
 
 def cleaned(line: str) -> str:
-    """Return the last state of a line, without colors, box drawing, progress bar and log prefix; | separates cells."""
+    """Return a line without colors, box drawing, progress bar and log prefix; | separates the cells of a drawn table.
+
+    If carriage returns redraw the line, only its last state is returned.
+    """
     states = [state for state in _COLOR.sub("", line).split("\r") if state.strip()]
     text = _UPRIGHT.sub("|", states[-1][:LONGEST_LINE] if states else "")
     text = _BAR.sub(lambda bar: f" , {bar[1] or ''}", text)
@@ -224,7 +227,7 @@ def cleaned(line: str) -> str:
 def _with_short_gaps(text: str) -> str:
     """Return the text with at most four spaces, or one tab, between two words.
 
-    With longer gaps, patterns with spaces in two places would backtrack for seconds: on 2,000 spaces, for example.
+    On longer gaps, such as 2,000 spaces, patterns that allow spaces in two places would backtrack for seconds.
     """
     return _GAP.sub(lambda gap: " \t " if "\t" in gap[0] else "    ", text)
 
@@ -243,7 +246,7 @@ def _is_usual_setting(plain: str) -> bool:
 def is_setting(name: str, settings: Collection[str] = (), value: float = math.nan) -> bool:
     """Return whether a name belongs to a setting, a counter, a time or an amount of memory rather than to a metric.
 
-    `value` decides about names that can be either: `precision` is a setting if its value is 16, for example.
+    Some names can be a setting or a metric. `value` decides: `precision` is a setting if its value is 16, for example.
     """
     plain = _plain(name)
     if name in settings or plain.replace(" ", "_") in settings or (plain == "precision" and value in _PRECISIONS):
@@ -283,7 +286,7 @@ _NOT_FINITE = re.compile(r"(:\s*-?)(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 
 
 def numbers_of(values: Mapping[Any, Any]) -> dict[str, float]:
-    """Return the entries that are numbers, or strings with a number, as transformers 5 writes them."""
+    """Return the entries that are numbers, or strings with a number, because transformers 5 writes such strings."""
     numbers = {}
     for name, value in values.items():
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -328,7 +331,7 @@ def _without_log_prefix(text: str) -> str:
 
 
 def _of_dictionary(text: str) -> Line | None:
-    """Return the numbers in the dictionary in a line, or None if there is none."""
+    """Return the numbers in a line's dictionary, or None if the line has no dictionary."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         return None
@@ -412,7 +415,7 @@ def _of_words(text: str) -> Line:
 
 
 def _cut_out(counter: re.Match[str]) -> str:
-    """Return the replacement of a counter: a cell break, or "" inside a name (`Loss at step 100: 0.412`)."""
+    """Return the replacement of a counter: |, which ends a cell, or "" inside a name (`Loss at step 100: 0.412`)."""
     before, after = counter.string[: counter.start()], counter.string[counter.end() :]
     is_inside = re.search(r"\b(?:at|after|in|on|for)\s+$", before) and re.match(r"\s*[:=]", after)
     return "" if is_inside else " | "
@@ -423,7 +426,7 @@ def _value(text: str, is_per_cent: bool) -> float:
 
 
 def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
-    """Return (name, value, has : or =, is percent) tuples, and whether other words remain."""
+    """Return tuples (name, value, whether : or = follows the name, whether it is in percent), and if words remain."""
     cells = [cell for cell in text.split("|") if cell.strip()]
     if text.startswith("|") and len(cells) > 1:  # a row of a table: names and numbers in separate cells
         text = re.sub(rf"({_WORD}\s*)\|[↑↓\s|]*(?=\s*{_NUMBER}\s*(?:%\s*)?(?:\||$))", r"\1 = ", text)
@@ -466,7 +469,7 @@ def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
 
 
 def _name(text: str) -> tuple[str, bool, str, bool]:
-    """Return the name before a number, whether : or = ends it, its data split, and whether it was shortened."""
+    """Return the name before a number, whether : or = follows it, the data split in it, and if it was shortened."""
     plain = text.replace("%%", " ").replace("~", " ").strip(" [")
     is_explicit = plain.endswith((":", "="))
     plain = plain.rstrip(" :=")
