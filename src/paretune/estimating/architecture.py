@@ -1,7 +1,7 @@
 """The few sizes of a model that time and memory depend on.
 
-Those of well-known models are in architectures.csv; those of other models are read from their config.json. For a model
-on the Hugging Face Hub, only this file of a few kilobytes is downloaded, not the weights.
+architectures.csv has the sizes of well-known models. Those of other models are read from their config.json. If a model
+is on the Hugging Face Hub, only this file of a few kilobytes is downloaded, not the weights.
 """
 
 import csv
@@ -34,7 +34,7 @@ _NUMBERED_AFTER_PADDING = frozenset(
     | {"roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}
 )  # kinds of models that number positions from the padding token's id + 1
 _WITHOUT_LIMIT = ("t5", "mpt", "bloom", "xlnet")  # relative positions; `n_positions` only describes the pre-training
-# Families whose feed-forward block has a third matrix, the gate; most models with SiLU have one, too.
+# Families whose feed-forward block has a third matrix, the gate. Models with SiLU count as gated, too, as most are.
 _GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "phi3", "modernbert", "olmo", "smollm")
 # Families with rotary or relative positions, which need no table. All models with rope_parameters have them, too.
 _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falcon")
@@ -58,7 +58,7 @@ class Architecture:
 
 
 def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
-    """Return the sum of inputs and outputs of all linear layers in this many blocks that are `hidden` wide.
+    """Return the sum of inputs and outputs of all linear layers in `layers` blocks, each of which is `hidden` wide.
 
     Experts of a mixture are not counted, because peft does not adapt stacked weights. If a job adapts only some kinds
     of layers, the true sum is smaller.
@@ -107,7 +107,7 @@ def well_known(model: str, task: str = CAUSAL_LM) -> Architecture | None:
 
 
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
-    """Return the architecture that a config.json describes, within a few percent, or None if it lacks sizes.
+    """Return the architecture that a config.json describes, within a few percent, or None if a main size is missing.
 
     The counts include four attention projections, two or three matrices of each feed-forward block, embedding tables
     and the head, and in an encoder-decoder model the decoder's attention to the encoder. In a mixture of experts,
@@ -153,7 +153,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
 
 
 def positions_of(config: Mapping[str, Any]) -> int | None:
-    """Return the length in tokens of the longest row that such a model takes, or None if nothing limits it."""
+    """Return how many tokens a row may have in a model with this configuration, or None if there is no limit."""
     config = _of_text(config)
     kind, longest = str(config.get("model_type", "")), _first(config, _POSITIONS)
     if longest is None or longest <= 0 or any(name in kind for name in _WITHOUT_LIMIT):
@@ -169,10 +169,11 @@ def length_faults(model: str, positions: int | None, max_seq_length: int) -> lis
 
 
 def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, int]:
-    """Return two widths of a mixture of experts, each summed over layers: active beyond `inner`, and idle.
+    """Return two widths of a mixture of experts, each summed over the layers that have experts.
 
-    Active is the width of the experts that a token passes through, minus `inner`, which is counted already; idle is the
-    width of all others. An expert is `inner` wide unless the configuration has another width.
+    The first is the width of the experts that a token passes through, minus `inner`, which the caller has counted
+    already. The second is the width of all other experts. An expert is `inner` wide unless the configuration has
+    another width.
     """
     experts, chosen = _first(config, _EXPERTS) or 1, _first(config, _CHOSEN_EXPERTS) or 1
     if experts == 1:
@@ -246,8 +247,8 @@ def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
 def _architectures() -> Mapping[str, tuple[Architecture, int]]:
     """Read architectures.csv: for each model its architecture, and the number of weights in its output layer.
 
-    The models were built without weights from their published configurations (transformers 5.23), and counted.
-    `matrices` counts all weights except embedding tables and the experts that a token does not pass through.
+    The counts come from models that transformers 5.23 built from their published configurations, without memory for the
+    weights. `matrices` counts all weights except embedding tables and the experts that a token does not pass through.
     `output_layer` counts the weights of a language model's output layer. gpt3-175b is the largest shape of Brown et al.
     (arXiv 2005.14165, table 2.1).
     """

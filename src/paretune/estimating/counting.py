@@ -1,6 +1,7 @@
-"""The work of one device of a job: what it computes, moves, launches and exchanges in a step.
+"""The work of one device of a job: the FLOP, bytes, kernels and exchanges of a step, and the rates of the device.
 
-Rates are the peaks of the data sheet, times the shares of them that matrix products and memory reach on any chip.
+A rate is a peak of the data sheet times the share of that peak that matrix products or memory traffic reach on any
+chip.
 """
 
 import math
@@ -22,7 +23,7 @@ TCP = "tcp"
 # Shares of peak arithmetic that matrix products reach: on a GPU in fp32; and on a GPU in half precision or on a CPU.
 _MATMUL_FP32, _MATMUL = 0.7, 0.5
 _STREAM = 0.75  # share of its memory bandwidth that a GPU reaches between the matrix products
-_ATTENTION = 1.3  # time of a FLOP in attention relative to one with weights, because of softmax, masks and memory
+_ATTENTION = 1.3  # time of a FLOP in attention, including softmax, masks and memory, relative to one with weights
 _GROWTH = 0.2  # growth of start-up time with log(instances): a job starts when its slowest instance is ready
 _STARTUP_LOCAL_S = 9.0  # seconds of a local process before the first step: imports, model, warm-up
 _COMPILING_S = 50.0  # seconds per process; a guess between the time of a first compilation and of later ones
@@ -32,9 +33,9 @@ _EFA_GBPS = 100.0  # instances with at least this bandwidth use EFA, which bypas
 # precision, the second for fp32 or autocast, which casts weights and keeps norms and softmax in fp32.
 _MOVED_BYTES, _MOVED_BYTES_CAST = 200.0, 300.0
 _FUSED = 0.5  # share of these bytes, and of the kernels, that remains after compilation
-# Bytes that a weight moves per micro-batch: to cast it, to read it for two products, and to write and accumulate its
-# gradient. bf16 weights need no cast. Frozen weights are only read, once per pass. 4-bit weights are first unpacked:
-# this reads half a byte, and writes and reads two bytes, at a fifth of the bandwidth.
+# Bytes of memory traffic per weight and micro-batch: to cast the weight, to read it for two products, and to write and
+# accumulate its gradient. bf16 weights need no cast. Frozen weights are only read, once per pass. 4-bit weights are
+# first unpacked, which reads half a byte, and writes and reads two bytes, at a fifth of the bandwidth.
 _READ_BYTES, _READ_BYTES_BF16, _READ_BYTES_UNPACKED = 20.0, 10.0, 22.0
 # Kernels per layer, forward and backward together: (without autocast, with autocast). They were counted at the
 # dispatcher, below autograd, in BERT base and in transformers' Llama with 16 layers (torch 2.13); dropout counts as one
@@ -96,7 +97,7 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
     is_sharded, is_trained = spec.strategy in SHARDED, spec.fine_tuning == "full"
     # Number of devices that process a row together, each with a part of the weights.
     row_devices = degrees.tensor * degrees.pipeline
-    # With a device map, only one device works at a time.
+    # With a device map, only one device works at a time, so a batch is not split into parts.
     parts = 1 if spec.strategy == DEVICE_MAP else pipeline_parts(rows, degrees.pipeline, spec.max_seq_length)
 
     attention_factor = 1 + (_ATTENTION - 1) * work.attention_share

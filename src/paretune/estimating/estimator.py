@@ -53,9 +53,9 @@ class Estimate:
     price: Price | None  # price of one instance; None if unknown, and then all dollars are None, too
     basis: str  # a phrase that names the evidence for the prediction
     memory: MemoryPrediction | None = None  # None for a user's own code
-    did_not_fit: Footprint | None = None  # an earlier job that ran out of memory and needed no more than this one
+    did_not_fit: Footprint | None = None  # an earlier job that ran out of memory, but needed no more than this one
     tokens: float | None = None  # tokens of the whole job for a causal language model; None for other tasks
-    largest_batch: int | None = None  # largest power of two of rows per device that fits; 0 if none, None if unknown
+    largest_batch: int | None = None  # largest per-device batch that fits, a power of two; 0 if none, None if unknown
 
     def usd(self, seconds: float) -> float | None:
         """Return the dollars of this many billable seconds."""
@@ -92,8 +92,8 @@ class Estimate:
     def fits(self) -> str:
         """Whether the job fits into memory: `yes`, `no`, or `unsure`.
 
-        It is `unsure` if no memory is predicted, or if that of the device is unknown or lies inside the predicted
-        interval. It is `no` if an earlier job that needed no more memory ran out of it.
+        `no`: the whole interval of the predicted peak is above the device's memory, or an earlier job that needed no
+        more memory ran out of it. `unsure`: the device's memory lies inside the interval, or one of the two is unknown.
         """
         return _fits(self.memory, self.did_not_fit)
 
@@ -161,7 +161,7 @@ class Estimator:
         )
 
     def _memory_of(self, setting: Setting | None) -> tuple[MemoryPrediction | None, Footprint | None]:
-        """Return the peak memory of a device, and an earlier job that ran out of memory but needed no more, if any."""
+        """Return a device's peak memory, and an earlier job that ran out of memory but needed no more than this one."""
         if setting is None:
             return None, None
         described = memory.describe(setting)
@@ -169,9 +169,9 @@ class Estimator:
         return self._memory.predict(described), footprint.why_full(self.evidence.did_not_fit)
 
     def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
-        """Return the largest power of two of rows per device that fits; 0 if none does.
+        """Return the largest per-device batch, a power of two, for which `fits` is `yes`; 0 if there is none.
 
-        Batches with more rows than a device's share of an epoch, or with more than 16,384, are not tried.
+        Batches with more rows than a device's share of an epoch, or with more than 16,384 rows, are not tried.
         """
         rows = training_rows(item.spec, facts) or 1
         sizes = [2**power for power in range(max(1, math.ceil(rows / item.plan.devices)).bit_length())]
@@ -228,7 +228,7 @@ def _count(runs: Sequence[Measurement]) -> str:
 def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
     """Estimate a job that runs the user's own code from finished jobs (`runs`), each with its seconds.
 
-    The estimate is the geometric mean over the jobs that compute the same except for the seed, with an 80 % interval
+    The estimate is the geometric mean over the jobs that compute the same, apart from the seed, with an 80 % interval
     for the next job. Returns None if there is no such job.
     """
     key = spec.spec_hash(but=["seed"])
@@ -281,10 +281,10 @@ class Forecast:
         self.__dict__.pop("estimator", None)
 
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
-        """Estimate a job with this batch plan. One that runs the user's own code is estimated from its finished runs.
+        """Estimate a job with this batch plan.
 
-        Returns None if the model or the number of rows is unknown, or if the user's own code has not finished on
-        this cluster before.
+        A job that runs the user's own code is estimated from finished jobs that compute the same, apart from the seed.
+        Returns None if there are none or, for paretune's own training, if the model or the number of rows is unknown.
         """
         if spec.runs_user_code:
             return estimate_own(spec, price, self.evidence.own)

@@ -48,7 +48,11 @@ class Evidence:
     own: Sequence[tuple[JobSpec, float]] = ()  # finished jobs that ran users' own code, with their billable seconds
 
     def runs_like(self, work: Work) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
-        """Return jobs of this model on this cluster, of this model anywhere, and of any model on this accelerator."""
+        """Return three lists: jobs of this model on this cluster, of this model anywhere, and on this accelerator.
+
+        "This model" also means the same max_seq_length and kind of fine-tuning, and "this accelerator" the same
+        precision.
+        """
         of_model = [item for item in self.times if item.work.constants["model"] == work.constants["model"]]
         of_chip = [item for item in self.times if item.work.constants["chip"] == work.constants["chip"]]
         return [item for item in of_model if item in of_chip and item.work.cluster == work.cluster], of_model, of_chip
@@ -125,7 +129,10 @@ def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | N
 
 
 def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
-    """Return the architecture of a run's model, or None if the model is not well known and its weights not counted."""
+    """Return the architecture of a run's model: a well-known one, or one with the sizes that the run has recorded.
+
+    Returns None if the model is not well known and the run has not recorded its number of weights.
+    """
     architecture = well_known(spec.model, spec.task)
     if architecture is not None or "total_parameters" not in measured:
         return architecture

@@ -1,6 +1,6 @@
 """Peak figures of accelerators and links, rounded from their data sheets, and rough figures of CPUs.
 
-The time model starts from these, and learns from measurements which share of them a training run reaches.
+The time model starts from these figures, and learns from measurements which share of them a training run reaches.
 """
 
 import math
@@ -107,7 +107,7 @@ def _with_more_memory(accelerator: Accelerator, usable_gib: float) -> Accelerato
 def local_gpu() -> Accelerator | None:
     """Return this machine's first GPU, according to NVIDIA's driver.
 
-    Returns None if there is none, or if CUDA_VISIBLE_DEVICES hides it.
+    Returns None if there is none, or if CUDA_VISIBLE_DEVICES hides all GPUs.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip()
     if not visible or visible.startswith("-"):
@@ -222,7 +222,10 @@ class DeviceShare:
 
     @property
     def computes_in(self) -> str:
-        """The precision of the job. On CPUs, `auto` means bf16 if this machine's CPU is used and has it, else fp32."""
+        """The precision of the job.
+
+        On this machine's CPU, `auto` means bf16 if the CPU has instructions for it. On any other CPU, it means fp32.
+        """
         if self.precision != "auto":
             return self.precision
         return "bf16" if self.instance is None and multiplies_bf16(machine.processor_flags()) else "fp32"

@@ -15,8 +15,8 @@
 
 T is the number of trained weights, F that of frozen weights. With fsdp, n devices share weights and state; otherwise n
 is 1. A frozen weight takes f = 4 bytes, 2 with adapters if the device multiplies in bf16, and half a byte with qlora.
-Each device also has all quantization constants of qlora, which take another 32nd of that. Autocast keeps no copy of
-frozen weights (measured with torch 2.13: 0 of 2 bytes). The fitted constant a is the number of bytes that activations
+With qlora, each device also has all quantization constants: 1/32 of the bytes of all 4-bit weights. Autocast keeps no
+copy of frozen weights (measured with torch 2.13: 0 of 2 bytes). The constant a is the number of bytes that activations
 take per token, layer and unit of width: in theory about 34 in half precision (Korthikanti et al., arXiv 2205.05198,
 section 4.1; without the attention matrix, which modern kernels do not keep), and twice that in fp32.
 
@@ -42,10 +42,10 @@ from paretune.specification.parallelism import SHARDED, BatchPlan
 
 GIB = 2**30
 
-# Bytes of activations per unit, and bytes of the framework, each with the standard deviation of its logarithm. On a
-# GPU, activations are the 34 bytes plus memory that is freed late, and the framework is workspaces of the libraries. On
-# a CPU, the framework also includes the process and its libraries; the figures come from the peaks of twelve jobs with
-# two models (benchmarks/estimate_memory.py, CHOSEN_ON).
+# Bytes of activations per token, layer and unit of width, and bytes of the framework, each with the standard deviation
+# of its logarithm. On a GPU, activations are the 34 bytes plus memory that is freed late, and the framework is
+# workspaces of the libraries. On a CPU, the framework also includes the process and its libraries. The figures of CPUs
+# come from the peaks of twelve jobs with two models (benchmarks/estimate_memory.py, CHOSEN_ON).
 _OF_DEVICE = (45.0, 0.3), (0.3 * GIB, 0.6)
 _OF_PROCESSOR = (75.0, 0.3), (0.65 * GIB, 0.3)
 _NOISE = 0.06  # standard deviation of the logarithm of a peak
@@ -71,7 +71,7 @@ class MemorySetting:
     kept_bytes: float = 0.0  # bytes per trained weight for the copy of the best weights so far
     state_bytes: float = 16.0  # bytes per trained weight: itself, gradient, moments, and master or copy for products
     update_bytes: float = 0.0  # further bytes per trained weight, during the update only
-    whole_bytes: float = 0.0  # bytes that each device has in full: constants of 4-bit weights, and gathered weights
+    whole_bytes: float = 0.0  # bytes that devices do not share: constants of 4-bit weights; gathered weights, gradients
     offloads_weights: bool = False  # whether weights and state are kept in main memory, not in the GPU's
     usable_gib: float = math.inf  # memory of the device that the job may use
     unsure_gib: float = 0.0  # further memory that a GPU without a data sheet may have
@@ -183,7 +183,10 @@ def _constants(setting: MemorySetting) -> tuple[tuple[float, float], tuple[float
 
 
 def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
-    """Return the bytes in total, of activations, and of the framework. `shift` is added to the log of activations."""
+    """Return the bytes at the peak: in total, of activations, and of the framework.
+
+    `shift` is added to the logarithm of activations. If the peak is during the update, activations are 0.
+    """
     (activations, _), (framework, _) = _constants(setting)
     activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
     trained = setting.trained_parameters
@@ -197,7 +200,10 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
 
 
 def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:
-    """Fit `shift` to one model's peaks with a normal prior, by Gauss-Newton. Returns mean and standard deviation."""
+    """Fit `shift` (see `_bytes`) to the measured peaks of one model, with a normal prior, by Gauss-Newton.
+
+    Returns the mean and the standard deviation of `shift`.
+    """
     (_, prior), _ = _constants(peaks[0][0])
     shift, precision = 0.0, 1 / prior**2
     for _ in range(4):
@@ -250,7 +256,10 @@ class Footprint:
         )
 
     def why_full(self, full: Iterable["Footprint"]) -> "Footprint | None":
-        """Return a job in `full` that ran out of memory, but needed no more and had no less than this one, or None."""
+        """Return a job in `full` that shows that this one does not fit, or None.
+
+        Such a job ran out of memory, although it needed no more memory than this one and its devices had no less.
+        """
         return next((other for other in full if self._is_no_easier_than(other)), None)
 
     def _is_no_easier_than(self, other: "Footprint") -> bool:

@@ -1,10 +1,10 @@
 """The phases of a job on SageMaker, and their usual seconds, which are used to divide an estimate into phases.
 
-`phases.csv` has, for each phase and kind of instance, the median over public jobs and two standard deviations of the
-logarithm of seconds: between repositories, which represent accounts and habits, and between jobs of one repository.
-Source: 555 jobs whose logs were printed in public notebooks and threads, 2018 to 2026, read 2026-11-23. `python
-benchmarks/public_jobs.py TIMELINES --write` fits the table, and prints how many jobs of repositories that were left out
-of a fit lie inside the intervals.
+For each phase and kind of instance, `phases.csv` has the median over public jobs and two standard deviations of the
+logarithm of seconds: `between` repositories, which represent accounts and habits, and `within` one repository. Source:
+555 jobs whose logs were printed in public notebooks and threads, 2018 to 2026, read 2026-11-23. `python
+benchmarks/public_jobs.py TIMELINES --write` fits the table. It also leaves out each repository in turn, and prints how
+many jobs of that repository lie inside the intervals of the fit to the others.
 
 Waits for capacity are poorly known: only a few dozen public jobs show whether they waited. The time to upload a job's
 model is not part of the usual seconds. The longest upload that a worst case allows for is in
@@ -80,7 +80,7 @@ def phases_of(
 ) -> Mapping[str, Seconds]:
     """Divide the billed seconds of a job among its phases. Waiting and starting come in addition and are not billed.
 
-    `factor` is the time that earlier jobs took around their steps, divided by the usual time.
+    `factor` is the time that earlier jobs took before and after their steps, divided by the usual time.
     `uploaded_bytes` is the size of the model. If the launcher uploads no files, `training` is the only phase.
     """
     if not (spec.has_instances and owner(spec.instance_type).files_travel):
@@ -106,7 +106,7 @@ def _table() -> Mapping[tuple[str, str], UsualSeconds]:
 def usual_of_row(row: Mapping[str, str]) -> UsualSeconds:
     """Return the seconds in a row of phases.csv."""
     median, longest = float(row["median_seconds"]), float(row["longest_seconds"])
-    if row["most_seconds"]:  # waits, most of which are 0, have an interval of counted jobs instead of deviations
+    if row["most_seconds"]:  # most waits are 0, so their interval comes from counting jobs, not from deviations
         most = float(row["most_seconds"])
         return UsualSeconds(seconds=median, seconds_low=0.0, seconds_high=most, bound=longest, longest=longest)
     deviation = math.hypot(float(row["between"]), float(row["within"]))

@@ -1,4 +1,4 @@
-"""The description of a job that estimates of time and of memory share: its work, and the device that does it."""
+"""The description of a job from which its time and its memory are estimated: its work, and the device that does it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

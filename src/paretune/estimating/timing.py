@@ -11,7 +11,7 @@
     launches  = kernels x launch
     busy      = (pass^3 + launches^3)^(1/3) on a GPU, close to the longer of the two, because its host runs ahead;
                 pass + launches on a CPU
-    update    = (bytes of the optimizer / memory + its kernels x launch) x update
+    update    = (bytes of the optimizer / memory + kernels of the optimizer x launch) x the constant `update`
     exchange  = bytes / (link x share) inside a machine or, if that is slower,
                 bytes / (min(flow x share, network) x between) between machines; `flow` is a TCP connection's limit,
                 and each share is a fitted constant
@@ -110,7 +110,7 @@ def _exposed(exchange: Any, hidden_by: Any) -> Any:
 class Measurement:
     """Measured seconds of a job: all billable seconds (`seconds`), the seconds of one step, or both.
 
-    If both are given, `seconds` is used only for the time around the steps.
+    If both are given, `seconds` serves only to compute the time around the steps: start, evaluation and upload.
     """
 
     work: Work
@@ -174,9 +174,9 @@ class TimeModel:
 def fit(measurements: Sequence[Measurement] = ()) -> TimeModel:
     """Fit the constants to these measurements. Without any, all constants have their priors.
 
-    The noise is fitted as well. A constant that is determined by a single measurement absorbs its deviation, so the
-    noise is computed with the effective number of parameters (MacKay, Neural Computation 4, 1992). Errors of published
-    runs follow a t distribution, so an outlier has little influence.
+    The noise is fitted as well. A constant that depends on a single measurement absorbs the deviation of that
+    measurement, so the noise is computed with the effective number of parameters (MacKay, Neural Computation 4, 1992).
+    The errors of published runs are assumed to follow a t distribution, so that an outlier has little influence.
     """
     used = [item for item in measurements if item.seconds or item.step_seconds]
     works = [item.work for item in used]
@@ -260,13 +260,13 @@ def _names(works: Sequence[Work]) -> list[str]:
 
 
 def _prior(names: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the prior of each constant: median and standard deviation of its logarithm."""
+    """Return the prior of the logarithm of each constant: its median and its standard deviation."""
     pairs = [_PRIORS[name.partition(":")[0]] for name in names]
     medians, deviations = np.array(pairs, dtype=float).reshape(-1, 2).T
     return np.log(medians), deviations
 
 
 def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
-    """Return the derivatives (M, K) of the M values of `function` by its K arguments, from central differences."""
+    """Return the derivatives (M, K) of M values of `function` with respect to K arguments, from central differences."""
     steps = np.eye(len(at)) * _SLOPE
     return np.stack([(function(at + step) - function(at - step)) / (2 * _SLOPE) for step in steps], axis=1)

@@ -40,7 +40,7 @@ class Workload:
     forward_flops_per_row: float  # FLOP of the forward pass, without adapters
     attention_share: float  # share of attention in the FLOP of the forward pass
     trained_parameters: float  # number of weights that the optimizer changes
-    passes: float  # work of all passes, in forward passes: 3, 4 with recomputation, 1 if only the head is trained
+    passes: float  # all passes of a row, in forward passes: 3, 4 with recomputation, 1 if only the head is trained
     adapted_widths: float  # sum of inputs and outputs of the linear layers that have adapters
     model: str  # the same for jobs whose time and memory can be predicted from each other
     packed_weights: float  # number of weights in 4 bits
@@ -214,7 +214,7 @@ class Schedule:
     every: float  # number of steps; a value below 1 is a share of all steps
 
     def is_due(self, step: int, steps: int, steps_per_epoch: int) -> bool:
-        """Return whether the job does so after `step` of `steps` steps."""
+        """Return whether the job evaluates, saves or logs after `step` of `steps` steps."""
         if self.strategy == "steps":
             return self.every > 0 and step % self._interval(steps) == 0
         return self.strategy == "epoch" and (step % steps_per_epoch == 0 or step == steps)
