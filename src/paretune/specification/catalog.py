@@ -3,7 +3,7 @@
 Prices are in `pricing`, and data sheets of the accelerators in `estimating.hardware`.
 
 launchers/sagemaker/instances.csv has every type of CreateTrainingJob's TrainingInstanceType (botocore 1.44.5), except
-types of which only the name is published. Its columns `memory_gb` and `accelerator_memory_gb` are in GiB, as AWS lists
+types whose hardware is not published. Its columns `memory_gb` and `accelerator_memory_gb` are in GiB, as AWS lists
 them; `local_storage_gb` is in GB. Users can add newer types, or override these, in ~/.paretune/instances.csv, which has
 the same columns.
 """
@@ -91,7 +91,8 @@ def unknown_type(instance_type: str, types: Collection[str]) -> str:
 def similar_types(instance_type: str, types: Collection[str]) -> str:
     """Return the end of a message, which suggests up to three similar types; empty if none is similar.
 
-    For a family such as `p4d`, or GPUs such as `A100` or `A100:8`, it suggests the members of `types` that have them.
+    For a family such as `p4d`, it suggests types of that family. For `A100` or `A100:8`, it suggests types with that
+    GPU, or with 8 of them.
     """
     bare, prefixes = short_name(instance_type), {item.instance_prefix for item in launchers.known().values()}
     gpu, _, count = bare.lower().partition(":")

@@ -84,7 +84,7 @@ class JobFolder:
     report = _Below("output/data/report.json")  # exists only when the job has finished
     profile = _Below(f"output/data/{PROFILE}")  # trace.json.gz, profile.json, profile.md
     failure = _Below("output/failure")
-    stopped = _Below("output/stopped")  # exists if the job was asked to stop and saved a checkpoint first
+    stopped = _Below("output/stopped")  # exists if the job was asked to stop, and saved a checkpoint before it did
     log = _Below("output/job.log")  # everything that the job printed
 
     def make(self) -> None:

@@ -63,9 +63,10 @@ Rules = tuple[Callable[[Any], Iterable[Fault | str]], ...]
 
 
 def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
-    """Return a rule for each entry, which yields the sentence if its condition is true for the model.
+    """Turn each entry of `table`, a sentence and a condition, into a rule. Return the rules.
 
-    `{name}` in a sentence is replaced by the value of that parameter.
+    A rule yields its sentence if its condition is true for the model. `{name}` in a sentence is replaced by the value
+    of that parameter.
     """
 
     def rule(sentence: str, is_broken: Callable[[Any], Any]) -> Callable[[Any], Iterable[str]]:
@@ -78,7 +79,10 @@ def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
 
 
 class Plain(str):
-    """Unquoted string from YAML or a command line, read as a number or boolean unless the field requires a string."""
+    """A string that was not quoted in YAML, or was typed on a command line.
+
+    It is read as a number or a boolean, unless the field requires a string.
+    """
 
 
 def parameter(
@@ -228,7 +232,10 @@ class Parameters(BaseModel):
 
     @classmethod
     def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
-        """Return the values by name, with dotted names moved into their mapping and strings converted for the field."""
+        """Return the values by name, with strings converted for their field.
+
+        The values of dotted names are moved into the mapping to which they belong.
+        """
         nested, fields = dict[str, Any](), cls.model_fields
         for name, value in sorted(values.items(), key=lambda item: "." in str(item[0])):
             outer, _, inner = str(name).partition(".")
@@ -335,7 +342,7 @@ def _schema(cls: type[Parameters]) -> dict[str, Any]:
 
 
 def _made_without(errors: Iterable[Any], values: dict[str, Any], handler: Callable[[Any], Any]) -> Any:
-    """Create a model from the values that have no errors. It lacks the others: reading one raises AttributeError."""
+    """Create a model from the values without errors. The model lacks the others: reading them raises AttributeError."""
     for depth in (2, 1):
         paths = [item["loc"][:depth] for item in errors]
         right = {name: _without(value, paths, name) for name, value in values.items() if (name,) not in paths}
@@ -459,7 +466,7 @@ def split_list(text: str | None) -> tuple[str, ...]:
 
 
 def unknown(cls: type[Parameters], name: str) -> str:
-    """Return the message for an unknown name. It suggests parameters that list the name in `also`, or similar names."""
+    """Return the message for an unknown name. It suggests parameters that list the name in `also`, or similar ones."""
     outer, _, last = name.rpartition(".")
     inside = {
         f"{prefix}.{inner}" if prefix else inner: schema

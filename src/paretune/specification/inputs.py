@@ -1,4 +1,4 @@
-"""The inputs of a job, which are the model to start from and the data set, and cheap checks of both.
+"""The inputs of a job (the model to start from, and the data set), and cheap checks of both.
 
 A launch checks local CSV, TSV and JSONL files before it imports large libraries, so a misspelled column is reported
 within a second. Other files, and files larger than `_LARGEST` bytes, are checked when the data are prepared.
@@ -102,7 +102,7 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
 
 
 def in_channel(channel: str, source: Path | str) -> tuple[Path | str, str]:
-    """Return the source of a channel, which is a file or folder on this machine or in S3, and its path in the job.
+    """Return the source of a channel, a file or folder on this machine or in S3, and the path where the job finds it.
 
     In S3, a name without a suffix is taken for a folder and gets a slash at its end, because S3 knows only prefixes.
     """
@@ -176,10 +176,10 @@ def class_faults(spec: "JobSpec", used: Collection[str], names: Collection[str],
 
 
 def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[object]]:
-    """Read the columns of a file; empty if this quick parser cannot read it, but the `datasets` library may.
+    """Read the columns of a file. The result is empty if only the slower `datasets` library may be able to read them.
 
-    Raises BadInput if the file is not UTF-8, a later JSONL line is not JSON, or a row has more fields
-    than the header, unless the job `drops` such rows.
+    Raises BadInput if the file is not UTF-8, if a JSONL line after the first one is not JSON or, unless the job `drops`
+    such rows, if a row has more fields than the header.
     """
     content = path.read_bytes()
     try:
@@ -205,9 +205,9 @@ def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[o
 
 
 def _json_rows(path: Path, parameter: str, text: str) -> Iterator[Any]:
-    """Yield the value of each line. Raises BadInput for a line that is not JSON after a first line with an object.
+    """Yield the value of each line that is not blank.
 
-    If the first line is not an object, the error of the parser is raised instead.
+    If a line is not JSON, raises BadInput if the first line was an object, and otherwise the parser's ValueError.
     """
     first: object = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -234,7 +234,7 @@ def _ragged_fault(
 ) -> str:
     """Return the message for rows with more fields than the header.
 
-    `lines` has the fields of each row by the number of its last line; `ragged` has the numbers of the wrong ones.
+    `lines` has the fields of each row by the number of its last line; `ragged` has these numbers for the wrong rows.
     """
     counts = sorted({len(lines[number]) for number in ragged})
     fields = " or ".join(map(in_letters, counts[:3])) if len(counts) <= 3 else f"{counts[0]} to {counts[-1]}"

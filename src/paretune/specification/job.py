@@ -114,7 +114,8 @@ class Simulation(Parameters):
 class JobSpec(Parameters):
     """One training run on one cluster. None means "off" or "chosen by paretune".
 
-    Creating an invalid one raises BadInput with all faults at once; `last_rules` are checked if there are no others.
+    An invalid specification raises BadInput with all faults at once. `last_rules` are checked only if there are no
+    other faults.
     """
 
     model: str = parameter(
@@ -420,11 +421,10 @@ class JobSpec(Parameters):
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
     def key_of(self, *effects: Effect, but: str = "") -> tuple[str, ...]:
-        """Return the values, as texts, of the parameters with one of `effects`, except the parameter `but`.
+        """Return the values, as strings, of the parameters with one of `effects`, except the parameter `but`.
 
         Two jobs with the same key agree in all these parameters. The key leaves out parameters of the batch plan and
-        the cluster, since different values of these may mean the same plan; compare the plans and the clusters
-        themselves.
+        the cluster, because different values of them may mean the same plan or cluster: compare these directly.
         """
         names = affecting(type(self), *effects, without=("batch", "cluster"))
         return tuple(spell(getattr(self, name)) for name in names if name != but)

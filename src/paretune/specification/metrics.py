@@ -80,8 +80,8 @@ class Task:
     """
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one
-    baseline: str | None = None  # metric: the first measure of a model that counts words; None if not computed
-    trivial: str | None = None  # metric: the first measure of a constant prediction; None if not computed
+    baseline: str | None = None  # name of the metric with the first measure of a simple model; None if not computed
+    trivial: str | None = None  # name of the metric with the first measure of a constant prediction; None likewise
 
     @property
     def quality(self) -> str:

@@ -2,8 +2,8 @@
 
     global batch size = per-device batch x devices x gradient accumulation steps
 
-The micro-batches of a step may differ by one row: 127 rows are trained as 64 and 63. `devices` counts the data-parallel
-devices of the whole cluster. On this machine, each "instance" is one process with one device.
+The micro-batches of a step may differ by one row: 127 rows on one device are trained as 64 and 63. `devices` counts the
+data-parallel devices of the whole cluster. On this machine, each "instance" is one process with one device.
 """
 
 import math
@@ -94,8 +94,8 @@ def pipeline_parts(batch: int, stages: int, row_tokens: int) -> int:
     """Return the number of parts into which a pipeline splits a per-device batch; 1 if there is only one stage.
 
     There are one to four parts per stage, of equal size if possible. With four, devices are idle for at most a fifth of
-    the time (Huang et al., arXiv 1811.06965, section 2.3). More than one part per stage is used only if each has at
-    least PART_TOKENS.
+    the time (Huang et al., arXiv 1811.06965, section 2.3). There are more parts than stages only if each part has at
+    least PART_TOKENS tokens.
     """
     most = min(4 * stages, batch * row_tokens // PART_TOKENS)
     equal = [parts for parts in range(stages, most + 1) if batch % parts == 0]
@@ -139,8 +139,8 @@ class BatchPlan:
 def plan_batch(job: "JobSpec", *, devices: int, learning_rate: float) -> BatchPlan:
     """Plan the batch on this many devices. `learning_rate` is the rate at the reference batch size.
 
-    - Without `global_batch_size`, the per-device batch is 16 and accumulation is 1, unless they are set.
-    - With `global_batch_size` and one of these two, the other follows.
+    - Without `global_batch_size`, the per-device batch is 16 and there is 1 accumulation step, unless these are set.
+    - With `global_batch_size` and either the per-device batch or the accumulation steps, the other one follows.
     - With `global_batch_size` alone, a device computes its share of a step at once if the share has at most
       MICRO_BATCH_TOKENS tokens or at most 16 rows, and otherwise in micro-batches of at most that size. A user's own
       script gets the largest divisor of the share that is at most 16 as its per-device batch.

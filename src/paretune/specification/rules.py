@@ -230,7 +230,10 @@ _KEY_LIKE = re.compile(r"[\w.+/=:~-]+")  # characters of keys; a pad_token such 
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Return whether a value looks like a well-known kind of key, or has 12 characters or more and a secret's name."""
+    """Return whether a value looks like a well-known kind of key, or is long and has the name of a secret.
+
+    Long means at least 12 characters, and no space.
+    """
     return without_secrets(value) != value or (is_secret_name(name) and re.fullmatch(r"\S{12,}", value) is not None)
 
 
@@ -333,7 +336,7 @@ def _example(launcher: LauncherTraits) -> str:
 
 
 def _plan(job: "JobSpec") -> Iterator[str]:
-    """Yield faults if a degree does not divide the devices of an instance type, or these cannot share the batch."""
+    """Yield faults if a degree of parallelism does not divide its devices, or if the devices cannot share the batch."""
     if faults := job.degrees.faults():
         yield from faults
         return

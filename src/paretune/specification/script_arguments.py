@@ -160,8 +160,8 @@ def takes_seed(spec: JobSpec) -> bool:
 def argument_faults(spec: JobSpec) -> list[str]:
     """Return faults for parameters that the script does not accept, and for required arguments that are missing.
 
-    Returns only the faults of the first check that fails: the script's syntax, its --help, bundled inputs, whether it
-    can be started with arguments, and the arguments themselves.
+    If a check finds faults, the checks after it are left out. Their order is: the script's syntax, its --help, bundled
+    inputs, whether the script can be started with arguments, and the arguments themselves.
     """
     path = _path(spec)
     if not spec.has_instances and (fault := _syntax_fault(path)):  # a container may have another version of Python
@@ -215,7 +215,7 @@ def argument_of(path: Path, parameter: str) -> str | None:
 
 
 def unknown_arguments(path: Path, script: OwnScript, names: Iterable[str]) -> list[str]:
-    """Return one fault that lists the names that a script does not accept; none if not all its arguments are known."""
+    """Return one fault that lists the names that a script does not accept; none if it may have unknown arguments."""
     unknown = [name for name in names if script.argument(name) is None and not _is_added(script, name)]
     if not unknown or not script.is_complete:
         return []
@@ -339,7 +339,7 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         values["learning_rate"] = plan.learning_rate
     may_take_seed = script.mentions_seed and not script.is_complete
     if not (script.argument("seed") or has_plan or script.parser == "hydra" or may_take_seed):
-        values.pop("seed", None)  # a study sets it to repeat a job
+        values.pop("seed", None)  # a study sets the seed to repeat a job, even if the script has no such argument
     formats = ("fp32", "bf16", "fp16")  # a script may have a switch for each, or one argument that takes these names
     if values.get("precision") in ("auto", *formats) and _name_in(script, "precision") in (None, *formats):
         precision = values.pop("precision")
@@ -363,7 +363,7 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
 def _name_in(script: OwnScript, name: str) -> str | None:
     """Return the script's argument for a parameter, under its name or one in `also`, or None if it has none.
 
-    A script that may take any arguments gets those that its text does not show under Hugging Face's names.
+    If the script may take arguments that its text does not show, this is the name in Hugging Face's scripts.
     """
     names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
     declared = next(filter(None, map(script.argument, names)), None)
@@ -373,7 +373,8 @@ def _name_in(script: OwnScript, name: str) -> str | None:
 def _words(script: OwnScript, name: str, value: Any) -> list[str]:
     """Return the words of one option: its name and its value.
 
-    A switch has no value. If it is off, it is left out, or passed under the name that turns it off.
+    A switch has no value: its name is passed or left out. A switch with an opposite is always passed, under the name
+    that turns it on or off.
     """
     option = script.argument(name) or name
     action, is_on = script.arguments.get(option, ""), _state(value)

@@ -1,6 +1,6 @@
-"""The entries of `training_arguments` that paretune's own training supports, checked without transformers.
+"""The entries of `training_arguments` that paretune's own training supports, and checks that do not need transformers.
 
-`training.arguments` checks the values that need transformers to be checked.
+`training.arguments` makes the checks that need transformers.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,8 @@ _KEEPS_ALL = ("save_total_limit", None)
 def name_faults(spec: "JobSpec") -> list[str]:
     """Return the faults of `training_arguments` that can be found without transformers.
 
-    These are unsupported names, values of the wrong type, and a `metric_for_best_model` that the task does not measure.
+    These are unsupported names, values of the wrong type, a `save_total_limit` below 1, and a `metric_for_best_model`
+    that the task does not measure.
     """
     faults = []
     for name, value in spec.training_arguments.items():
