@@ -19,7 +19,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: its subject, and a sentence with the values and, if it failed, the next step."""
+    """The result of one check: its subject, and a sentence with the values and, if the check failed, the next step."""
 
     verdict: Verdict
     subject: str

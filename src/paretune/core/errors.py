@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
-_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the last line of a traceback
+_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # beginning of the last line of a traceback
 ENDED_WITHOUT_REASON = re.compile(r"ended with exit code -?\d+$")
 """Matches a reason that ends with an exit code and gives no cause, which the log may show."""
 
@@ -83,13 +83,13 @@ class OutOfMemory(JobFailed):
 class LostContact(ParetuneError):
     """A running job, or the storage of a study, cannot be reached.
 
-    Jobs continue meanwhile. Once they can be reached again, `sync` collects their results, and the same command
-    continues a study.
+    Jobs continue meanwhile. As soon as contact is possible again, `sync` collects the results of jobs, and the command
+    that started a study continues it.
     """
 
 
 class BudgetRefused(ParetuneError):
-    """A job's worst case exceeds max_cost_usd or the rest of a budget, or cannot be checked; nothing was launched."""
+    """A job's worst case exceeds max_cost_usd or what a budget has left, or cannot be checked; nothing was launched."""
 
     exit_code = 4
 

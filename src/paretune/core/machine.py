@@ -26,7 +26,7 @@ def usable_cores() -> int:
 def busy_sentence() -> str:
     """Return a warning if the load average shows that this machine is busy; otherwise an empty string."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    is_busy = load > 1.5 * cores  # not 1.0, because a job that has just ended still counts
+    is_busy = load > 1.5 * cores  # not 1.0, because a job that has just ended is still part of the average
     busy = f"this machine is busy, with a load average of {load:.1f} on {cores} cores"
     return f"{busy}: a job on it takes longer than on an idle one" if is_busy else ""
 

@@ -29,7 +29,8 @@ degrees, the standard deviation of one run lies between 0.0026 and 0.0123 with a
 have as much weight as this assumption."""
 SECONDS_DEGREES = 4  # degrees of freedom of SECONDS_NOISE: the seconds of those pairs agree better than their F1
 Z80 = 1.2816  # half width of a central 80 % interval of a normal distribution, in standard deviations
-# Means that are more than this many standard errors apart count as different. By chance, so do 5 % of equal means.
+# Two means that are more than this many standard errors apart count as different. By chance, so do 5 % of the pairs
+# that have the same true mean.
 TELLING_ERRORS = 2.0
 
 

@@ -26,7 +26,7 @@ _KEPT = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CONDA_PREF
 _MOST_CPU_S = 60  # CPU seconds of all its threads together
 _NEW_NAMESPACES = 0x00020000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 """CLONE_NEWNS, NEWIPC, NEWUSER, NEWPID and NEWNET of Linux (sched.h)."""
-_NOBODY, _DIE_WITH_PARENT = 65534, 1  # PR_SET_PDEATHSIG
+_NOBODY, _DIE_WITH_PARENT = 65534, 1  # id of the user nobody; PR_SET_PDEATHSIG (prctl.h)
 _PRIVATE, _READ_ONLY = 0x4000 | 0x40000, 0x1  # MS_REC | MS_PRIVATE; MOUNT_ATTR_RDONLY (mount.h)
 _MOUNT_SETATTR, _CURRENT, _RECURSIVE = 442, -100, 0x8000  # the system call, AT_FDCWD, AT_RECURSIVE
 _SOCKETS = "/run"  # has sockets of daemons, through which the script could do what it must not do itself

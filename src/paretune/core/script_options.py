@@ -45,7 +45,7 @@ class Options:
     actions: Mapping[str, str] = field(default_factory=dict)
     """Maps the name of each option, without leading dashes, to its action: "" if it takes a value, OFF and a
     name, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL or LITERAL."""
-    required: tuple[str, ...] = ()  # required arguments: options with --, positional ones without
+    required: tuple[str, ...] = ()  # required arguments: options with leading --, positional arguments without
     is_complete: bool = False  # whether the program accepts no other options
     commands: tuple[str, ...] = ()  # one of these words must precede the options
 
@@ -228,8 +228,8 @@ def _jsonargparse(program: Program) -> Options:
 def _lightning_cli(program: Program, calls: list[ast.Call]) -> Options:
     """Return the parameters of the model and the data module, but not those of the Trainer.
 
-    `is_complete` is False if, for example, the program adds arguments in code, a class is defined elsewhere or takes
-    **kwargs, or the type of a parameter is a class of the program.
+    `is_complete` is False if, for example, the program adds arguments in code, the class of the model is defined
+    elsewhere or takes **kwargs, or the type of a parameter is a class of the program.
     """
     given = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
     given |= dict(zip(("model_class", "datamodule_class"), calls[0].args, strict=False))

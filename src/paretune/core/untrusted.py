@@ -29,7 +29,7 @@ _TERMINAL_CONTROLS = re.compile(
 
 _SECRET_NAME = re.compile(
     r"secret|pass?w|pwd|passphrase|credential|(private|api|access).?key"
-    # A token, but not one of a tokenizer: tokenizer, tokens, token_classification, eos_token_id, pad_token.
+    # A token that gives access, but no word about tokenizers: tokenizer, tokens, token_classification, pad_token.
     r"|(?<!(?:pad|bos|eos|unk|sep|cls).)(?<!mask.)token(?!i[sz]|s|.?(class|id|type))"
     # Names of files.
     r"|^\.?_?(netrc|pypirc|npmrc|pgpass|boto|s3cfg|htpasswd|kubeconfig)$|^pip\.conf$|^(auth|vault)\.(json|ya?ml|toml)$"
@@ -159,7 +159,7 @@ def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "n
 
 
 def read_text(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> str:
-    """Read a text file without its byte order mark. Raises BadInput like `read_bytes`, and if it is not UTF-8."""
+    """Read a text file without its byte order mark. Raises BadInput like `read_bytes`, or if the file is not UTF-8."""
     content = read_bytes(path, largest, must=must, hint=hint)
     try:
         return content.decode("utf-8-sig")

@@ -95,7 +95,7 @@ def _watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> N
         if is_active:
             active_at = now
         elif now - active_at >= limit_s:
-            faulthandler.dump_traceback(all_threads=True)  # shows in the log where it hangs
+            faulthandler.dump_traceback(all_threads=True)  # shows in the log where the job hangs
             end(
                 f"it hangs: no new event, almost no CPU time and no GPU in use for {limit_s / 60:g} minutes; "
                 "the log shows where"
@@ -104,7 +104,7 @@ def _watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> N
 
 
 def cpu_seconds(root: int) -> float:
-    """Return the CPU seconds of a process and its descendants, including those that ended and were waited for."""
+    """Return the CPU seconds of a process and its descendants, including ended ones that their parents waited for."""
     children, ticks = defaultdict(list), {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -239,7 +239,7 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """Return the number under the first of these names that has one in the configuration, or None."""
+    """Return the value of the first of these names that has a whole number in the configuration, or None."""
     return next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
 
 

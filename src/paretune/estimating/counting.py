@@ -1,7 +1,6 @@
 """The work of one device of a job: the FLOP, bytes, kernels and exchanges of a step, and the rates of the device.
 
-A rate is a peak of the data sheet times the share of that peak that matrix products or memory traffic reach on any
-chip.
+The rates of arithmetic and memory are peaks of the data sheet, times the share of each peak that any chip reaches.
 """
 
 import math
@@ -76,8 +75,8 @@ class Work:
     micro_network: float  # bytes per micro-batch through an instance's network connection; overlaps with arithmetic
     step_link: float  # like micro_link, but per step
     step_network: float  # like micro_network, but per step
-    blocking_link: float  # bytes per micro-batch through a link that arithmetic has to wait for
-    blocking_network: float  # bytes per micro-batch through the network that arithmetic has to wait for
+    blocking_link: float  # like micro_link, but arithmetic has to wait for these bytes
+    blocking_network: float  # like micro_network, but arithmetic has to wait for these bytes
     evaluated_flops: float  # FLOP of all evaluations together, on one device
     saved: float  # bytes of the model that are uploaded
     before: float  # usual seconds before the first step

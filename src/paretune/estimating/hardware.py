@@ -29,8 +29,10 @@ class Accelerator:
     link_bytes_per_s: float  # bandwidth to its neighbors in the same instance, in one direction
     usable_gib: float  # memory that CUDA reports, at most the nominal figure; for CPUs, main memory
     has_bf16: bool = True
-    sustained: float = 1.0  # share of `half_flops` that its power limit allows, relative to other accelerators
-    sustained_fp32: float = 1.0  # the same share for `fp32_flops`
+    sustained: float = (
+        1.0  # factor of the share of `half_flops` that products reach; below 1 if a power limit lowers it
+    )
+    sustained_fp32: float = 1.0  # the same factor for `fp32_flops`
     compute_capability: tuple[int, int] | None = None
     """Compute capability of an NVIDIA GPU, such as (7, 0) for sm_70. It decides which CUDA kernels run. None for
     others."""

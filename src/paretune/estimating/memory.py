@@ -219,7 +219,7 @@ def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """Holds the figures that decide whether a job needs more memory than another, and the memory of a device.
+    """Holds the memory of a device, and the figures that decide whether a job needs more of it than another job.
 
     All figures are per device.
     """

@@ -13,8 +13,8 @@
                 pass + launches on a CPU
     update    = (bytes of the optimizer / memory + kernels of the optimizer x launch) x the constant `update`
     exchange  = bytes / (link x share) inside a machine or, if that is slower,
-                bytes / (min(flow x share, network) x between) between machines; `flow` is a TCP connection's limit,
-                and each share is a fitted constant
+                bytes / (min(flow x share, network) x between) between machines; `flow` is a TCP connection's limit
+                (without EFA) or the whole bandwidth (with EFA), and each share is a fitted constant
     waiting   = (1 + bubble) x the exchange that arithmetic has to wait for
     exposed   = exchange^2 / (exchange + time to hide in): the part of an exchange that does not overlap with the pass,
                 or with the backward pass, which takes two thirds of `busy`
@@ -22,7 +22,7 @@
 Each constant has a prior (a median and a spread), and all jobs that use a constant of the same name share it. So a
 measurement of one cluster also improves the prediction for similar ones, and a constant that was never measured keeps
 its wide interval (partial pooling: Gelman and Hill, Data Analysis Using Regression and Multilevel Models, 2007, chapter
-12). The fit is the maximum of the posterior, and intervals come from its curvature. The priors were tuned on
+12). The fit maximizes the posterior, and intervals come from the posterior's curvature. The priors were tuned on
 benchmarks/tables, on the throughputs of Pollux on one to four nodes, and on those of IBM's fms
 (benchmarks/estimate_error_cold.py).
 """
@@ -59,8 +59,8 @@ _PRIORS = {
     "startup": (1.0, 0.6),  # SageMaker: billed seconds before the first step and after the last, relative to the usual
     "startup local": (1.0, 0.7),  # the same for a process on this machine
 }
-_NOISE_WEIGHT = 6.0  # number of measurements that the prior noise counts for
-_NOISE_OF_LOCAL = 1.6  # factor of the noise on this machine, which runs other programs as well
+_NOISE_WEIGHT = 6.0  # the prior noise counts as much as this many measurements
+_NOISE_OF_LOCAL = 1.6  # noise on this machine, which runs other programs as well, relative to that on SageMaker
 _NOISE_AROUND = 0.25  # noise of start-up and evaluation together, as measured in one job
 _T_DEGREES = 4.0  # degrees of freedom, usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
 _SLOPE = 1e-4  # step of a central difference; small, because the logarithms of constants vary by about 1

@@ -42,7 +42,7 @@ class Workload:
     trained_parameters: float  # number of weights that the optimizer changes
     passes: float  # all passes of a row, in forward passes: 3, 4 with recomputation, 1 if only the head is trained
     adapted_widths: float  # sum of inputs and outputs of the linear layers that have adapters
-    model: str  # the same for jobs whose time and memory can be predicted from each other
+    model: str  # a key: jobs with the same key can be predicted from each other's time and memory
     packed_weights: float  # number of weights in 4 bits
     output_weights: int  # number of weights in a language model's output layer
     recomputes: bool  # whether the backward pass recomputes activations layer by layer
@@ -198,8 +198,8 @@ def warmup_steps(steps: int) -> int:
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
     """Return the rows of one evaluation before the data are prepared.
 
-    `validation` is the number of validation rows, if known. If it is not, or if max_train_samples is set, the default
-    is a ninth of the training rows.
+    `validation` is the number of validation rows, if known. If it is unknown, or if max_train_samples is set, the
+    default is a ninth of the training rows.
     """
     if spec.max_eval_samples is not None:
         return min(spec.max_eval_samples, validation or spec.max_eval_samples)

@@ -91,8 +91,8 @@ def unknown_type(instance_type: str, types: Collection[str]) -> str:
 def similar_types(instance_type: str, types: Collection[str]) -> str:
     """Return the end of a message, which suggests up to three similar types; empty if none is similar.
 
-    For a family such as `p4d`, it suggests types of that family. For `A100` or `A100:8`, it suggests types with that
-    GPU, or with 8 of them.
+    For a family such as `p4d`, it suggests types of that family. For `A100`, it suggests types with that GPU, and for
+    `A100:8`, types with eight of them.
     """
     bare, prefixes = short_name(instance_type), {item.instance_prefix for item in launchers.known().values()}
     gpu, _, count = bare.lower().partition(":")

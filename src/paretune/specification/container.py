@@ -48,7 +48,7 @@ _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is 
 
 
 class FailureKind(Enum):
-    """Why a job failed. This decides whether and how it is tried again."""
+    """Why a job failed. The kind decides whether and how the job is tried again."""
 
     OUT_OF_MEMORY = "out_of_memory"  # retry with a smaller per-device batch
     BAD_INPUT = "bad_input"  # only a different request helps

@@ -79,7 +79,7 @@ def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
 
 
 class Plain(str):
-    """A string that was not quoted in YAML, or was typed on a command line.
+    """A string that was not quoted in YAML, or that comes from a command line or a CSV file.
 
     It is read as a number or a boolean, unless the field requires a string.
     """
@@ -265,7 +265,7 @@ class Parameters(BaseModel):
             return Fault(path, unknown(cls, name))
         schema = cls.schema_at(path)
         got = repr(value)[:80] if isinstance(value, str) else (spell(value) or "nothing")[:80]
-        got = re.sub(r"://[^\s/]*@", "://", got)  # the password of a database
+        got = re.sub(r"://[^\s/]*@", "://", got)  # hides the password of a database
         words = bounds_in_words(schema) if error["type"] in _OUT_OF_BOUNDS else in_words(schema)
         text = f"{name} must be {words}, got {got}"
         if error["type"] == "string_too_long":

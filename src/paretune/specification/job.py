@@ -397,7 +397,7 @@ class JobSpec(Parameters):
         return (self, *(self.on_instance_type(name) for name in self.instance_types()[1:]))
 
     def on_instance_type(self, instance_type: str) -> Self:
-        """Return the same training on the same number of instances of another type.
+        """Return the same training run on the same number of instances of another type.
 
         The global batch size stays the same, and so does the per-device batch if the new devices can use it. Raises
         BadInput if the type is unknown or its devices cannot share the global batch evenly.

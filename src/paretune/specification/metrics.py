@@ -33,7 +33,7 @@ BILLED_USD = "billed_usd"
 EFFECTIVE_USD = "effective_usd"
 """Like billed_usd, after Savings Plans, reservations and private rates."""
 OF_THE_BILL = frozenset({COST_USD, WARM_POOL_SECONDS, BILLED_USD, EFFECTIVE_USD})  # no job reports them itself
-MFU = "mfu"  # model FLOPs utilization: share of the devices' peak FLOP/s
+MFU = "mfu"  # model FLOPs utilization: FLOP/s of the training run, divided by the peak FLOP/s of its devices
 PEAK_MEMORY_GIB = "peak_memory_gib"
 """Peak memory of one GPU, or of the largest process if there is no GPU."""
 EVAL_LOSS = "eval_loss"  # mean cross-entropy in nats on the validation split
@@ -76,12 +76,12 @@ class Task:
     - `jobs.outcome`: the verdict on a result
     - `jobs.model` and `training.mlflow_model`: the pipeline that serves the model
 
-    A higher value of `baseline` and `trivial` must mean a better model.
+    Of the metrics `baseline` and `trivial`, a higher value must mean a better model.
     """
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one
-    baseline: str | None = None  # name of the metric with the first measure of a simple model; None if not computed
-    trivial: str | None = None  # name of the metric with the first measure of a constant prediction; None likewise
+    baseline: str | None = None  # metric that has the first measure of a model that counts words; None if not computed
+    trivial: str | None = None  # metric that has the first measure of a constant prediction; None if not computed
 
     @property
     def quality(self) -> str:

@@ -76,7 +76,7 @@ class ParallelDegrees:
         return self.data // self.sharers
 
     def faults(self) -> list[str]:
-        """Return a fault for the first degree that does not divide its devices, with the degrees that do."""
+        """Return a fault for the first degree that does not divide the number of its devices, with degrees that do."""
         for name, degree in (("tensor_parallel_degree", self.tensor), ("pipeline_parallel_degree", self.pipeline)):
             if self.devices % degree:
                 return [f"{name} must divide the {self.devices} devices, got {degree}: {_divisors(self.devices)}"]

@@ -61,7 +61,7 @@ def _answer(path: Path) -> Options | None:
 
 
 def script_of(path: Path, *, may_ask: bool) -> OwnScript:
-    """Read a script and its options from its text. If `may_ask`, run it with --help to complete them.
+    """Read a script and its options from its text. If `may_ask` and the text does not show all options, run --help.
 
     Raises BadInput if --help fails.
     """
@@ -160,8 +160,8 @@ def takes_seed(spec: JobSpec) -> bool:
 def argument_faults(spec: JobSpec) -> list[str]:
     """Return faults for parameters that the script does not accept, and for required arguments that are missing.
 
-    If a check finds faults, the checks after it are left out. Their order is: the script's syntax, its --help, bundled
-    inputs, whether the script can be started with arguments, and the arguments themselves.
+    If a check finds faults, later checks are left out. The order of the checks is: the script's syntax, its --help,
+    bundled inputs, whether the script can be started with arguments, and the arguments themselves.
     """
     path = _path(spec)
     if not spec.has_instances and (fault := _syntax_fault(path)):  # a container may have another version of Python

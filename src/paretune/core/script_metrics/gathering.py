@@ -24,7 +24,7 @@ class Gathered(NamedTuple):
 
     metrics: dict[str, float]  # finite values; renamed metrics appear under both names
     not_finite: list[str]  # names of metrics whose last value is NaN or infinite
-    sources: str  # their sources, in one line
+    sources: str  # where the metrics come from, in one line
     curves: dict[str, list[Point]]  # curves of all sources except MLflow, whose store already has them
 
 
@@ -32,8 +32,8 @@ class PrintedNumbers:
     """Collects the numbers of printed lines: the last value of each name, and its curve over the steps.
 
     If steps are printed, numbers before the first step are left out. Numbers whose names are in `settings`, such as
-    the arguments of the script, never count. `definitions` are SageMaker's `metric_definitions`, for lines in
-    any other form.
+    the arguments of the script, never count. `definitions` are SageMaker's `metric_definitions`, whose regular
+    expressions find numbers in lines of any other form.
     """
 
     def __init__(self, definitions: Iterable[Mapping[str, str]] = (), settings: Collection[str] = ()) -> None:

@@ -145,7 +145,7 @@ def read_curves(store: Path) -> dict[str, list[Point]]:
 
 class _File(NamedTuple):
     path: Path
-    name: str  # as users see it
+    name: str  # the path as users see it
     modified: float
 
 

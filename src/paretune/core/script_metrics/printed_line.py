@@ -25,7 +25,7 @@ LONGEST_LINE = 2_000  # characters of a printed line that are read
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 _CAMEL = re.compile(r"(?<=[a-z]{3})(?=[A-Z])")  # between the words of `bestIteration`
 _WORD = r"[A-Za-z_µ][\w./@'²-]*"
-_SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # the data split of a number
+_SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # data split of a metric
 _COUNTED = r"(?:epoch|step|iter(?:ation)?|round|update|batch(?:[ _]id)?|trial|fold)s?"
 
 # Escape sequences of a terminal, which set colors, titles and character sets.
@@ -313,7 +313,7 @@ def flat(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def _plain(name: str) -> str:
-    """Return a name in lower case, its words separated by one space."""
+    """Return a name in lower case, with one space between its words."""
     return re.sub(r"[^a-z0-9@²%]+", " ", name.lower().replace("'s ", " ")).strip()
 
 
