@@ -161,7 +161,7 @@ class Estimator:
         )
 
     def _memory_of(self, setting: Setting | None) -> tuple[MemoryPrediction | None, Footprint | None]:
-        """Return a device's peak memory, and an earlier job that ran out of memory but needed no more (None if none)."""
+        """Return a device's peak memory, and an earlier job that ran out of memory but needed no more, or None."""
         if setting is None:
             return None, None
         described = memory.describe(setting)

@@ -29,9 +29,7 @@ class Accelerator:
     link_bytes_per_s: float  # bandwidth to its neighbors in the same instance, in one direction
     usable_gib: float  # memory that CUDA reports, at most the nominal figure; for CPUs, main memory
     has_bf16: bool = True
-    sustained: float = (
-        1.0  # factor of the share of `half_flops` that products reach; below 1 if a power limit lowers it
-    )
+    sustained: float = 1.0  # factor of the share of `half_flops` that products reach; low if a power limit slows them
     sustained_fp32: float = 1.0  # the same factor for `fp32_flops`
     compute_capability: tuple[int, int] | None = None
     """Compute capability of an NVIDIA GPU, such as (7, 0) for sm_70. It decides which CUDA kernels run. None for
