@@ -1,9 +1,10 @@
 """Follows one job through all its attempts: starts or adopts it, polls it, retries it if useful, bills and records it.
 
-`launch`, studies and `sync` follow all jobs with `Attempts`, including jobs of projects.
+Each attempt is a job of its own for the launcher. `launch`, studies and `sync` follow all jobs with `Attempts`,
+including jobs of projects.
 
 The next attempt depends only on the run and on how earlier attempts ended. A restarted command therefore goes through
-the same attempts, adopts the jobs that exist, and starts nothing twice.
+the same attempts, adopts those whose jobs exist, and starts nothing twice.
 """
 
 from collections.abc import Collection
@@ -36,7 +37,7 @@ from paretune.tracking import schema
 
 STOP_PATIENCE_S = 900.0  # longest wait until a job has stopped: two minutes to end, then the upload of its results
 _MOST_INTERNAL_ERRORS = 2  # limit on the retries of a job after internal errors of AWS
-WATCH_INTERVAL_S = 0.5  # seconds between two polls of a job; a launcher asks a service that limits requests less often
+WATCH_INTERVAL_S = 0.5  # seconds between two polls of a job; launchers ask a rate-limited service less often
 
 
 @dataclass(eq=False)
@@ -49,7 +50,8 @@ class Attempts:
     record: JobRecord
     admitted: Admitted | None = None  # the admitted job; if None, the job is admitted when it must be created
     creates: bool = True  # whether jobs may be created; if not, only existing ones are followed
-    decides: Collection[FailureKind] = ()  # failures that only this process retries, in addition to `record.retries`
+    # Failures that this process retries in addition to `record.retries`. Another process that follows the job does not.
+    decides: Collection[FailureKind] = ()
     document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None until it is found or created
@@ -77,7 +79,7 @@ class Attempts:
         return self.record.workplace.clock
 
     def begin(self) -> None:
-        """Start this attempt's job, or adopt it if it exists. Its name is recorded before it is created.
+        """Start this attempt's job, or adopt it if it exists. The job's name is recorded before the job is created.
 
         If the job of this name belongs to another run, `taken_by` is that run's id and `current` is None.
 
@@ -99,7 +101,8 @@ class Attempts:
                     raise LostContact(f"{self.document.job_name} is not visible now: try again in a minute")
                 self.current = self._own(self._create())
                 if self.current is not None and self.document.attempt > 1 and self.record.has_ended_meanwhile():
-                    self.record.name_attempt(self.document.job_name)  # so that others find it until it has stopped
+                    # Other processes must find the job until it has stopped.
+                    self.record.name_attempt(self.document.job_name)
                     self.current.stop()
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
@@ -110,7 +113,7 @@ class Attempts:
 
         Raises:
             BadInput, LaunchRefused, BudgetRefused: the next attempt was not created.
-            LostContact: the launcher cannot tell how the job is; it may still be running.
+            LostContact: the launcher cannot read the job's state; the job may still be running.
         """
         if self.outcome is not None:
             return self.outcome
@@ -139,19 +142,25 @@ class Attempts:
         return self.outcome
 
     def _may_go_on(self, document: JobDocument) -> bool:
-        """Return whether the next attempt exists or may be created. During `stop` and after it, none is created."""
+        """Return whether the next attempt exists or may be created.
+
+        `paretune stop` creates none, and no process creates one after the run says that the job has ended.
+        """
         if self.creates and not self.record.has_ended_meanwhile():
             return True
         return self._launcher.find(document.job_name, self._clock, SHOWN_WITHIN_S) is not None
 
     def _next(self, status: JobStatus) -> tuple[JobDocument | None, str]:
-        """Return the attempt to make after one that ended with `status`, and a message about it.
+        """Return the attempt that follows one that ended with `status`, and a message about it.
 
-        The attempt is None if none follows. After an out-of-memory error, the message then says why no smaller batch is
-        tried. After such an error, the per-device batch is made smaller if the job can accumulate gradients, except in
-        a trial whose batch is searched or given. After an internal error of AWS, the job is tried again, at most
-        _MOST_INTERNAL_ERRORS times. If AWS has no capacity, the next instance type is tried. This includes a spot job
-        that waited too long: its seconds are billed, and the next type continues from its checkpoints.
+        The attempt is None if none follows. If the job ran out of memory, the message then says why no smaller batch is
+        tried. What follows depends on the failure:
+
+        - Out of memory: the per-device batch is made smaller if the job can accumulate gradients, except in a trial
+          whose batch is searched or given.
+        - Internal error of AWS: the job is tried again, at most _MOST_INTERNAL_ERRORS times.
+        - No capacity: the next instance type is tried. This includes a spot job that waited too long for an instance.
+          The seconds that it ran are billed, and the job on the next type continues from its checkpoints.
         """
         ran, job, billed_s = self.document, self.record.spec, status.billable_seconds
         kind = None if status.failure is None else status.failure[0]
@@ -173,7 +182,7 @@ class Attempts:
             _, *types = dropwhile(last.__ne__, job.instance_types())
             if not types:
                 return None, ""
-            following, *further = types  # while further types are left, an on-demand job waits for half an hour at most
+            following, *further = types  # with further types left, an on-demand job waits at most half an hour
             spec = job.on_instance_type(following).replace(fallback_instance_types=tuple(further) or None)
             billed = f"; {billed_s:.0f} s of the last attempt are billed" if billed_s else ""
             message = f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
@@ -200,7 +209,10 @@ class Attempts:
         )
 
     def wait(self, interruption: Interruption) -> JobOutcome:
-        """Poll until the job has ended. Raises the errors of `poll`, and Interrupted; then the job is still running."""
+        """Poll until the job has ended, and return its outcome.
+
+        Raises the errors of `poll`. On Ctrl-C, raises Interrupted, and the job is still running.
+        """
         while (outcome := self.poll()) is None:
             interruption.check()
             self._clock.sleep(WATCH_INTERVAL_S)
@@ -209,8 +221,9 @@ class Attempts:
     def end(self, error: BaseException, *, stops: bool = True) -> JobOutcome:
         """End the job because of `error`, and return the outcome. A job that has completed by then keeps its result.
 
-        A running job is stopped and billed first, unless `stops` is False because no job can be running. Raises
-        LostContact if the launcher does not confirm the stop: then the run stays open, and `sync` follows the job.
+        A running job is first stopped and billed, unless `stops` is False, which means that no job can be running.
+        Raises LostContact if the launcher does not confirm the stop; then the run stays open, and `sync` follows the
+        job.
         """
         if self.outcome is None:
             if stops:
@@ -225,9 +238,11 @@ class Attempts:
     def leave(self, error: BaseException) -> None:
         """Let the job go on after `error` if it can outlive this process; otherwise end it.
 
-        Ctrl-C ends the job, unless another process watches it, too. A job whose first attempt was refused ends. Raises
-        LostContact if a later attempt was refused, so that `sync` must begin it, and Interrupted if the job goes on
-        after Ctrl-C because another process watches it.
+        Ctrl-C ends the job unless another process also watches it. LostContact never ends it. If the job was not
+        created because its first attempt was refused, its run is closed.
+
+        Raises LostContact if a later attempt was refused; `sync` must then begin that attempt. Raises Interrupted if
+        the job goes on after Ctrl-C because another process watches it.
         """
         goes_on = self._launcher.jobs_outlive_submitter and self.outcome is None
         if goes_on and self.document.attempt > 1 and isinstance(error, LaunchRefused | BudgetRefused):
@@ -242,7 +257,10 @@ class Attempts:
             raise Interrupted(f"{error}; {self.current.name} goes on, `{command_line('sync')}` collects it") from error
 
     def _stop(self) -> None:
-        """Stop the job and add it to the bill once it has stopped. Raises LostContact after STOP_PATIENCE_S."""
+        """Stop the job, and add it to the bill once it has stopped.
+
+        Raises LostContact if it has not stopped after STOP_PATIENCE_S.
+        """
         if self._may_be_created or (self.record.is_adopted and self.current is None):
             self.current, self._may_be_created = self._find(SHOWN_WITHIN_S), False
         if self.current is None:
@@ -275,7 +293,7 @@ class Attempts:
         """Return document, inputs and setup of the first attempt.
 
         The job is admitted here if an earlier process died before it created the job. The setup that the earlier
-        process recorded is not used, because anybody may have edited it.
+        process recorded in MLflow is not used, because anybody with access to MLflow may have edited it.
         """
         record, workplace = self.record, self.record.workplace
         if self.admitted is None:
@@ -296,14 +314,17 @@ class Attempts:
         return document, inputs_of(record.spec, record.workplace, revision=record.revision), None
 
     def _find(self, within_s: float = 0.0) -> Job | None:
-        """Find the job of this attempt, whoever started it. Raises LostContact if the launcher cannot tell."""
+        """Find the job of this attempt, whoever started it. Raises LostContact if it is unknown whether it exists."""
         try:
             return self._own(self._launcher.find(self.document.job_name, self._clock, within_s))
         except LaunchRefused as error:
             raise LostContact(f"{error}\n`{command_line('sync')}` finds the job if it was started before") from error
 
     def _own(self, job: Job | None) -> Job | None:
-        """Return the job if it belongs to this run; otherwise set `taken_by`. AWS gives each name only once."""
+        """Return the job if it belongs to this run; otherwise set `taken_by` and return None.
+
+        AWS accepts each name only once, so identical jobs of several runs share one job.
+        """
         if job is None or job.run_id == self.record.run.run_id:
             return job
         self.taken_by = job.run_id
@@ -328,7 +349,7 @@ class Attempts:
             if is_smaller:
                 self._memory_retries += 1
                 self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
-            self._release_instances(tries_again=True)  # or this pool would be billed along with the next job's
+            self._release_instances(tries_again=True)  # else this pool is billed along with the next job's
         self.record.workplace.say(message)
 
     def _move(self, document: JobDocument) -> None:

@@ -94,7 +94,7 @@ class Bill:
         return max(self.attempts_usd + (pool_usd or 0.0), self.recorded_usd or 0.0)
 
     def so_far_usd(self, job: Job) -> float | None:
-        """Return dollars of all ended attempts and a running job; None if unknown, as for a running spot job."""
+        """Return dollars of all ended attempts and of the running job; None if unknown, as for a running spot job."""
         if self.ran.spot or self.attempts_usd is None:
             return None
         usd = cost_usd(self.price, self.ran, job.status().billable_seconds)
@@ -142,7 +142,8 @@ class Bill:
     def _look_at_pool(self) -> None:
         """Read the state of the kept instances.
 
-        If AWS does not answer, the last known state remains. Without one, requested instances count as kept.
+        If AWS does not answer, the last known state remains. If no state is known, instances that the job asked to keep
+        count as kept.
         """
         assert self._last is not None  # the callers have checked
         try:
@@ -198,7 +199,7 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
 
 
 def recorded_price(tags: Mapping[str, str], today: Price | None) -> Price | None:
-    """Return the price that `price_tags` recorded, with type and confidence of `today`; None if none is recorded."""
+    """Return the price that `price_tags` recorded, with the type and confidence of `today`, or None."""
     if (usd := number_in(tags.get(schema.PRICE_USD_PER_HOUR, ""))) is None:
         return None
     return Price(

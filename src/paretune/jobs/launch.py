@@ -1,7 +1,7 @@
 """Launches a job, and follows it from its specification to its recorded run.
 
-Order matters: everything that can be checked for free is checked before a run is opened, and the run is opened before
-the job starts, so that a job is never without a record.
+Order matters. Everything that can be checked for free is checked first. Then a run is opened, unless `mlflow run` has
+already opened it. The job starts last, so a job always has a record.
 """
 
 import json
@@ -46,7 +46,7 @@ from paretune.tracking.store import alone_with, is_absent_file, require_answer, 
 
 @overload
 def launch(spec: JobSpec, *, dry_run: Literal[False] = False, quiet: bool = False) -> JobOutcome:  # noqa: D418
-    """Launch a job and return it once it has finished."""
+    """Launch a job, and return its outcome once it has completed."""
 
 
 @overload
@@ -55,19 +55,19 @@ def launch(spec: JobSpec, *, dry_run: Literal[True], quiet: bool = False) -> Job
 
 
 def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobOutcome | JobPreview:
-    """Launch a job: train, measure, price and record it in MLflow. Blocks until it has ended.
+    """Launch a job, wait until it has ended, record it in MLflow, and return its metrics and cost.
 
     Parameters that are not given are taken from `paretune.toml`, as on the command line. Ctrl-C stops the
     job, records what it has cost and raises `Interrupted`.
 
-    `dry_run` checks everything, launches nothing, and returns the job with its worst-case dollars; `quiet` shows no
-    progress on standard error.
+    With `dry_run`, the job is checked but not launched, and the result is a preview with its worst case in dollars.
+    With `quiet`, no progress is shown on standard error.
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
-        JobFailed: the job failed, and its run has the reason; or the preparation of its inputs crashed.
+        JobFailed: the job failed (its run has the reason), or the preparation of its inputs crashed.
         LostContact: the job may go on, but its state is unknown, for example because AWS does not answer.
-        Interrupted: the job was stopped before it had finished, or goes on because another process watches it, too.
+        Interrupted: the job was stopped before it completed, or it goes on because another process also watches it.
 
     Examples:
         >>> import paretune
@@ -84,7 +84,7 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobO
 
 
 def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPreview:
-    """Launch the specification without reading the profile file, or preview the job if its `dry_run` is set."""
+    """Launch a job, or preview it if its `dry_run` is set. Unlike `launch`, this does not read `paretune.toml`."""
     workplaces = Workplaces.of_process()
     with watched(workplaces.interruption, quiet=quiet) as on_events:
         workplaces = replace(workplaces, on_events=on_events)
@@ -97,17 +97,19 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPrevie
 
 
 def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
-    """Prepare, launch, watch and record one job, or follow the job that the same command has started before.
+    """Prepare, launch, watch and record one job, or follow the job that the same command started earlier.
 
-    A running job is followed if it belongs to the run that `mlflow run` has opened, or if it is identical to this one.
-    With `force=again`, an identical job is not followed, and a second one starts. Raises the errors of `launch`;
-    JobFailed is OutOfMemory if the job ran out of memory and no smaller batch could be tried.
+    An existing job is followed if it belongs to the run that `mlflow run` has opened, or if it is running and identical
+    to this one. With `force=again`, identical jobs of other runs are not followed, and a new job starts.
+
+    Raises the errors of `launch`. If the job ran out of memory and no smaller batch could be tried, the JobFailed is an
+    OutOfMemory.
     """
     return finish_job(begin_job(spec, workplace))
 
 
 def finish_job(job: Attempts) -> JobOutcome:
-    """Follow a job in progress to its end, and record it; raises the errors of `run_job`."""
+    """Follow a job in progress to its end, record it, and return its outcome. Raises the errors of `run_job`."""
     spec, workplace = job.record.spec, job.record.workplace
     try:
         result = job.wait(workplace.interruption).result()
@@ -121,7 +123,7 @@ def finish_job(job: Attempts) -> JobOutcome:
             ) from error
         raise
     if spec.runs_on.keeps_instances and not job.record.is_watched_elsewhere:
-        with suppress(ParetuneError):  # else `sync` records the pool that the job reused, and its own, later
+        with suppress(ParetuneError):  # if this fails, a later `sync` records the pool that the job reused, and its own
             records = record_pools(workplace.tracking, lambda run: None if workplace.elsewhere(run.tags) else workplace)
             workplace.say(*(sentence for _, sentence in records))
     if spec.register is None or job.record.is_watched_elsewhere:
@@ -155,8 +157,8 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
     """Create or find the job of a record. If another run's identical job was created first, follow that job.
 
     Processes that run the same command at the same moment give their jobs the same name. AWS accepts a name only once,
-    and the job records the id of its run. So the other processes close their own runs and follow that job. If the job
-    belongs to another MLflow store, the next name is tried.
+    so only one of these jobs is created. It records the id of its run. The other processes find that run, close their
+    own runs, and follow the job. If the run is not in this MLflow store, the next name is tried.
     """
     workplace = record.workplace
     while True:
@@ -172,14 +174,15 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
         if workplace.tracking.recorded(job.taken_by):
             workplace.record_cost(record.spec, record.run.run_id, 0.0, None)
             return _begun(_adopted(record.spec, workplace, job.taken_by, record.run))
-        assert names is not None  # without `names`, a job is named after its run, and its name is never taken
+        assert names is not None  # without `names`, a job is named after its run, so no other run has its name
         record.job, record.is_adopted = next(names), False
 
 
 def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None:
     """Return runs of jobs with the same given parameters and data, newest first, without the trials of studies.
 
-    Returns None if jobs are not shared: with `force=again`, or if they end with the process that launched them.
+    Returns None if no earlier job may be followed: with `force=again`, or if jobs end with the process that launched
+    them.
     """
     spec = job.spec
     if "again" in spec.force or not workplace.launcher.jobs_outlive_submitter:
@@ -194,11 +197,11 @@ def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None
 
 
 def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened: Run | None) -> Iterator[str]:
-    """Return names for the job; all processes that run this command try them in the same order.
+    """Return names for the job. All processes that run this command try them in the same order.
 
-    A name is a hash and a number. The hash is that of the MLflow store, the location, the specification and the data.
-    The number is above those of ended identical jobs of other runs. Two processes that continue the same run therefore
-    give its job the same name, even if the job has ended in between.
+    A name is a hash and a number. The hash covers the MLflow store, the location, the specification and the data. The
+    numbers begin above those of identical jobs of other runs that have ended. The job of the opened run is not counted.
+    So two processes that continue the same run give its job the same name, even if the job has ended in between.
     """
     place = [workplace.tracking.identity, dict(workplace.launcher.location_tags())]
     same = [*place, job.spec.spec_hash(), job.spec.given(), job.data_key]
@@ -213,9 +216,9 @@ def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened
 
 
 def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
-    """Return the run id of an identical job that runs here.
+    """Return the run id of an identical job that is running where this command's jobs run.
 
-    If there is none, return that of one whose process died before creating it, or None.
+    If there is none, return the run id of an identical job that was never created because its process died, or None.
     """
     location = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
     dead = None
@@ -234,12 +237,12 @@ def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
 def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | None, bool, str]]:
     """Yield the run that `mlflow run` has opened for this job, whether the job exists, and the id of a parent run.
 
-    Without `mlflow run`, the run is None and the id is "". A run records only one job: if the opened run belongs to
-    another job, or to a command without a job, the run is None and the id is that of the opened run, so that this job
-    gets a new run under it.
+    Without `mlflow run`, the run is None and the id is "". A run records only one job. So if the opened run belongs to
+    another job, or to a command without a job, the run is None and the id is that of the opened run: this job gets a
+    new run under it.
 
-    If the block refuses the job, the opened run is closed with the reason, because `mlflow run` does not close it if it
-    was killed. Raises LostContact if the job cannot be read; its run stays open.
+    If the block refuses the job, this function closes the opened run with the reason, because a killed `mlflow run`
+    cannot close it. Raises LostContact if the job may be running but cannot be read; its run stays open.
     """
     if "MLFLOW_RUN_ID" not in workplace.environment and is_absent_file(tracking_uri()):
         require_answer(tracking_uri())  # MLflow creates the file later, so that a refused job leaves none
@@ -260,7 +263,7 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
         if is_ours:
             has_job = _has_job(run_id, tags, workplace)
         if is_ours and not has_job:
-            is_watcher = tags.get(schema.KIND) == "watcher"  # until now, it followed the job of another run
+            is_watcher = tags.get(schema.KIND) == "watcher"  # until now, this run followed another run's job
             no_watcher = {schema.KIND: "", schema.WATCHED_RUN: ""} if is_watcher else {}
             run.set_tags(no_watcher | opening_tags(spec, workplace))
         yield (run, has_job, "") if is_ours else (None, False, run_id)
@@ -275,7 +278,7 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
 
 
 def _may_record(tags: Mapping[str, str], spec: JobSpec) -> bool:
-    """Return whether an opened run may record this job: the run has no job yet, or it has this one.
+    """Return whether an opened run may record this job: the run records nothing yet, or it already records this job.
 
     With `force=again`, a job that has ended counts as another job.
     """
@@ -293,7 +296,7 @@ def _is_same(tags: Mapping[str, str], spec: JobSpec) -> bool:
 
 
 def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool:
-    """Return whether an opened run's job exists. Raises LostContact if it may run and is not visible from here."""
+    """Return whether an opened run's job exists. Raises LostContact if it may be running but cannot be seen here."""
     name = first_job_of(run_id, tags)
     if fault := workplace.elsewhere(tags):
         raise LostContact(f"{name} cannot be followed from here: {fault}")
@@ -306,7 +309,10 @@ def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool
 
 
 def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | None) -> JobRecord:
-    """Return the record of another process's job. A run that this command opened is tagged with `run_id` and closed."""
+    """Return the record of a job that another process started.
+
+    If this command has opened a run of its own, that run is tagged with `run_id` and closed.
+    """
     if opened is not None and opened.run_id != run_id:
         no_job = {schema.JOB_NAME: "", schema.STATE: "", schema.WATCHED_BY: ""}  # so that `sync` and reports skip it
         opened.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id, **no_job})
@@ -322,7 +328,7 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | Non
 
 
 def _announcement(job: Admitted, name: str) -> list[str]:
-    """Describe a job to its user before it is created: the job, its estimate, its warnings."""
+    """Return sentences for the user before a job is created: the job, its estimate and its warnings."""
     spec, inputs = job.spec, job.inputs
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     limits = (

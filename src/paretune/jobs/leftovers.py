@@ -50,8 +50,8 @@ def found_in_s3(
 ) -> tuple[list[Leftover], list[str]]:
     """Return what the jobs of a store have left in their buckets, and remarks on the buckets.
 
-    The result has `why_kept` for everything that must stay, such as objects of the last `days` and, with `keeps_front`,
-    the models of trials on a front. Raises LaunchRefused if no bucket can be read.
+    `why_kept` is set for everything that must stay, such as objects of the last `days` and, with `keeps_front`, the
+    models of trials on a front. Raises LaunchRefused if none of the buckets can be read.
     """
     from paretune.launchers.sagemaker.account import Account  # imports boto3
     from paretune.launchers.sagemaker.storage import Storage
@@ -91,9 +91,9 @@ def _leftovers(
 ) -> Iterator[Leftover]:
     """Yield the models, checkpoints and inputs below our prefix of a bucket, with the reason why each is kept, if any.
 
-    Objects are kept if they were written in the last `days`, or if their job still runs, belongs to another store or
-    has gaps in its record. Registered models are kept, and with `keeps_front` the models of trials on the front. Inputs
-    that jobs share are kept as long as a recent job may read them.
+    Models and checkpoints are kept if they were written in the last `days`, or if their job still runs, belongs to
+    another MLflow store or has gaps in its record. Registered models are kept, and with `keeps_front` the models of
+    trials on the front. Inputs that jobs share are kept as long as a recent job may read them.
     """
     owners = sorted(runs, key=lambda run: run.has_job)  # if several runs name a job, its owner comes last and wins
     run_by_job = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in owners}
@@ -141,7 +141,7 @@ def remove(leftovers: Iterable[Leftover], tracking: Tracking, today: str) -> Non
 
 
 def in_words(leftovers: Iterable[Leftover]) -> str:
-    """Describe the total size in gigabytes, the size of each kind, and the dollars per month."""
+    """Return as text the total size in gigabytes, the size of each kind, and the dollars per month."""
     sums = Counter[str]()
     for each in leftovers:
         sums[each.kind] += each.size

@@ -18,8 +18,9 @@ from paretune.tracking.store import Tracking
 def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> str:
     """Record the model of a finished job, and return the address from which MLflow loads it.
 
-    `location` is the folder or S3 URI of the model's files. The address is empty if there is no model or if MLflow does
-    not answer. A tag of the run says why an expected model is missing. Repeating the call changes nothing.
+    `location` is the folder or S3 URI of the model's files. The address is empty if there is no model, if MLflow cannot
+    load the model of a user's own script, or if MLflow does not answer. A tag of the run says why an expected model is
+    missing. Repeating the call changes nothing.
     """
     if spec.probe_steps is not None or spec.project is not None:
         return ""  # probes leave no model, and a project's own commands log theirs
@@ -38,7 +39,7 @@ def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> s
 
 
 def register(name: str, run_id: str, tracking: Tracking) -> str:
-    """Register the model of a run as a version of `name` with the alias `candidate`; return a sentence on the result.
+    """Register the model of a run as a version of `name` with the alias `candidate`; return a sentence with the result.
 
     A model that is already registered keeps its version. If MLflow does not answer, nothing is raised: the sentence
     says so, and `sync` registers the model later.

@@ -1,6 +1,6 @@
 """Names runs after the settings of their jobs and, once a job has ended, its quality and dollars.
 
-By default, MLflow's table of runs shows names but no metrics.
+The reason is that MLflow's table of runs shows names but, by default, no metrics.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,10 @@ from paretune.specification.script_arguments import OF_SCRIPTS
 
 
 def run_name(spec: JobSpec, result: str = "") -> str:
-    """Return the name of a job's run: batch, learning rate, cluster and model; of a user's training, name and settings.
+    """Return the name of a job's run.
 
-    The `result` of an ended job comes before the model, so that it is visible in MLflow's narrow column.
+    It contains the batch, learning rate, cluster and model or, for a user's own training, its name and settings. The
+    `result` of an ended job comes before the model, so that the result is visible in MLflow's narrow column.
     """
     head = _head(spec)
     if spec.runs_user_code:
@@ -30,10 +31,10 @@ def run_name(spec: JobSpec, result: str = "") -> str:
 
 
 def name_with_result(name: str, spec: JobSpec, values: Mapping[str, float]) -> str | None:
-    """Return the new name of a run whose job has ended, with the quality and dollars in `values`, the job's metrics.
+    """Return the new name of a run whose job has ended, with its quality and dollars from `values`, the job's metrics.
 
-    Returns None if the user has renamed the run, or if neither quality nor dollars are known. A trial's number before
-    the name is kept.
+    Returns None if the user has renamed the run, or if neither quality nor dollars are known. A trial's number, which
+    comes before the name, is kept.
     """
     before, head, _ = name.partition(_head(spec))
     result = result_in_name(values, metrics.F1 if spec.runs_user_code else metrics.TASKS[spec.task].quality)

@@ -39,7 +39,7 @@ RUN_STATUS: Mapping[JobState, EndStatus] = {
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # software versions in a report
 _TIMES_THE_EPOCHS = 3  # factor by which a verdict proposes to raise num_train_epochs
 _READ_LINES, _SHOWN_LINES = 200, 15  # lines read and lines shown of a failed job's log
-_USUAL_RATES = (0.3, 30.0)  # range of usual multiples of the default learning rate
+_USUAL_RATES = (0.3, 30.0)  # a learning rate between these multiples of the default is usual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class JobOutcome(Result):
     model: str = ""  # where the files of the model are: a folder, or an S3 URI
     model_uri: str = ""  # address from which MLflow loads it; empty if MLflow has none
     open_command: str = ""
-    kept_usd: float | None = None  # most that kept instances can still cost; None if none are kept or it is unknown
+    kept_usd: float | None = None  # most that kept instances can still cost; None if none are kept or if unknown
     ended_at: float | None = None  # in seconds since the epoch; None if unknown
     has_gap: bool = False  # whether its run is incomplete; the job's own files are complete
     remarks: Sequence[str] = ()  # sentences on what the record lacks and why
@@ -88,7 +88,7 @@ class JobOutcome(Result):
 
     @property
     def title(self) -> str:
-        """`job NAME`, or `simulated job NAME`."""
+        """`job NAME` or `simulated job NAME`, with a remark if the job uses experimental features."""
         remark = experimental_words(self.spec.experimental())
         kind = "job" if self.origin == "measured" else f"{self.origin} job"
         return f"{kind} {self.job_name}{f' ({remark})' * bool(remark)}"
@@ -174,9 +174,9 @@ def end_job(
 ) -> JobOutcome:
     """Record how a job ended and what it cost, close its run, and return the outcome. Every job ends here.
 
-    `job` is None if none was created. `error` is the reason for an early end; if the job has completed anyway, its
-    result is kept. `why_not_smaller` is passed to `failure_message`. If the tracking server is unavailable, `sync`
-    writes the missing parts later.
+    `job` is None if no job was created. `error` is the reason for an early end; if the job has completed anyway, its
+    result is kept. `why_not_smaller` is passed to `failure_message`. If MLflow does not answer, `sync` writes the
+    missing parts later.
     """
     spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
     if spec.project is None and record.was_concluded:  # a project's command may log a cost_usd of its own
@@ -199,7 +199,7 @@ def end_job(
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
         longer = "stopping or uploading took longer than the worst case allows for; the whole cost is recorded"
         remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
-    # Recorded before the run is closed, so that `sync` records it if this process is killed in between.
+    # The cost is recorded while the run is still open. If this process is killed before that, `sync` records the cost.
     remarks += filter(None, [workplace.record_cost(spec, run_id, bill.cost_usd, bill.kept_usd)])
     outcome = JobOutcome(
         run_id=run_id,
@@ -227,7 +227,7 @@ def end_job(
 
 
 def _above_worst_case(record: JobRecord, bill: Bill) -> float:
-    """Return the dollars that a billed job cost beyond its worst case; 0 if there are none or a price is unknown."""
+    """Return how many dollars a billed job cost beyond its worst case; 0 if none, or if a price is unknown."""
     launcher, worst_usd = record.workplace.launcher, bill.worst_usd
     worst_usd = launcher.worst_case_usd(record.spec) if worst_usd is None else worst_usd
     over_usd = 0.0 if worst_usd is None else (bill.cost_usd or 0.0) - worst_usd
@@ -252,7 +252,8 @@ def close_run(
     """
     run, report, model_uri = record.run, outcome.report, ""
     run.has_gap = False  # writes that failed earlier are still waiting and are sent below
-    # This comes first, because `sync` returns to a run as long as its state is Running.
+    # The run is ended before its state is set. If this process is killed in between, the state is still Running, and
+    # `sync` returns to the run.
     is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
     recorded = run.tags()
     name = name_with_result(recorded.get(schema.RUN_NAME, ""), outcome.ran or record.spec, outcome.metrics)
@@ -321,7 +322,7 @@ def _write_report(run: Run, report: JobReport) -> None:
 
 
 def sources_without_bill(sources: str) -> str:
-    """Remove metrics of the bill, which no script knows, from a text like `MLflow: f1, cost_usd; printed: loss`."""
+    """Return a text like `MLflow: f1, cost_usd; printed: loss` without metrics of the bill, which no script knows."""
     parts = (part.partition(": ") for part in sources.split("; "))
     kept = [
         (source, [name for name in names.split(", ") if name not in metrics.OF_THE_BILL]) for source, _, names in parts
@@ -330,7 +331,7 @@ def sources_without_bill(sources: str) -> str:
 
 
 def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_not_smaller: str) -> str:
-    """Explain why a job failed and what to do about it; empty if it completed or was stopped on request.
+    """Return why a job failed and what to do about it; "" if it completed or was stopped on request.
 
     `why_not_smaller` names the per-device batch that ran out of memory, and the reason why no smaller one is tried.
     """
@@ -387,10 +388,10 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
 def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
     """Return a warning if a completed job's model is no better than a constant answer, or worse than a simple baseline.
 
-    `values` has the job's metrics and the baselines of its data. The simple baseline is TF-IDF or, for token
-    classification, the most frequent label of each word. If F1 is below it by less than the standard error of F1 on the
-    validation rows, the warning says that it is unknown which is better. Scripts and projects are not judged, because
-    they compute F1 themselves.
+    `values` has the job's metrics and the baselines of its data. The simple baseline is logistic regression on TF-IDF
+    or, for token classification, the most frequent label of each word. If F1 is below this baseline by less than the
+    standard error of F1 on the validation rows, the warning says that it is unknown whether the model is better.
+    Scripts and projects are not judged, because they compute F1 themselves.
     """
     task = metrics.TASKS[spec.task]
     measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))

@@ -36,11 +36,13 @@ def inputs_of(
 ) -> JobInputs:
     """Return the prepared rows and the model's folder for `spec`, or the code of a user's own script or project.
 
-    The result of an identical earlier preparation is reused. The inputs are empty if the launcher reads none,
-    except those of a project. `revision` is the commit of a model on the Hub, by default the newest. `meanwhile` is
-    called while a separate process prepares rows and model, or at the end if no such process is needed; its faults are
-    reported together with those of the preparation. Raises BadInput with all faults of the first step that fails,
-    JobFailed if the preparing process crashed, and Interrupted, after killing that process, on Ctrl-C.
+    The result of an identical earlier preparation is reused. If the launcher reads no inputs, they are empty, except
+    for a project. `revision` is the commit of a model on the Hub, by default the newest. `meanwhile` is called while a
+    separate process prepares rows and model, or at the end if no such process is needed. The faults that `meanwhile`
+    raises are reported together with those of the preparation.
+
+    Raises BadInput with all faults of the first step that fails, and JobFailed if the preparing process crashed. On
+    Ctrl-C, kills that process and raises Interrupted.
     """
     inputs, faults = JobInputs(), list[str]()
     if spec.project is not None:
@@ -70,7 +72,7 @@ def _in_s3(spec: JobSpec) -> dict[str, str]:
 
 
 def _fetch(spec: JobSpec, workplace: Workplace) -> None:
-    """Fetch the files and folders in S3 that `spec` names, and record their paths. Raises BadInput with all faults."""
+    """Download the files and folders in S3 that `spec` names, and note their paths. Raises BadInput with all faults."""
     if not (addresses := _in_s3(spec)):
         return
     from paretune.launchers.sagemaker.storage import fetch, s3_client  # other jobs need no boto3
@@ -164,7 +166,7 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], re
 
 
 def _inputs(prepared: Mapping[str, Any]) -> JobInputs:
-    """Return the inputs that an answer of the preparing process, or a cached copy of one, describes."""
+    """Return the inputs described by an answer of the preparing process, or by a cached copy of an answer."""
     recorded = prepared["findings"]
     findings = DataFindings(words=recorded["words"], warnings=tuple(recorded["warnings"]), facts=recorded["facts"])
     dataset = PreparedDataset.read(Path(prepared["dataset"]))

@@ -1,7 +1,7 @@
-"""Checks a job before it is paid for: facts, warnings, admission, and the dry run.
+"""Checks a job before it is paid for: price and estimate, warnings, admission, and the dry run.
 
-Warnings never stop a launch; `limit_refusal` can. A dry run checks everything that a launch checks, launches nothing,
-and shows the job with its worst case.
+Warnings never stop a launch, but `limit_refusal` can. A dry run makes the same checks as a launch, launches nothing,
+and shows the job with its worst case. Without access to AWS, it skips the checks that need an account, and says so.
 """
 
 import json
@@ -31,7 +31,7 @@ from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 
 MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it causes a warning
-_MOST_NAMES = 10  # limit of files that a warning names
+_MOST_NAMES = 10  # maximum number of files that a warning names
 _ROUNDED_DOWN = 0.9  # a learning rate above this share of the scaled one counts as scaled by hand and rounded down
 
 
@@ -47,7 +47,7 @@ class ForeseenJob:
 
 
 def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> ForeseenJob:
-    """Return the facts about a job. Raises BadInput if its arguments do not determine the number of steps."""
+    """Return a job with its price, estimate and disk space. Raises BadInput if its training arguments are invalid."""
     return _foreseen(spec, inputs, workplace.launcher, workplace.forecast)
 
 
@@ -83,7 +83,7 @@ def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, j
 
     Every job is admitted here once, whether a command, a study or an agent launches it. `revision` is the commit of a
     model on the Hub, by default the newest. `judges_limit=False` skips `limit_refusal`: a study judges the limits of
-    its trials itself, because it knows more than the estimate.
+    its trials itself, because it knows more about them than the estimate does.
     """
     launcher, setups = workplace.launcher, list[JobSetup]()
     worst_usd = launcher.admit(spec)
@@ -106,8 +106,9 @@ def _judged(job: ForeseenJob, inputs: JobInputs, *, judges_limit: bool = True) -
 def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> list[str]:
     """Return warnings about these jobs, one sentence for each kind of warning.
 
-    If the sentences of several jobs differ, the first one is returned with the number of these jobs. `only_common`
-    leaves out warnings that do not apply to all jobs, for a search that finds out by itself which of them are bad.
+    If several jobs have the same kind of warning in different words, the first sentence is returned with the number of
+    these jobs. `only_common` leaves out kinds that do not apply to all jobs, for a search that finds out by itself
+    which jobs are bad. Each remark on a price is always returned.
     """
     warnings = []
     for warning in (unscaled_rate, nearly_full, ended_by_its_limit, small_disk):
@@ -123,7 +124,10 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
 
 
 def unscaled_rate(job: ForeseenJob) -> str:
-    """Warn if the learning rate of a batch above REFERENCE_BATCH_SIZE is neither scaled nor raised by hand."""
+    """Return a warning if a batch is above REFERENCE_BATCH_SIZE and its learning rate is not scaled; "" otherwise.
+
+    A rate that was raised by hand counts as scaled.
+    """
     spec, plan = job.spec, job.spec.plan()
     size, reference = plan.global_batch_size, REFERENCE_BATCH_SIZE
     scaled = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
@@ -136,7 +140,7 @@ def unscaled_rate(job: ForeseenJob) -> str:
 
 
 def ended_by_its_limit(job: ForeseenJob) -> str:
-    """Warn if a job is estimated to take longer than max_runtime_minutes."""
+    """Return a warning if a job is estimated to take longer than max_runtime_minutes; "" otherwise."""
     spec, estimate, limit_s = job.spec, job.estimate, job.spec.max_runtime_minutes * 60
     if estimate is None or estimate.time.seconds <= limit_s:
         return ""
@@ -152,7 +156,7 @@ def ended_by_its_limit(job: ForeseenJob) -> str:
 def limit_refusal(job: ForeseenJob) -> str:
     """Return why a job is refused: the whole 80 % interval of its time is above max_runtime_minutes.
 
-    Returns "" if the job is not refused. Jobs on this machine, and those that `exceeds_limit` exempts, never are.
+    Returns "" if the job is not refused. Jobs on this machine and those that `exceeds_limit` exempts are never refused.
     """
     spec, estimate = job.spec, job.estimate
     if estimate is None or not spec.has_instances or not estimate.exceeds_limit:
@@ -176,7 +180,11 @@ def _higher_limit(estimate: Estimate) -> str:
 
 
 def nearly_full(job: ForeseenJob) -> str:
-    """Warn if an earlier job that needed no more memory ran out of it, or if this one may fill 90 % of a device."""
+    """Return a warning if the job may run out of memory; "" otherwise.
+
+    There is one if an earlier job that needed no more memory ran out of it, or if this job is estimated to fill more
+    than 90 % of a device.
+    """
     estimate = job.estimate
     if estimate is None or estimate.memory is None:
         return ""
@@ -201,7 +209,7 @@ def nearly_full(job: ForeseenJob) -> str:
 
 
 def small_disk(job: ForeseenJob) -> str:
-    """Warn if sagemaker.volume_size_in_gb is too small for what the job reads and writes."""
+    """Return a warning if sagemaker.volume_size_in_gb is too small for what the job reads and writes; "" otherwise."""
     spec, given_gib = job.spec, job.spec.sagemaker.volume_size_in_gb
     if given_gib is None or job.disk_bytes is None or not spec.has_instances:
         return ""
@@ -241,7 +249,7 @@ class JobPreview(Result):
         return [{name: value_of(text) for name, text in texts.items()} | {"worst_case_usd": self.worst_case_usd}]
 
     def summary(self) -> Mapping[str, str]:
-        """Describe the job: its training, place, duration and dollars."""
+        """Return what would run, where, for how long and at what cost, by heading."""
         return self.words
 
     @property
@@ -280,7 +288,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
 
 
 def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) -> JobPreview:
-    """Preview a job without access to its AWS account; `reason` says why there is none.
+    """Preview a job without access to its AWS account; `reason` says why there is no access.
 
     Parameters and data are checked, and time and dollars are estimated with public prices. A warning names what is not
     checked. Raises the same errors as `preview` for what is checked.
@@ -332,7 +340,7 @@ def _data(inputs: JobInputs) -> dict[str, Any] | None:
 
 
 def data_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
-    """Warn about the rows of a job."""
+    """Return warnings about the rows of a job, including one if a global batch has more rows than an epoch."""
     rows, size = (inputs.dataset.facts if inputs.dataset else {}).get("train_rows"), spec.plan().global_batch_size
     if rows is None or size <= rows:
         return list(inputs.findings.warnings)
@@ -365,7 +373,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     stays = [f"{name} from {uri}" for name, uri in sources.items() if uri.rstrip("/") in theirs]
     mode = ", streamed" if spec.sagemaker.input_mode == "FastFile" else ", downloaded before the training starts"
     channels = ", ".join(name for name, uri in sources.items() if uri.rstrip("/") not in theirs)
-    nothing = "nothing" if "request" in parts or not spec.runs_on.is_billed else ""  # else it is not known
+    nothing = "nothing" if "request" in parts or not spec.runs_on.is_billed else ""  # else it is unknown
     settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
     lines = {
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),

@@ -45,8 +45,8 @@ _OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
 class JobRecord:
     """The MLflow run of one job, over all its attempts.
 
-    `run` is by default a new run, nested under the run with the id `parent` if it is given. `study` is the name of the
-    study if the job is a trial.
+    By default, `run` is a new run. If `parent` is given, the new run is nested under the run with this id. `study` is
+    the name of the study if the job is a trial.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class JobRecord:
         self.attribution = workplace.attribution(spec, study)  # for an adopted job, as recorded in the tags of its run
         self.settings: Mapping[str, Any] = {}  # `JobSetup.recorded`
         self.prices: dict[str, Price | None] = {}  # today's prices by instance type, each once it has been looked up
-        self.former_metrics: Mapping[str, float] = {}  # recorded before the job ends: its estimate, facts of its data
+        self.former_metrics: Mapping[str, float] = {}  # recorded before the job ended: its estimate, facts of its data
         self.revision: str | None = None  # commit on the Hub of the model that the first attempt trains
         self.retries = frozenset(FailureKind)  # failures after which another attempt is allowed
         self.is_adopted = False  # whether an earlier process has started the job
-        self.is_watched_elsewhere = False  # whether another process watches, or may; then Ctrl-C stops nothing
+        self.is_watched_elsewhere = False  # whether another process may be watching; then Ctrl-C here stops nothing
         self.was_concluded = False  # whether an earlier process has recorded the job's end
         self.has_gap_tag = False  # whether a tag marks the run of the finished job as incomplete
         self.is_uncollected = False  # whether the records of a user's own training could not be copied yet
@@ -125,7 +125,10 @@ class JobRecord:
         self.former_metrics = self.run.metrics()
 
     def price(self, spec: JobSpec) -> Price | None:
-        """Return the price of an instance, or None: the recorded one for an adopted job's type, else today's."""
+        """Return the price of one instance; None if unknown.
+
+        For the instance type that an adopted job used, this is the recorded price. For any other, it is today's price.
+        """
         if spec.instance_type not in self.prices:
             self.prices[spec.instance_type] = self.workplace.launcher.price(spec)
         today, tags = self.prices[spec.instance_type], self._adopted_tags
@@ -136,7 +139,8 @@ class JobRecord:
     def _describe_request(self, requested: JobSpec) -> None:
         """Record location, owner, price, budget and parameters, and the hash by which the same command finds the job.
 
-        The params are those of `requested`: the job as it was requested, without looked-up values such as its region.
+        The run's params are those of `requested`, the job as it was requested, without looked-up values such as its
+        region.
         """
         launcher, spec = self.workplace.launcher, self.spec
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
@@ -221,7 +225,7 @@ class JobRecord:
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:
-    """Return the parameters of a job's run: given fields, _ALWAYS, and the derived batch and rate.
+    """Return the parameters of a job's run: those given, those in _ALWAYS, and the derived batch and learning rate.
 
     A user's own training may have other defaults than ours. Its run therefore has only the given parameters, the
     cluster, a project's entry point, and each argument as `training_arguments.NAME`. A seed that the training does not

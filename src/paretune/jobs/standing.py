@@ -1,4 +1,4 @@
-"""Lists the jobs of a store that have not ended, finds one of them, shows what it prints, and stops it."""
+"""Lists the jobs in an MLflow store that have not ended, finds a job, shows what it prints, and stops it."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -29,9 +29,9 @@ from paretune.tracking.store import Tracking
 WorkplaceOf = Callable[[JobSpec], Workplace]
 _RUN_ID = re.compile(r"[0-9a-f]{1,32}")
 _SHORTEST_ID = 6  # minimum number of characters of a run's id that may select it
-_SHOWN = 5  # limit of runs that an error message lists
+_SHOWN = 5  # maximum number of runs that an error message lists
 _TAIL = 1000  # lines read at a time while a log is followed
-_MOST_LINES = 256_000  # limit of lines read if the job has printed more than _TAIL between two reads
+_MOST_LINES = 256_000  # maximum number of lines read if the job printed more than _TAIL between two reads
 _FOLLOW_EVERY_S = 2.0  # seconds between two reads; AWS allows an account five reads of logs a second
 
 
@@ -52,7 +52,11 @@ def of_one_run(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Workplace]:
-    """Return the specification and the workplace of a run's job. Raises BadInput or LaunchRefused."""
+    """Return the specification and the workplace of a run's job.
+
+    Raises BadInput if the record cannot be read, or if the job is in another AWS account or region. Raises
+    LaunchRefused if AWS does not say which account this is.
+    """
     try:
         spec = run.spec()
     except BadInput as error:
@@ -104,7 +108,7 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
 
 
 def find_run(tracking: Tracking, name: str, workplace_of: WorkplaceOf | None = None) -> RecordedRun:
-    """Find the run by its id, the beginning of its id, or its job's name. Raises BadInput unless exactly one matches.
+    """Find a run by its id, the beginning of its id, or its job's name. Raises BadInput unless exactly one matches.
 
     If several runs name the job and `workplace_of` is given, the job itself is read to learn which run it belongs to.
     """
@@ -141,7 +145,7 @@ def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interrup
         is_last = job.state().is_terminal
         count, tail, begin = _TAIL, job.log_tail(_TAIL), None if seen else -lines
         while seen and (begin := _first_new(seen, tail)) is None and len(tail) == count < _MOST_LINES:
-            count *= 4  # the job has printed more than that since the last read
+            count *= 4  # the job has printed more lines than these since the last read
             tail = job.log_tail(count)
         if begin is None and tail:
             yield f"(lines before this one are missing here: {job.log_location()})"
@@ -167,8 +171,9 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
     """Stop the job of a run, wait until its launcher confirms that, record its cost and close the run.
 
     No further attempt is created. Another process that watches the job sees it stop, and records the same outcome.
-    Raises BadInput if the job has ended or does not exist, and LostContact if the launcher does not confirm the stop;
-    then the run stays open.
+
+    Raises BadInput if the job has ended or does not exist. Raises LostContact if the launcher does not confirm the
+    stop; then the run stays open.
     """
     spec, workplace = place_of(run, workplace_of)
     _existing(run, find_job(run.run_id, run.tags, workplace))  # the first attempt: a later one may not exist yet

@@ -51,7 +51,10 @@ class Sync:
     _collected: list[Collected] = field(default_factory=list)
 
     def run(self) -> list[Collected]:
-        """Follow all unfinished jobs to their end, and return the results. Raises Interrupted; the jobs go on then."""
+        """Follow all unfinished jobs to their end, and return the results.
+
+        On Ctrl-C, raises Interrupted, and the jobs go on.
+        """
         unregistered = overdue(self.tracking)  # read first: a job that ends below registers its model itself
         for run in self.tracking.unfinished():
             with self._saying_why(run.run_id, "its job cannot be followed: "):
@@ -113,7 +116,7 @@ class Sync:
         self._under_way[run.run_id] = job
 
     def _record_in_budgets(self) -> None:
-        """Record the cost of ended jobs that still have a reservation in a budget of a recent job."""
+        """Record the cost of ended jobs that still have a reservation in the budget files of recent jobs."""
         recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
         for run in {(run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)): run for run in recent}.values():
             with self._saying_why(run.run_id, "its cost cannot be recorded in its budgets: "):
@@ -129,7 +132,7 @@ def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
     """Return whether the job of a run exists.
 
     If the process that created the job was killed, AWS may show the job only after a few seconds. If the job has run
-    before, a single negative answer does not prove that it is gone.
+    before, a single negative answer does not prove that it is gone. In both cases, the launcher is asked repeatedly.
     """
     has_run, was_killed = schema.SECONDARY_STATUS in run.tags, is_alive(run.tags.get(schema.WATCHED_BY, "")) is False
     patience_s = GONE_AFTER_S if has_run else SHOWN_WITHIN_S if was_killed else 0.0

@@ -1,4 +1,4 @@
-"""The workplace of a command: launcher, store, clock, home folder and budgets that all its jobs share."""
+"""A workplace: the launcher, MLflow store, clock, home folder and budgets that jobs of a command share."""
 
 import os
 import sys
@@ -51,7 +51,7 @@ def open_tracking(environment: Mapping[str, str], clock: Clock) -> "Tracking":
 
 
 def has_store(environment: Mapping[str, str]) -> bool:
-    """Return whether MLflow's settings name a server or a store that exists, without importing MLflow."""
+    """Return whether MLflow's settings name a server, or a local store that exists, without importing MLflow."""
     if "mlflow" in sys.modules:
         from paretune.tracking.store import is_absent_file, tracking_uri
 
@@ -63,7 +63,10 @@ def has_store(environment: Mapping[str, str]) -> bool:
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
-    """Return the default database of studies or budgets: PARETUNE_STORAGE, or a file in `home`. Raises BadInput."""
+    """Return the default database of studies or budgets: PARETUNE_STORAGE, or a file in `home`.
+
+    Raises BadInput if PARETUNE_STORAGE is not a usable address.
+    """
     address = environment.get(STORAGE_VARIABLE)
     if not address:
         return f"sqlite:///{home / 'studies.db'}"
@@ -74,7 +77,7 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Workplace:
-    """Everything that launching, watching and recording jobs share."""
+    """Everything that is needed to launch, watch and record jobs of one launcher and region."""
 
     launcher: Launcher
     home: Path  # folder of jobs, checkpoints and prepared data
@@ -114,16 +117,16 @@ class Workplace:
     def check_budgets(self, spec: JobSpec, study: str = "", worst_usd: float | None = None) -> "list[BudgetStatus]":
         """Check that a job's budgets cover its worst case, and return them. Nothing is reserved.
 
-        `worst_usd` is by default the launcher's worst case. Raises BudgetRefused if a budget does not cover it, if the
-        price is unknown, or, without `worst_usd`, if it exceeds max_cost_usd. Raises BadInput if the file or its
-        storage cannot be used, and LaunchRefused if the storage does not answer.
+        `worst_usd` is by default the launcher's worst case. Raises BudgetRefused if a budget does not cover the worst
+        case, if the price is unknown, or, without `worst_usd`, if the worst case exceeds max_cost_usd. Raises BadInput
+        if the budget file or its storage cannot be used, and LaunchRefused if the storage does not answer.
         """
         if (ledger := self.budget_ledger(spec.budget)) is None:
             return []
         return ledger.check(self._request(spec, self.attribution(spec, study), "", worst_usd))
 
     def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None) -> None:
-        """Reserve a job's worst case in its budgets, unless it is reserved. Raises the errors of `check_budgets`."""
+        """Reserve a job's worst case in its budgets, unless already reserved. Raises the errors of `check_budgets`."""
         if (ledger := self.budget_ledger(spec.budget)) is not None:
             ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
 
@@ -131,7 +134,7 @@ class Workplace:
         """Replace a job's reservation with its cost; return what went wrong, or "".
 
         `usd` is None if the cost is unknown; then the worst case is recorded. `kept_usd` is the most that instances
-        kept after the job can still cost; while they are kept, the sum of both stays reserved.
+        kept after the job can still cost. While they are kept, the sum of cost and `kept_usd` stays reserved.
         """
         if not self.launcher.traits.is_billed:
             return ""
@@ -165,7 +168,8 @@ class Workplace:
         """Return why a run's job cannot be found from here: it is in another AWS account or region; "" otherwise.
 
         Without this check, such a job would be started and paid for a second time. If the run has no tag with an
-        account or region, AWS is not asked. Raises BadInput or LaunchRefused if this command's own are unknown.
+        account or region, AWS is not asked. Raises BadInput or LaunchRefused if this command's own account or region
+        is unknown.
         """
         if not {schema.ACCOUNT, schema.REGION} & tags.keys():
             return ""
@@ -194,7 +198,7 @@ class Workplace:
 
 @dataclass(frozen=True, kw_only=True)
 class Workplaces:
-    """The workplaces of one process: jobs of one launcher and region share one."""
+    """The workplaces of one process. Jobs with the same launcher and region share a workplace."""
 
     environment: Mapping[str, str]
     interruption: Interruption
