@@ -9,7 +9,7 @@ launcher declares. A new launcher needs no change here. It is a separate package
   read the job's files;
 - a test that runs the contract suite of all launchers (tests/support/launcher_contract.py).
 
-A folder in `examples` contains a complete launcher.
+The folder `examples/slurm` contains a complete launcher.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ SAGEMAKER = LauncherTraits(
     has_spot=True,
     has_fallbacks=True,
     special_strategies={
-        # AWS, "Supported frameworks, regions and instance types" of SMDDP; older ones (p3) have no current image.
+        # AWS, "Supported frameworks, regions and instance types" of SMDDP; older types (p3) have no current image.
         "smddp": ("ml.p4d.24xlarge", "ml.p4de.24xlarge"),
         "smp": ("p4d", "p4de", "p5", "p5e", "p5en"),  # AWS, "Supported instance types" of SMP v2
     },

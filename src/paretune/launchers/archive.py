@@ -30,7 +30,7 @@ _MOST_FILES = 50_000  # limit for a folder of code that is not in a git reposito
 
 
 def package_files(package: Path) -> dict[str, Path]:
-    """Return the files that a job needs of the package at `package`, by their names in the archive."""
+    """Return the files of the package at `package` that a job needs, by their names in the archive."""
     files = {f"{package.name}/__init__.py": package / "__init__.py"}
     for path in (path for folder in _NEEDED_IN_A_JOB for path in sorted((package / folder).rglob("*"))):
         if path.suffix in {".py", ".csv"}:
@@ -41,8 +41,8 @@ def package_files(package: Path) -> dict[str, Path]:
 def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     """Return the files below a user's folder by relative name, without environments, caches and secrets.
 
-    In a git repository, these are the files that git does not ignore, with those of submodules. Elsewhere, they are all
-    files that neither have a name with a leading dot nor lie in such a folder.
+    In a git repository, these are the files that git does not ignore, including those of submodules. Elsewhere, these
+    are all files, except files and folders whose names start with a dot.
 
     Raises BadInput if git cannot list the files, or if there are too many. If the code `travels` to a job, also raises
     BadInput if the files are too large together, or if one of them links outside the folder.
@@ -94,8 +94,8 @@ def _without_secrets(folder: Path) -> tuple[dict[str, Path], list[str]]:
 def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
     """Return the names of links to files outside the folder, because another person's project may link to a secret.
 
-    A hard link counts if its file also has a name outside the folder, except in the folder of an installed paretune:
-    pip and uv hard-link its files to their cache.
+    A hard link counts if its file also has a name outside the folder. Folders of an installed paretune are an
+    exception, because pip and uv hard-link paretune's files to their cache.
     """
     inside = folder.resolve()
     links = [name for name, path in files.items() if path.is_symlink() and not path.resolve().is_relative_to(inside)]

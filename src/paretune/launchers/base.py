@@ -17,9 +17,9 @@ from paretune.specification.job import JobSpec
 from paretune.specification.launchers import LauncherTraits
 from paretune.specification.parallelism import DEVICE_MAP
 
-CREATED_WITHIN_S = 600.0  # a job may be created until this long after its name or a sign of life was recorded
+CREATED_WITHIN_S = 600.0  # a job may still be created this long after its name or last sign of life was recorded
 GONE_AFTER_S = 60.0  # a job is gone if its service reports for this long that it does not exist; one answer is no proof
-SHOWN_WITHIN_S = 5.0  # within this time AWS shows a job if the process that created it was interrupted
+SHOWN_WITHIN_S = 5.0  # how long to look for a job that an interrupted process may just have created
 LOOK_EVERY_S = 2.0  # seconds between two requests for a job that is not visible yet
 JOB_PREFIX = "paretune-"  # prefix of all job names
 # Strategies whose checkpoints fit any number of devices.
@@ -29,8 +29,9 @@ _RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
 def job_name(job: str, attempt: int) -> str:
     """Return the name of an attempt of a job: at most 63 letters, digits and hyphens.
 
-    The name depends only on the arguments, so no attempt is started twice. `job` is the same for all attempts: the id
-    of the job's run, or the name that `jobs.launch` gives to identical jobs.
+    The name depends only on the arguments, and a launcher creates only one job with each name, so no attempt starts
+    twice. `job` is the same for all attempts: the id of the job's run, or the name that `jobs.launch` gives to
+    identical jobs.
     """
     return f"{JOB_PREFIX}{job}-{attempt}"
 
@@ -129,7 +130,10 @@ class Job(ABC):
         """Return state, seconds and results."""
 
     def chosen_instance_type(self) -> str:
-        """Return the instance type that the service chose from several; "" if there was only one, or none is chosen."""
+        """Return the instance type that the service chose from several.
+
+        Returns "" if there was only one, or if none is chosen yet.
+        """
         return ""
 
     def detail(self) -> str:
@@ -162,9 +166,10 @@ class Job(ABC):
         """Release the kept instances. Raises LostContact if they are still kept and billed."""
 
     def fetch_output(self, name: str, folder: Path) -> Path:
-        """Return the folder `name` of a project's output, downloaded to `folder` if it is not on this machine.
+        """Return the folder `name` in the output of a user's own training.
 
-        The returned folder does not exist if the project wrote none. Raises LostContact if it cannot be read now.
+        If it is not on this machine, it is first downloaded to `folder`. The returned folder does not exist if the
+        training wrote none. Raises LostContact if the output cannot be read now.
         """
         return folder / name
 
@@ -228,7 +233,10 @@ class Launcher(ABC):
     @classmethod
     @abstractmethod
     def open(cls, surroundings: Surroundings) -> Self:
-        """Return a launcher for a command. Raises BadInput if something is missing that all of its jobs need."""
+        """Return a launcher for a command.
+
+        Raises BadInput or LaunchRefused if something is missing that all of its jobs need, such as an AWS region.
+        """
 
     @property
     def origin(self) -> str:
@@ -289,11 +297,11 @@ class Launcher(ABC):
         return self.stop_s
 
     def deadline_s(self, document: JobDocument) -> float:
-        """Return the seconds after which an attempt stops itself. If none are left, no further attempt is started."""
+        """Return how many seconds after its start an attempt stops itself; if not above 0, it is not started."""
         return document.max_seconds
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-        """Return the instance types that one request names, best first; the service takes the first free one."""
+        """Return the instance types that one request names, best first; the service takes the first with capacity."""
         return (spec.instance_type,)
 
     def location_tags(self) -> Mapping[str, str]:
@@ -315,5 +323,5 @@ class Launcher(ABC):
         return setup
 
     def preview(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Mapping[str, Any]:
-        """Return the request that `submit` would send, with masked secrets; empty if it sends none. Sends nothing."""
+        """Return the request that `submit` would send, without secrets; empty if it sends none. Sends nothing."""
         return {}

@@ -1,7 +1,8 @@
 """When a billed job must stop itself, and how long it may be billed after its limit: bounds, not estimates.
 
-AWS's MaxRuntimeInSeconds does not count the upload of a job's results, which is billed. So the training must stop early
-enough to save a checkpoint, and the worst case must include the upload:
+AWS stops a job that has run for MaxRuntimeInSeconds. So the training must stop itself early enough to save a
+checkpoint. The upload of a job's results does not count toward this limit, but it is billed. So the worst case must
+include the upload:
 
     upload = START + bytes / RATE                      seconds billed after the training
     deadline = limit - BEFORE_CONTAINER - saving       seconds after the container's start at which the training stops
@@ -17,9 +18,9 @@ about the slowest rate at which public jobs compress a known model with gzip and
 DistilBERT, 0.27 GB, in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s.
 
 The output of a script or a project has an unknown size. The bound for its upload covers 95 % of public jobs on similar
-instances, and 96 % of the jobs of repositories that were left out when it was chosen. The first upload of a study is
-assumed to take up to twice as long as the longest public one. All public jobs compress, which should take longer than
-an upload without compression.
+instances, and 96 % of the jobs of repositories that were left out when the bound was chosen. The first upload of a
+study is assumed to take up to twice as long as the longest public one. All public jobs compress their output, so their
+uploads should take longer than uploads without compression.
 `benchmarks/public_jobs.py` computes these figures, except the rates of known models.
 """
 
@@ -98,7 +99,7 @@ def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
     """Return the seconds that a study reserves in addition to `longest_upload_s` until it has seen one upload.
 
     They are 0 for paretune's own training, because the size of its results is known, and for jobs without instances. A
-    script or project may write any amount, but all jobs of a study write about the same.
+    script or project may write any amount, but all jobs of a study write about the same amount, so one upload shows it.
     """
     if not (spec.runs_user_code and spec.has_instances):
         return 0.0
@@ -109,8 +110,8 @@ def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 def deadline_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
     """Return the seconds after its container's start at which a training stops itself.
 
-    The job's maximum runtime then also covers the start of the container and saving a checkpoint. The training gets at
-    least half of the maximum runtime.
+    The rest of the job's maximum runtime is for what happens before the container starts, and for saving a checkpoint.
+    The training gets at least half of the maximum runtime.
     """
     limit_s = spec.max_runtime_minutes * 60
     return max(limit_s / 2, limit_s - BEFORE_CONTAINER_S - _saving_s(spec, environment))

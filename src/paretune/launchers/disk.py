@@ -21,8 +21,8 @@ def volume_for_gib(size: float) -> int:
 def pooled_volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
     """Return one volume size in GiB for all jobs with the same model: AWS reuses a warm pool only for the same size.
 
-    It has room for full fine-tuning over many epochs. It is a power of two, so that data sets of similar size get the
-    same one.
+    The volume has room for full fine-tuning over many epochs. Its size is a power of two, so that data sets of similar
+    size usually get the same volume size.
     """
     most = max(bytes_on_disk(spec, inputs), bytes_on_disk(JobSpec(num_train_epochs=100, strategy="ddp"), inputs))
     return 1 << (volume_for_gib(most) - 1).bit_length()
@@ -36,8 +36,8 @@ def least_volume_gib(size: float) -> int:
 def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None = None) -> float:
     """Return the most bytes on an instance at one time: inputs, checkpoints and results.
 
-    Data sets are counted twice because of their Arrow caches. The trained model is counted as a folder and as an
-    archive. `built` gives the size of a model that has not been prepared yet.
+    Data sets are counted twice because of their Arrow caches. The trained model is also counted twice, as a folder and
+    as an archive. `built` gives the size of a model that has not been prepared yet.
     """
     files = [inputs.dataset.folder] if inputs.dataset is not None else []
     files += [path for path in (inputs.code.inputs if inputs.code else {}).values() if isinstance(path, Path)]

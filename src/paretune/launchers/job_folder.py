@@ -1,7 +1,7 @@
 """The folder of a job that reads files in place: on this machine, or on the shared file system of a cluster.
 
-`fill` gives it the same files as a SageMaker container has below /opt/ml, and returns the training command.
-`FolderJob` implements the methods of a `Job` that only read this folder.
+`fill` puts the same files into the folder as a SageMaker container has below /opt/ml, and returns the training command.
+`FolderJob` implements the methods of a `Job` that need only this folder.
 """
 
 import os
@@ -52,7 +52,7 @@ class FolderJob(Job):
             return []
         with self.folder.log.open("rb") as file:
             start = file.seek(max(0, self.folder.log.stat().st_size - _LOG_TAIL))
-            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # drop a first line that is cut
+            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # without a cut first line
         return [line for line in printed if line.strip() and not line.startswith('{"time"')][-lines:]
 
     def log_location(self) -> str:

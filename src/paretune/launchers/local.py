@@ -1,6 +1,6 @@
-"""The launcher of this machine, which runs jobs as processes: an instance is one data-parallel process.
+"""The launcher of this machine, which runs jobs as processes: each "instance" of a job is one data-parallel process.
 
-    HOME/jobs/NAME/                 the job's folder (container.JobFolder), with these files in addition:
+    HOME/jobs/NAME/                 the job's folder (container.JobFolder), which also contains:
     HOME/jobs/NAME/process.json     the process that runs the job, and the process that started it
     HOME/jobs/NAME/stop             time and reason of the first stop request
     HOME/jobs/NAME/end.json         the terminal state; written once, by the first process that notices the end
@@ -69,7 +69,10 @@ class LocalJob(FolderJob):
         return str(self._run_id)
 
     def state(self) -> JobState:
-        """Return the state. Stops a job after its maximum runtime, and kills it STOP_GRACE_S after the stop request."""
+        """Return the state.
+
+        This also asks the job to stop after its maximum runtime, and kills it STOP_GRACE_S after a stop request.
+        """
         if self._end.exists():
             if self._child is not None:
                 self._child.poll()  # otherwise it stays a zombie
@@ -142,7 +145,7 @@ class LocalJob(FolderJob):
         return FailureKind.ERROR, f"its process ended with exit code {code} and left no report"
 
     def _ask_to_stop(self, reason: str) -> None:
-        # A second SIGTERM would end torchrun without its workers, and another file would restart the grace period.
+        # A second SIGTERM would end torchrun without its workers, and a new stop file would restart the grace period.
         if not self._stop.exists():
             write_json(self._stop, {"time": self._clock.now(), "reason": reason})
             if process := living(*self._process):
@@ -175,7 +178,7 @@ class LocalLauncher(Launcher):
         return cls(surroundings.home, surroundings.clock, surroundings.environment)
 
     def check(self, spec: JobSpec) -> JobSetup:
-        """Check that the job can read its secrets from AWS. Raises BadInput if boto3 is missing."""
+        """Return the job's setup. Raises BadInput if it reads secrets from AWS and boto3 is not installed."""
         if spec.reads_secrets and not can_be_imported("boto3"):
             variables = "or set the variables in your shell, because a job on this machine gets them, too"
             raise BadInput(
@@ -229,7 +232,7 @@ class LocalLauncher(Launcher):
             **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
             **self._environment,
             # With more threads than cores, torch's processes busy-wait for each other. A user's own value takes
-            # precedence (one number for each level of nesting). So does MKL_NUM_THREADS, which torch prefers.
+            # precedence; it may have a number for each level of nesting. MKL_NUM_THREADS, which torch prefers, is kept.
             "OMP_NUM_THREADS": threads if re.fullmatch(r"\d+(,\d+)*", threads) else str(share),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",

@@ -1,10 +1,11 @@
-"""The simulated launcher. A job is two small files, and its state is a pure function of them and the virtual time.
+"""The simulated launcher. A job is one or two small files. Its state depends only on them and on the virtual time.
 
     HOME/simulated/clock                the virtual time (VirtualClock)
     HOME/simulated/jobs/NAME.json       the job document, the time of creation and the timeline; written once
     HOME/simulated/jobs/NAME.stop.json  the time of the first stop request; written once
 
-So nothing is lost if a process is killed, and a later change of the table of recorded runs changes no existing job.
+So nothing is lost if a process is killed. Because the timeline is stored, existing jobs do not change if the table of
+recorded runs is changed later.
 """
 
 import fcntl
@@ -62,11 +63,11 @@ class VirtualClock:
         return self.now()
 
     def watch(self, job: "SimulatedJob") -> None:
-        """Let `sleep` move to the changes of `job`, too. Only a weak reference to the job is kept."""
+        """Make `sleep` also move to the changes of `job`. Only a weak reference to the job is kept."""
         self._watched.add(job)
 
     def wake_at(self, moment: float) -> None:
-        """Let `sleep` treat `moment`, in virtual seconds since the epoch, like a change of a job."""
+        """Make `sleep` treat `moment`, in virtual seconds since the epoch, like a change of a job."""
         self._wake_at.add(moment)
 
     def sleep(self, seconds: float) -> None:
@@ -188,7 +189,8 @@ class SimulatedLauncher(Launcher):
     """Creates simulated jobs on `clock`, the virtual clock of the folder `home`.
 
     PARETUNE_PRICES, AWS_REGION and AWS_DEFAULT_REGION are read from `environment`. `timeline_of` returns the timeline
-    of a new job. It raises BadInput if the table, or the estimate where it is needed, does not cover the job.
+    of a new job. It raises BadInput if the table of recorded runs does not cover the job, or if the job needs an
+    estimate and cannot be estimated.
     """
 
     traits = SIMULATED

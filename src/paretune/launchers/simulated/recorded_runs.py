@@ -1,8 +1,12 @@
 """Replays a job: looks up its seconds and F1 in a table of recorded runs.
 
-Only rows with the job's instance type and its values of the table's other hyperparameters can answer a job. Between
-such rows, F1 and the logarithm of the seconds are interpolated over the logarithms of learning rate, per-device batch
-size and instance count. A job outside the rows is an error. If a batch ran out of memory, larger batches do, too.
+A row can answer a job if it has the job's instance type, and the job's values of the table's other hyperparameters.
+Between such rows, F1 and the logarithm of the seconds are interpolated over the logarithms of learning rate, per-device
+batch size and instance count. A job outside the rows is an error. If a batch ran out of memory, larger batches do, too.
+
+If a job accumulates gradients and no rows with its number of accumulation steps cover it, its seconds come from rows
+with other numbers of steps. Its F1 then comes from rows at or around its global batch size and learning rate, if
+necessary on another instance type.
 
 A table is a CSV file with one finished training job per row. Errors in it are reported with their lines. Its columns:
 
@@ -14,7 +18,7 @@ A table is a CSV file with one finished training job per row. Errors in it are r
     dataset_size                 rows before validation rows were split off
     hourly_price_usd,price_as_of price of one instance at that time, and the day, month or year of the price
     cost_usd                     cost of the job; if left out, it is computed from seconds and price
-    any parameter of a job       a hyperparameter: only rows with the job's value can answer it
+    any parameter of a job       a hyperparameter: only rows with the job's value can answer that job
 
 If `global_batch_size` is given without `gradient_accumulation_steps`, the latter is computed from it.
 """
@@ -46,7 +50,7 @@ OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))}
 """Parameters that, if a table has columns for them, must be the same in a row and in the job that it answers."""
 OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a row is a whole run, not a probe
 _NONE: Mapping[str, str] = MappingProxyType({})
-_MOST_FAULTS, _SHOWN = 20, 8  # limits of faults and values that a message lists
+_MOST_FAULTS, _SHOWN = 20, 8  # maximum numbers of faults and values that a message lists
 STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
 CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
 QUALITY_AXES = ("learning_rate", "global_batch_size")
@@ -86,7 +90,7 @@ class RecordedRow:
     plan: BatchPlan  # its batch, and the learning rate that it used
     others: Mapping[str, str]  # the parameters in OTHERS that the table has, as they would be typed
     cells: Cells  # everything in the row except parameters; F1 only of a completed run
-    texts: Mapping[str, str]  # all its cells as texts, without empty ones
+    texts: Mapping[str, str]  # all its cells as strings, without empty ones
 
     @property
     def measured(self) -> dict[str, float]:
@@ -150,7 +154,7 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
 
 @dataclass(frozen=True)
 class MatchingRows:
-    """The rows that answer a job: one at its point, or the rows around it with their weights."""
+    """The rows that answer a job: one row at the job's point on some axes, or the rows around it with their weights."""
 
     parts: tuple[tuple[RecordedRow, float], ...]
     repeats: int = 1  # how many rows are at the point; one of them was chosen
@@ -175,7 +179,7 @@ class MatchingRows:
 
 
 def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose: Choose) -> MatchingRows | None:
-    """Return the row at a point, or the rows around it, or None.
+    """Return the row at a point, or the rows around it, or None if there are none.
 
     A failed run can answer only its own point. Runs that ran out of memory are not considered.
     """
@@ -197,9 +201,11 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
     """Return whether a job is too large for the memory, according to these rows.
 
     Rows with the job's own settings decide. Without them, a job is too large if its per-device batch is at least as
-    large as one that did not fit. It is also too large if some batch did not fit, and its own is larger than every
-    smaller one that did. If the strategy divides the memory among devices, runs on fewer instances do not show what
-    does not fit, and runs on more instances do not show what fits.
+    large as the smallest batch that did not fit. A batch between that one and the largest smaller batch that did fit
+    also counts as too large.
+
+    If the strategy divides the memory among devices, a run on fewer instances than the job does not show that a batch
+    is too large, and a run on more instances does not show that a batch fits.
     """
     batch, at = plan.per_device_train_batch_size, point_at(spec, plan)
     steps = plan.gradient_accumulation_steps
@@ -255,10 +261,10 @@ def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedJob:
-    """The result of one job, according to the table."""
+    """The result of one job, from a table of recorded runs or an estimate."""
 
-    billable_seconds: float  # seconds billed per instance, with the start-up; NaN if the table has no seconds
-    f1: float | None = None  # None for a probe and for a job that does not complete
+    billable_seconds: float  # seconds billed per instance, including the start-up; NaN if the table has none
+    f1: float | None = None  # None for a probe, for a job that does not complete, or if unknown
     status: str = COMPLETED  # Completed, OutOfMemory or Failed
     basis: str  # describes where the figures come from, such as lines of the table
     startup_seconds: float = 0.0  # the part of `billable_seconds` before the first step
@@ -320,7 +326,7 @@ class RunTable:
 
         `draw` and the job itself select one of several repeats of a run. A run's first step is assumed to come after
         `startup_seconds`, or in the middle of a shorter run. If the table does not cover the job, raises BadInput
-        with the nearest runs or, if it lacks a value of the job, with the values that it has.
+        with the nearest runs or, if the table lacks one of the job's values, with the values that the table has.
         """
         rows, at, choose = self._rows_like(spec), point_at(spec, plan), _choice(spec, plan, draw)
         if runs_out_of_memory(rows, spec, plan):

@@ -1,8 +1,8 @@
 """The timelines of simulated jobs, in virtual seconds.
 
-Seconds and F1 come from recorded runs or an estimate, failures from the parameters of `simulation`. Every random draw
-is a function of the simulation's seed, the job's specification hash and seed, and the attempt. So the same command
-always gives the same timeline.
+Seconds come from recorded runs or an estimate, F1 only from recorded runs. Jobs fail as recorded, if they do not fit
+into memory, or at random with the rates in `simulation`. Every random draw is a function of the simulation's seed, the
+job's specification hash and seed, and the attempt. So repeating a command repeats its random draws.
 """
 
 import functools
@@ -38,11 +38,11 @@ class Timeline:
 
     Attributes:
         phases: SageMaker's secondary statuses in order, such as Downloading, each with its seconds.
-        events: events in order of time, each after its seconds since the creation; an event's own `time` is not used.
+        events: pairs of seconds since the creation and an event, in order of time; an event's own `time` is not used.
         failure: kind and reason of the failure at the end, or of the limit that stopped the job.
         report: the result of a job that completes.
         log: the lines that the job prints.
-        facts: recorded as tags of the run.
+        facts: facts that are recorded as tags of the run.
         is_stopped: whether a stop request or a limit ends the job.
     """
 
@@ -120,7 +120,7 @@ class TimelineFactory:
     read_own: Callable[[Path], OwnRuns] = field(default_factory=lambda: functools.cache(OwnRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
-        """Return the job's timeline. Raises BadInput if the table or a needed estimate does not cover it."""
+        """Return the job's timeline. Raises BadInput if the table does not cover it, or if no estimate is possible."""
         settings = document.spec.simulation
         job = (document.spec.spec_hash(), document.spec.seed, document.attempt)
         try:
