@@ -67,12 +67,12 @@ def client_of(session: boto3.Session, service: Any) -> Any:
 class Account:
     """An AWS identity in one region. It calls AWS only when it must.
 
-    Raises NoAccount if no region is set.
+    Raises NoAccount if no region is set, or if the AWS profile does not exist.
     """
 
     def __init__(self, region: str | None, environment: Mapping[str, str]) -> None:
         with refused_to("sign in"):
-            # AWS's own services set AWS_REGION, which boto does not read. It reads AWS_DEFAULT_REGION and the profile.
+            # AWS's own services set AWS_REGION. boto reads only AWS_DEFAULT_REGION and the profile.
             self.session = boto3.Session(region_name=region or environment.get("AWS_REGION"))
         if self.session.region_name is None:
             raise NoAccount(NO_REGION)
@@ -86,7 +86,7 @@ class Account:
     @overload
     def client(self, service: str) -> Any: ...
     def client(self, service: str) -> Any:
-        """Return the boto client of a service, which slows down when AWS throttles."""
+        """Return the boto client of a service. The client slows down when AWS throttles requests."""
         if service not in self._clients:
             client = self._clients[service] = client_of(self.session, service)
             if service == "s3":
@@ -94,7 +94,7 @@ class Account:
         return self._clients[service]
 
     def _name_bucket_owner(self, params: Mapping[str, Any], model: OperationModel, **_: object) -> Mapping[str, Any]:
-        """Let S3 refuse another account's bucket: default names can be guessed, and a job runs its bucket's code."""
+        """Make S3 refuse another account's bucket: default names can be guessed, and a job runs its bucket's code."""
         if model.input_shape is None or "ExpectedBucketOwner" not in model.input_shape.members:
             return params
         return {**params, "ExpectedBucketOwner": self.identity["Account"]}
@@ -127,8 +127,9 @@ class Account:
     def settings(self, spec: JobSpec) -> dict[str, Any]:
         """Return role, bucket, keys, network and tags of a job, by parameter.
 
-        Missing parameters come from the SageMaker SDK's own configuration file, then from the environment
-        (PARETUNE_ROLE, PARETUNE_BUCKET). Raises BadInput if no role is set anywhere, or if that file cannot be used.
+        Missing parameters come from the SageMaker SDK's own configuration file or, if they are not there either, from
+        the environment (PARETUNE_ROLE, PARETUNE_BUCKET). Raises BadInput if no role is set anywhere, or if that file
+        cannot be used.
         """
         return {**self.usual(spec), "role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
 
@@ -170,7 +171,7 @@ class Account:
         return role if role.startswith("arn:") else self.arn_of(role)
 
     def arn_of(self, role: str) -> str:
-        """Return the ARN of a role in this account, with its path if IAM may be asked for it."""
+        """Return the ARN of a role in this account. It has the role's path if this identity may ask IAM for it."""
         if role not in self._arns:
             partition = self.session.get_partition_for_region(self.region)
             path = "service-role/" if role.startswith(_CONSOLE_ROLE) else ""
@@ -195,7 +196,7 @@ class Account:
     def create_default_bucket(self) -> None:
         """Create the default bucket if it does not exist.
 
-        If S3 does not allow asking for it, nothing is created: an upload then succeeds or reports the error.
+        If S3 does not say whether it exists, nothing is created: an upload then succeeds or reports the error.
         """
         s3, bucket = self.client("s3"), self.default_bucket
         try:
@@ -282,10 +283,10 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Check the permissions that launching and following a job needs.
+    """Check the permissions that are needed to launch and follow a job.
 
     Most are checked by calls that have no effect or are undone, because AWS's answer takes every policy into account.
-    IAM simulates CreateTrainingJob and iam:PassRole.
+    CreateTrainingJob and iam:PassRole are only simulated by IAM.
     """
     job, there = {"TrainingJobName": _NO_JOB}, {"Bucket": account.bucket(spec), "Key": f"{PREFIX}/doctor"}
     key = account.usual(spec)["sagemaker.kms_key_id"]

@@ -1,8 +1,9 @@
 """Explains AWS's errors and why jobs failed, in sentences with one cause and one next step.
 
 The FailureReason of a job is a line of our own failure file after `AlgorithmError: `, a sentence of AWS, or an exit
-code. A cause is named only if AWS's words can have no other cause. Any other text is shown unchanged. Sources:
-documentation of AWS, public issue threads and notebooks; tests/unit/launchers/sagemaker/test_aws_errors.py quotes some.
+code. A cause is named only if AWS's words can have no other cause. An exit code is explained. Any other text is shown
+unchanged. The sources are documentation of AWS, public issue threads and notebooks;
+tests/unit/launchers/sagemaker/test_aws_errors.py quotes some.
 """
 
 import re
@@ -113,7 +114,8 @@ def is_transient(error: BaseException) -> bool:
 def was_heard(error: BaseException) -> bool:
     """Return whether AWS may have carried out the call without confirming it.
 
-    If AWS throttled boto's only try, it has not. After several tries it may have, because boto reports only the last.
+    If AWS throttled boto's only attempt, it has not carried out the call. After several attempts, it may have carried
+    out an earlier one, because boto reports only the last.
     """
     metadata = error.response.get("ResponseMetadata", {}) if isinstance(error, ClientError) else {}
     return is_transient(error) and (code(error) not in _THROTTLED or bool(metadata.get("RetryAttempts")))
@@ -126,7 +128,7 @@ def is_denied(error: BaseException) -> bool:
 
 @contextmanager
 def refused_to(doing: str, kind: type[ParetuneError] = LaunchRefused) -> Iterator[None]:
-    """Convert AWS's errors in the block to errors of this kind with the text of `explain`.
+    """Convert AWS's errors in the block to errors of type `kind` with the text of `explain`.
 
     Without usable credentials or a region, LaunchRefused becomes NoAccount.
     """

@@ -17,7 +17,7 @@ from typing import NoReturn
 ML = Path(sys.argv[-1])
 REQUIREMENTS = Path("requirements.txt")
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
-# Texts that pip 25 prints if it cannot reach the package index.
+# Strings that pip 25 prints if it cannot reach the package index.
 UNREACHABLE = ("Failed to establish a new connection", "ConnectTimeoutError", "NewConnectionError", "Retrying (")
 LOOK = """
 import torch
@@ -118,7 +118,10 @@ def install(needed: list[str]) -> None:
 
 
 def look_at_gpu() -> None:
-    """Print the driver, CUDA, and whether PyTorch can use the GPU. Ends the job if not, unless ALLOW_NO_GPU is set."""
+    """Print the driver, the CUDA version, and whether PyTorch can use the GPU.
+
+    If it cannot, end the job, unless ALLOW_NO_GPU is set.
+    """
     if not gpus():
         return
     driver = printed(["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]).partition("\n")[0]

@@ -49,7 +49,7 @@ _PENDING = (FailureKind.CAPACITY, "MaxPendingTimeExceeded: no instance was free 
 _LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT, "MaxPendingTimeExceeded": _PENDING}
 _KEPT_LINES = 1000  # lines that are kept of each instance's log, unless more are requested
 _OVERLAP_MS = 60_000  # CloudWatch may show lines of an instance this late
-_LAST_MS = 600_000  # how far back the last lines of all instances are read
+_LAST_MS = 600_000  # how far back from the newest line the last lines of all instances are read
 NOT_DESCRIBED = cast("Description", {})  # the result of `described` if AWS cannot describe the job now
 _EVENT_START = '{"time"'
 _AFTER_EVENT = re.compile(r"(?:\s|\x1b\[[0-9;]*m|#015)+$")  # CloudWatch's export writes a carriage return as #015
@@ -80,8 +80,8 @@ class JobLog:
     def tail(self, lines: int, reason: str = "") -> list[str]:
         """Return the last lines of one instance, without empty lines or the trace of a shell script.
 
-        Without a `reason`, it is the first instance. With the `reason` of a failure, it is the instance that printed
-        it, or if none did, the one that stopped printing first.
+        Without a `reason`, this is the first instance. With the `reason` of a failure, it is the instance that printed
+        the reason or, if none did, the instance that stopped printing first.
         """
         tails: dict[str, deque[str]] = {}  # by stream
         last_ms: dict[str, int] = {}
@@ -143,7 +143,7 @@ class SageMakerJob(Job):
 
     @property
     def run_id(self) -> str:
-        """Id of the run that the job's creator wrote into its environment variables."""
+        """Id of the run that first submitted the job, from its environment variables or, if absent, from its name."""
         return str(self.description.get("Environment", {}).get(RUN_VARIABLE, "")) or job_of(self.name)
 
     @property
@@ -288,9 +288,9 @@ class SageMakerJob(Job):
                 self._storage.remove(prefix)
 
     def warm_pool(self) -> WarmPoolStatus | None:
-        """Return the job's warm pool, described again while instances are kept, or None if there never was one.
+        """Return the job's warm pool, read again while instances are kept, or None if there never was a pool.
 
-        Its seconds are unknown if AWS never reported it, or if the job has been deleted, which AWS allows once no
+        Its seconds are unknown if AWS never reported the pool, or if the job has been deleted, which AWS allows once no
         instances are kept.
         """
         self._look()
@@ -312,7 +312,7 @@ class SageMakerJob(Job):
         try:
             sagemaker.update_training_job(TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0})
         except AWS_ERRORS as error:
-            if code(error) != "ValidationException":  # which means that they were reused or have expired meanwhile
+            if code(error) != "ValidationException":  # which AWS returns if they were reused or have expired meanwhile
                 raise LostContact(
                     f"{explain(error, f'release the warm pool of {self.name}')}\nits instances are billed for up to "
                     f"sagemaker.keep_alive_minutes after it: `aws sagemaker update-training-job --training-job-name "
@@ -441,8 +441,8 @@ class SageMakerJob(Job):
 def described(account: Account, name: str) -> "Description | None":
     """Return DescribeTrainingJob's response, NOT_DESCRIBED if AWS gives none now, or None if there is no such job.
 
-    If DescribeTrainingJob does not know the job, ListTrainingJobs must not show it either, unless this identity may not
-    call that. Raises boto's errors.
+    A job that DescribeTrainingJob does not know is looked up with ListTrainingJobs. If that shows the job, the result
+    is NOT_DESCRIBED; if this identity may not call it, the result is None. Raises boto's errors.
     """
     sagemaker = account.client("sagemaker")
     try:

@@ -143,7 +143,7 @@ class SageMakerLauncher(Launcher):
         return {"account": self.account.identity["Account"], "region": self.account.region}
 
     def check(self, spec: JobSpec) -> SageMakerSetup:
-        """Return the job's role, bucket, network and images.
+        """Return the setup with the job's role, bucket, network and images.
 
         Raises BadInput if strategy, image, instance type, role or bucket are wrong, or if the request breaks a limit of
         AWS, and LaunchRefused if AWS does not accept the credentials.
@@ -174,8 +174,8 @@ class SageMakerLauncher(Launcher):
     def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> SageMakerSetup:
         """Return the setup with the size of the volume.
 
-        Raises BadInput if data in S3 do not exist; otherwise, if the inputs do not fit on the disks, requirements
-        contain a password, or a job with sagemaker.network_isolation needs the network.
+        Raises BadInput if data in S3 does not exist. If all data exists, raises BadInput if the inputs do not fit on
+        the disks, if requirements contain a password, or if a job with sagemaker.network_isolation needs the network.
         """
         addresses = inputs.code.in_s3.items() if inputs.code is not None else ()
         refuse([fault for name, address in addresses if (fault := absent(self.account, name, address))])
@@ -215,7 +215,7 @@ class SageMakerLauncher(Launcher):
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
         """Upload what is not in S3 yet and create the job, or return the existing job with this name.
 
-        A later attempt uses the role, bucket and network of the first one. This process's settings do not matter.
+        A later attempt uses the role, bucket and network of the first attempt, whatever this process's settings are.
 
         Raises:
             BadInput, LaunchRefused: no job was created.
@@ -252,7 +252,7 @@ class SageMakerLauncher(Launcher):
         return self.account.region
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
-        """Return the most seconds for stopping, saving and uploading after the limit. They grow with the model."""
+        """Return the most seconds billed after the limit: to stop, save and upload. They grow with the model."""
         return billed_after_limit_s(spec, self._environment)
 
     def deadline_s(self, document: JobDocument) -> float:
@@ -263,10 +263,10 @@ class SageMakerLauncher(Launcher):
         return deadline_s(document.spec, self._environment) - document.spent_seconds
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-        """Return the types for InstancePreferences: the job's own, then fallbacks that the same request fits.
+        """Return the types for InstancePreferences: the job's own, and fallbacks until one needs another request.
 
-        They have the same image, batch, RDMA support and kind of disk. There are at most five of them, and only one on
-        spot or with a warm pool.
+        They have the same image, batch, RDMA support and kind of disk. There are at most five, and only one on spot or
+        with a warm pool.
         """
         return self._images(spec).types
 
@@ -375,9 +375,9 @@ class SageMakerLauncher(Launcher):
         return _FirstAttempt(job.description, launched)
 
     def _adopt_after(self, error: Exception, name: str) -> Job:
-        """Return the job with this name after its creation failed: an older job, or the new one if AWS created it.
+        """Return the job with this name after its creation failed: an older job, or the new one if AWS did create it.
 
-        Raises LaunchRefused if there is no job, and LostContact if there may be one.
+        Raises LaunchRefused if there is no job with this name, and LostContact if there may be one.
         """
         is_in_use, reason = code(error) == "ResourceInUse", explain(error, "create the training job")
         if not (is_in_use or was_heard(error)):
@@ -423,7 +423,7 @@ def _settings_of(description: "Description") -> dict[str, Any]:
 
 
 def _launched(document: JobDocument, first: _FirstAttempt) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the channels of the first attempt and entries of its document, because retries reuse its code and data."""
+    """Return the channels of the first attempt and entries of its document. Later attempts reuse its code and data."""
     channels = {
         channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
         for channel in first.description["InputDataConfig"]

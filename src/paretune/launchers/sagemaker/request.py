@@ -18,7 +18,7 @@ from paretune.specification.job import JobSpec
 # Placeholders in a request that is checked but not sent; `account_faults` checks the real role and bucket.
 ANY_ROLE, ANY_BUCKET = "arn:aws:iam::123456789012:role/any", "any-bucket"
 _ANY_CHANNELS = {"code": f"s3://{ANY_BUCKET}/code"}
-_WHOLE = ("code", "job", "model")  # channels that are downloaded before the start with every sagemaker.input_mode
+_WHOLE = ("code", "job", "model")  # channels that are downloaded before the start, whatever sagemaker.input_mode is
 _CODE = f"{CHANNELS}/code"
 _SPOT_WAIT_S = 3600.0  # longest wait for spot instances, in addition to the time that the job runs
 _PENDING_S = 1800  # AWS, StoppingCondition: the smallest allowed MaxPendingTimeInSeconds
@@ -103,8 +103,8 @@ def build_request(
         "StoppingCondition": {
             "MaxRuntimeInSeconds": runtime_s,
             "MaxWaitTimeInSeconds": wait_s if spec.spot else None,
-            # Without capacity, a GPU job waits as Pending. If there are other types to try, it waits as little as AWS
-            # allows.
+            # Without capacity, a GPU job waits in status Pending. If there are other types to try, this limits the wait
+            # to the shortest time that AWS allows.
             "MaxPendingTimeInSeconds": _PENDING_S if types != spec.instance_types() and not spec.spot else None,
         },
         "EnableManagedSpotTraining": spec.spot,

@@ -36,11 +36,11 @@ _CLASSES = {  # Java's character classes and their Python equivalents
     r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
     r"\p{Alnum}": "a-zA-Z0-9",
 }
-_SHOWN = 60  # limit of characters of a value that a message quotes
+_SHOWN = 60  # maximum number of characters of a value that a message quotes
 
 
 def request_faults(request: Mapping[str, Any], shape: Shape) -> list[str]:
-    """Return a request's faults, with the user's names of parameters. `shape` is the request's shape in botocore."""
+    """Return a request's faults, in terms of the job's parameters. `shape` is the request's shape in botocore."""
     faults = list(_faults(shape, request, ()))
     if request.get("EnableManagedSpotTraining") and request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
         faults.append(

@@ -8,7 +8,7 @@ s3://BUCKET/paretune/checkpoints/RUN/      checkpoints of a run's attempts
 s3://BUCKET/paretune/jobs/NAME/            one job's document and results
 
 `fetch` downloads an object or prefix of any readable bucket to FOLDER/DIGEST/NAME on this machine. The digest is
-computed from names and ETags, so that only changed objects are downloaded again.
+computed from names and ETags, so nothing is downloaded again until an object changes.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef, ObjectTypeDef
 
 LARGEST_READ = 2**28  # bytes, enough for the events of a million steps or the confusion matrix of 5,000 classes
-_LARGE = 2**24  # bytes; hashing them takes milliseconds, which is longer than a step of the file system's clock
+_LARGE = 2**24  # bytes; hashing this many takes milliseconds, longer than a step of the file system's clock
 _OUTPUT_FOLDER = re.compile("(output/)?(data/)?")
 """Possible prefix of output files. AWS documents that the files are uploaded singly, but not their folder."""
 
@@ -50,7 +50,7 @@ class Storage:
     check: Callable[[], None] = lambda: None  # called before and during uploads; raises an error to cancel them
 
     def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
-        """Upload a file or folder, except files that are there already, and return its S3 URI.
+        """Upload a file or folder, and return its S3 URI. Files that are already there in the same size are skipped.
 
         The URI of a folder ends with a slash. The key contains `digest`, or by default a hash of names and contents.
         """
@@ -127,7 +127,7 @@ class Storage:
 
 
 def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:
-    """Return the S3 keys of the files in a job's /opt/ml/output/data, by name, and the URI of its model ("" without).
+    """Return the S3 keys of the files in a job's /opt/ml/output/data, by name, and the URI of its model ("" if none).
 
     SageMaker uploads both below `prefix` when the job ends, file by file. Raises boto's errors.
     """
@@ -140,7 +140,7 @@ def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:
 
 
 def _objects(s3: "S3Client", bucket: str, prefix: str) -> "list[ObjectTypeDef]":
-    """Return all objects whose keys start with `prefix`. Raises boto's errors, also for an answer without content."""
+    """Return all objects whose keys start with `prefix`. Raises boto's errors, even for an answer without content."""
     pages = [*s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)]
     if not all("KeyCount" in page for page in pages):
         raise ResponseParserError("S3 has not answered")
@@ -161,13 +161,13 @@ def _digest(files: dict[str, Path]) -> str:
 
 @lru_cache(maxsize=1024)
 def _content_digest(path: Path, *_state: int) -> bytes:
-    """Return a hash of a file. The trials of a study share the result while the file's state does not change."""
+    """Return a hash of a file. It is cached until the file's state changes, so that the trials of a study share it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 
 def absent(account: Account, parameter: str, address: str) -> str:
-    """Return a fault if there is no object at an address in S3; "" if there is one, or if AWS does not answer."""
+    """Return a fault if there is no object at an address in S3; "" if there is one, or if it cannot be checked."""
     bucket, _, key = address.removeprefix(IN_S3).partition("/")
     if not bucket:
         return f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/, got {address}"
@@ -178,7 +178,7 @@ def absent(account: Account, parameter: str, address: str) -> str:
 
 
 def s3_client(region: str | None, environment: Mapping[str, str]) -> "S3Client":
-    """Return an S3 client for this machine's AWS profile. Raises BadInput if there is no such profile."""
+    """Return an S3 client for this machine's AWS profile. Raises BadInput if the profile does not exist."""
     try:
         return client_of(boto3.Session(region_name=region or environment.get("AWS_REGION")), "s3")
     except AWS_ERRORS as error:
@@ -197,9 +197,9 @@ def fetch(
     """Download `uri`, the value of a parameter, and return the file or folder below `folder`.
 
     An object becomes a file. A prefix becomes a folder with the objects below it whose names have one of the
-    `suffixes`, or with all of them if there are no `suffixes`. Names of which a part starts with a dot or underscore
-    are left out. If a single object is left, its file is returned. `check` is called during the download and raises an
-    error to cancel it.
+    `suffixes`, or with all of them if there are no `suffixes`. Objects are left out if a part of their name, between
+    slashes, starts with a dot or underscore. If a single object is left, its file is returned. `check` is called during
+    the download and raises an error to cancel it.
 
     Raises BadInput if there is no such bucket or object, no permission, or too little disk space.
     """

@@ -3,9 +3,11 @@
     python3 with_secrets.py COMMAND... ROOT
 
 A variable with the value `secret:ARN` gets the text of that secret in AWS Secrets Manager. If the text is a JSON
-object, as AWS's console creates them, the variable gets the entry with its own name. Only the command gets the secrets.
-In its output, and in its failure reason in ROOT/output/failure, secrets are replaced by `...`, even if they are quoted
-for JSON, Python or a URL, or encoded in base64.
+object, as AWS's console creates, and has an entry with the variable's name, the variable gets this entry. Only the
+command gets the secrets.
+
+In the command's output, and in its failure reason in ROOT/output/failure, each line of a secret is replaced by `...`,
+even if it is quoted for JSON, Python or a URL, or encoded in base64. Lines shorter than SHORTEST are not replaced.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from urllib.parse import quote, quote_plus
 
 MARK = "secret:arn:"
 FAILURE = Path(sys.argv[-1]) / "output" / "failure"
-LONGEST_READ = 2**16  # limit of bytes of a printed line that are read at a time
+LONGEST_READ = 2**16  # maximum number of bytes of a printed line that are read at a time
 SHORTEST = 4  # shorter lines of a secret are not masked (characters)
 
 
@@ -42,7 +44,7 @@ def main(words: list[str]) -> int:
     reader.start()
     while process.poll() is None:
         if starter and os.getppid() != int(starter):
-            os._exit(1)  # the command watches this process as its own starter, and ends itself, too
+            os._exit(1)  # the command watches this process as its starter, and ends itself as well
         time.sleep(0.1)
     reader.join(5.0)  # a background process may keep the pipe open for longer
     if FAILURE.is_file():
