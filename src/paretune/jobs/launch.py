@@ -157,8 +157,8 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
     """Create or find the job of a record. If another run's identical job was created first, follow that job.
 
     Processes that run the same command at the same moment give their jobs the same name. AWS accepts a name only once,
-    so only one of these jobs is created. It records the id of its run. The other processes find that run, close their
-    own runs, and follow the job. If the run is not in this MLflow store, the next name is tried.
+    so only one of these jobs is created, and it records the id of its run. The other processes find that run, close
+    their own runs, and follow the job. If the run is not in this MLflow store, the next name is tried.
     """
     workplace = record.workplace
     while True:

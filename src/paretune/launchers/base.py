@@ -297,7 +297,7 @@ class Launcher(ABC):
         return self.stop_s
 
     def deadline_s(self, document: JobDocument) -> float:
-        """Return how many seconds after its start an attempt stops itself; if not above 0, it is not started."""
+        """Return how many seconds after its start an attempt stops itself. If none, a later attempt is not started."""
         return document.max_seconds
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
