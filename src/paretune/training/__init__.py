@@ -9,16 +9,25 @@ Entry points:
     python -m paretune.training.device      prints which GPUs PyTorch sees on this machine
 
 Modules:
-    job.train               one training run, from the job document to report.json
-    loop                    the steps; between them, evaluations, checkpoints and stop requests: start reading here
-    strategies, optimizer   ddp and fsdp: forward, backward and the exchange of gradients; the update of weights
-    arguments, evaluation   reads training_arguments; computes loss and metrics of a split
-    meter, profile          events, losses, throughput and the exchange of stop requests; where the time of a step goes
-    processes, checkpoints  torchrun, exchange between processes, stop signal; checkpoints that all processes write
-    experiments/            matrices and layers divided over devices; not yet run on a GPU
-    device, cpu             what this machine can do; faster attention and dropout on CPUs
-    model, mlflow_model     finds, builds and writes the model; writes the files that MLflow needs to load it
-    downloads               errors of the Hugging Face Hub; the model and data that are installed as packages
-    rows/, tasks            rows of a data set; labels, losses, metrics and baselines of each task
-    script.run_script       runs a user's own training script
+    job           one training run, from the job document to report.json
+    loop          optimizer steps, with evaluations, checkpoints and stop requests between them; start reading here
+    strategies    ddp and fsdp: forward pass, backward pass and exchange of gradients
+    optimizer     update of the weights
+    experiments/  tensor and pipeline parallelism; not yet run on a GPU
+    arguments     reads training_arguments
+    evaluation    loss and metrics of a split
+    meter         events, losses and throughput; exchange of stop requests between processes
+    profile       where the time of a step goes
+    processes     torchrun, exchange of values between processes, stop signal
+    checkpoints   checkpoints, to which all processes write their part
+    device        what this machine can do
+    cpu           faster attention, dropout and memory allocation on CPUs
+    model         finds, builds and writes the model
+    mlflow_model  writes the files that MLflow needs to load the model
+    text_model    loads the model in MLflow if its text column has a name
+    downloads     errors of the Hugging Face Hub; the model and data that are installed as packages
+    prepare       checks and data preparation before a job
+    rows/         rows of a data set
+    tasks         labels, losses, metrics and baselines of each task
+    script        runs a user's own training script
 """

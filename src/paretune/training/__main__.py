@@ -1,7 +1,7 @@
 """One process of a job: `python -m paretune.training FOLDER`.
 
-A launcher starts this module once per instance. In a job of several processes, this first process runs torchrun, which
-starts the module again, once per training process (see processes.py).
+A launcher starts this module once per instance. If the job has several processes, this first process runs torchrun,
+which starts the module again for each training process (see processes.py).
 """
 
 import errno
@@ -29,7 +29,7 @@ _LOST_CONNECTION = re.compile(
 
 
 def main(folder: JobFolder) -> int:
-    """Run this process's share of the job in `folder`, and return its exit code.
+    """Run this process's share of the job in `folder`, and return the exit code of this process.
 
     The code is 0 if the job finished or stopped as requested, ENOSPC (28) if the disk is full, and otherwise 1.
     """
@@ -56,7 +56,7 @@ def main(folder: JobFolder) -> int:
 
             if not train(document, folder, stop_requested):
                 folder.stopped.touch()
-        # A job that stopped early, with a reason in the failure file such as its deadline, has failed.
+        # A job that stopped early has failed if the failure file gives a reason, such as its deadline.
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
         kind, sentence = classify_failure(error, runs_here=hosts is None)
@@ -70,7 +70,7 @@ def main(folder: JobFolder) -> int:
 def _print(error: Exception, folder: JobFolder) -> None:
     """Print the traceback of `error`.
 
-    For a user's script, the traceback begins in the script. If the script ended itself, nothing is printed.
+    For a user's script, the traceback begins in the script. Nothing is printed if the script called `sys.exit`.
     """
     with suppress(OSError, ValueError, KeyError):
         script = str(JobDocument.read(folder.document).spec.entry_script or "")
@@ -86,11 +86,11 @@ def _print(error: Exception, folder: JobFolder) -> None:
 def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobFolder, grace_s: float) -> bool:
     """Prepare this instance, and run the job in one process per device.
 
-    Returns False, without running anything, if the job has only one process, which is this one.
+    Returns False, without running anything, if this process is the only one of the job.
     """
     from paretune.training import device
 
-    if hosts is None or hosts.rank == 0:  # one instance is enough: if one hangs, all others wait for it
+    if hosts is None or hosts.rank == 0:  # watch only one: if an instance hangs, the others wait for it
         watchdog.watch(folder.events, partial(_end_all, folder))
     if hosts is not None:
         refuse(device.machine_faults(document.spec))
@@ -125,7 +125,7 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
         return FailureKind.OUT_OF_MEMORY, sentence
     if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
         return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
-    if type(error).__name__ == "ScriptEnded":  # compared by name, because our own training does not import its module
+    if type(error).__name__ == "ScriptEnded":  # compared by name: our own training does not import its module
         return FailureKind.ERROR, str(error)
     if _LOST_CONNECTION.search(str(error)):
         return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
@@ -143,9 +143,9 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
 
 
 def _end_all(folder: JobFolder, sentence: str = "") -> None:
-    """Kill all descendants of this process, and end it with exit code 1.
+    """Kill all descendants of this process, and exit with code 1.
 
-    `sentence` becomes the reason for the failure, unless one was recorded before.
+    `sentence` is recorded as the reason for the failure, unless a reason was recorded before.
     """
     import psutil
 
@@ -158,9 +158,9 @@ def _end_all(folder: JobFolder, sentence: str = "") -> None:
 
 
 def leave(code: int) -> None:
-    """Flush the output and end this process without Python's shutdown.
+    """Flush the output and end this process without running Python's shutdown.
 
-    During the shutdown, torch 2.13 on a CPU aborted in gloo's destructors in 2 of 14 runs, so finished jobs failed.
+    During that shutdown, torch 2.13 on a CPU aborted in gloo's destructors in 2 of 14 runs, so finished jobs failed.
     """
     gc.collect()
     sys.stdout.flush()

@@ -12,13 +12,13 @@ from paretune.specification.job import JobSpec
 from paretune.specification.training_arguments import name_faults
 from paretune.training import device
 
-LOG_POINTS = 50  # usual minimum of points on a training curve; with fewer steps, each step has a point
+LOG_POINTS = 50  # by default, a training curve has at least this many points, or one per step if there are fewer steps
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
-    """Return what is wrong with the job's `training_arguments`; empty if nothing.
+    """Return the faults of the job's `training_arguments`; empty if there are none.
 
-    Names and types are checked first. If they are right, transformers checks the values.
+    Names and types are checked first. If they are correct, transformers checks the values.
     """
     faults = name_faults(spec)
     if not faults and spec.training_arguments:
@@ -30,14 +30,14 @@ def argument_faults(spec: JobSpec) -> list[str]:
 
 
 def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
-    """Return the arguments for this many steps. The user's arguments override our defaults.
+    """Return transformers' arguments for a training run of `steps` steps. The user's arguments override our defaults.
 
-    A probe never evaluates or saves, even if the user's arguments ask for it.
+    A probe has no evaluations and no scheduled checkpoints, even if the user's arguments ask for them.
     """
     evaluates = evaluation_schedule(spec, steps)
     given: dict[str, Any] = {
         "logging_steps": max(1, min(50, steps // LOG_POINTS)),
-        # These two add evaluations in between: the model that is returned is evaluated in any case.
+        # These two add evaluations during training. The final model is evaluated without them.
         "eval_strategy": evaluates.strategy,
         "eval_steps": evaluates.every,
         "save_strategy": "epoch",
@@ -49,7 +49,7 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
         given["warmup_steps"] = given.get("warmup_steps") or ratio
     if spec.probe_steps:
         given |= {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False}
-    # Hidden from transformers, which reads the best model from a checkpoint, and so requires one at each evaluation.
+    # Hidden from transformers: it reads the best model from a checkpoint, so it would require one at each evaluation.
     keeps_best = given["eval_strategy"] != "no" and given.pop("load_best_model_at_end", False)
     fixed = {"output_dir": "unused", "report_to": "none", "disable_tqdm": True, "use_cpu": not device.has_gpu()}
     arguments = TrainingArguments(**given | {"max_steps": steps, "seed": spec.seed}, **fixed)

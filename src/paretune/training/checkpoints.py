@@ -1,11 +1,12 @@
 """Writes and reads checkpoints. A job resumes from the newest one to which all processes have written their part.
 
-On SageMaker each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs, and
-from there to every instance when the next attempt starts. It copies files in any order, overwrites those that have
-changed, and removes none from S3; an interruption may leave a copy incomplete. So `checkpoint-N/complete.json` is
-written last, with the sizes of all files of all processes. A checkpoint is used only if every instance has all of these
-files, each with its full size. The files of a checkpoint that is no longer needed are emptied, so that S3 does not keep
-their contents.
+On SageMaker, each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs. When
+the next attempt starts, it copies the folder from S3 to every instance. It copies files in any order, overwrites files
+that have changed, and never removes files from S3. An interruption may leave the copy in S3 incomplete.
+
+So the first process writes `checkpoint-N/complete.json` last. It lists the sizes of all files of all processes. A
+checkpoint is used only if every instance has all of these files, each with its full size. When a checkpoint is no
+longer needed, its files are emptied and not deleted: S3 would keep the contents of deleted files.
 """
 
 import json
@@ -22,13 +23,14 @@ from paretune.specification.container import write_json
 from paretune.training import processes
 
 COMPLETE = "complete.json"
-_STATE, _PROGRESS = "state", "progress.json"  # a folder with the tensors, and the rest
+_STATE, _PROGRESS = "state", "progress.json"  # the folder with the tensors, and the file with everything else
 
 
 def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[str, Any], *, keep: int | None) -> None:
     """Write a checkpoint, and mark it as complete when all processes have written their part. All must call this.
 
-    Afterwards only the newest `keep` complete checkpoints, including this one, keep their contents. With None, all do.
+    Afterwards, the newest `keep` complete checkpoints keep their contents, and all others are emptied. If `keep` is
+    None, all checkpoints keep their contents.
     """
     if processes.is_first():
         (checkpoint / COMPLETE).unlink(missing_ok=True)
@@ -56,13 +58,13 @@ def progress(checkpoint: Path) -> dict[str, Any]:
 
 
 def read(checkpoint: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Read a checkpoint into `tensors`. All processes must call this; more or fewer may have written it."""
+    """Read a checkpoint into `tensors`. All must call this; more or fewer processes may have written it."""
     with warnings.catch_warnings(action="ignore"):
         state_dict_loader.load(tensors, checkpoint_id=checkpoint / _STATE)
 
 
 def agree(folder: Path) -> Path | None:
-    """Return the newest checkpoint that is complete in every process, or None. All processes must call this."""
+    """Return the newest checkpoint that every process finds complete, or None. All processes must call this."""
     complete = {_step(path.name): path for path in folder.glob("checkpoint-*") if _is_complete(path)}
     common = set.intersection(*map(set, processes.gather(sorted(complete))))
     return complete[max(common)] if common else None

@@ -30,7 +30,7 @@ def has_bf16() -> bool:
 
 
 def choose_precision(precision: str) -> str:
-    """Return the number format to compute in: `precision`, or the device's usual one if that is `auto`."""
+    """Return the number format to compute in: `precision`, or the usual one of the device if `precision` is auto."""
     if precision != "auto":
         return precision
     capability = torch.cuda.get_device_capability() if has_gpu() else None
@@ -51,7 +51,7 @@ def peak_flops(precision: str) -> float | None:
 
 
 def peak_memory_gib() -> float:
-    """Return the peak memory of this process: allocated on its fullest GPU, or resident if there is no GPU."""
+    """Return the peak memory of this process: the highest allocation on any GPU, or resident memory without a GPU."""
     if has_gpu():
         return max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count()))) / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
@@ -73,9 +73,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def device_faults(spec: JobSpec) -> list[str]:
-    """Return why the job's devices lack its precision or, on this machine, are too few; empty if they suffice.
+    """Return reasons why the devices cannot run the job; empty if they can.
 
-    A job on instances is checked against the data sheets of its instance types.
+    For a job on instances, the data sheets of its instance types must list its precision. For a job on this machine,
+    the devices of the machine must support its precision, and there must be enough of them.
     """
     if spec.has_instances:
         types = map(spec.instance, spec.instance_types())
@@ -125,7 +126,7 @@ def load() -> dict[str, float]:
         free, total = torch.cuda.mem_get_info(number)
         values[f"system/gpu_{number}_memory_usage_megabytes"] = (total - free) / 1e6
         values[f"system/gpu_{number}_memory_usage_percentage"] = 100 * (1 - free / total)
-        with contextlib.suppress(ModuleNotFoundError, RuntimeError):  # nvidia-ml-py is not installed
+        with contextlib.suppress(ModuleNotFoundError, RuntimeError):  # such as a missing nvidia-ml-py
             values[f"system/gpu_{number}_utilization_percentage"] = float(torch.cuda.utilization(number))
     return values
 

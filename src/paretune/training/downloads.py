@@ -11,8 +11,8 @@ from paretune.core.errors import BadInput, causes, first_line
 from paretune.core.hub import hub_address, is_offline
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL
 
-# Maps one-word names of data sets to the names to which the hub redirects them. Current `datasets` releases reject the
-# one-word names (huggingface/datasets#8612).
+# Maps old one-word names of data sets to the names to which the hub redirects them. Current releases of `datasets`
+# reject the one-word names (huggingface/datasets#8612).
 MOVED_DATASETS = {
     "ag_news": "fancyzhx/ag_news",
     "amazon_polarity": "fancyzhx/amazon_polarity",
@@ -56,9 +56,9 @@ def bundled_model(name: str) -> Path:
 
 
 def bundled_dataset(name: str) -> tuple[Path, str]:
-    """Return a CSV file with the columns text, label and source, and the source whose rows are the data set `name`.
+    """Return the path of a CSV file, and the value of its column `source` in the rows of the data set `name`.
 
-    Raises BadInput if the data set is unknown or not installed.
+    The other columns are `text` and `label`. Raises BadInput if the data set is unknown or not installed.
     """
     source = name.removeprefix(BUNDLED)
     if source not in _DATASETS:

@@ -21,8 +21,8 @@ Result = tuple[Any, ...]
 def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: Evaluation | None) -> dict[str, float]:
     """Return the mean loss per label and the metrics of `judge`, or the perplexity if there is no judge.
 
-    Each process computes batches of `size` rows. If a batch does not fit into memory, smaller ones are tried, but not
-    if the model is sharded: a forward pass then needs all processes, so no process can repeat a batch alone.
+    Each process computes batches of `size` rows. If a batch does not fit into memory, the process starts again with
+    smaller batches. This is impossible if the model is sharded, because each forward pass then needs all processes.
     """
     if isinstance(strategy, Shards):
         share = evaluate_share(size, strategy, rows, task, judge)
@@ -44,8 +44,8 @@ def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: E
 def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, judge: Evaluation | None) -> list[Result]:
     """Evaluate this process's share of the rows in batches of `size`. With n shares, a share is every n-th row.
 
-    All processes compute the same number of batches. One that has no rows left computes the first row and ignores the
-    result.
+    Processes with the same `size` compute the same number of batches. A process that has no rows left computes the
+    first row of the split and ignores the result.
     """
     strategy.model.eval()
     share, measured = np.arange(len(rows))[strategy.rank :: strategy.shares], []
@@ -57,7 +57,7 @@ def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, ju
             continue
         results = (None, None) if judge is None else (judge.predict(output[0]), batch["labels"])
         measured.append((summed_loss(task, *output), int(rows.label_counts[index].sum()), *results))
-    # Read at the end: reading the results of each batch would leave the device idle in between.
+    # Results are read at the end: reading them after each batch would leave the device idle between batches.
     return [
         (float(loss), items, *(None if result is None else result.cpu().numpy() for result in results))
         for loss, items, *results in measured

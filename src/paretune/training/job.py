@@ -35,15 +35,15 @@ from paretune.training.tasks import Evaluation, summed_loss
 def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[], bool]) -> bool:
     """Run the training of `document` in `folder`. Returns True if it finished, and False if it was stopped.
 
-    The training continues from the newest checkpoint that is complete in all processes, if there is one. If it
-    finished, it has written the model (unless it is a probe) and the report, and has removed its checkpoints. If it was
-    stopped, it has written a checkpoint of its last step.
+    The training continues from the newest checkpoint that is complete in all processes, if there is one. When it
+    finishes, it writes the model (unless the job is a probe) and the report, and removes its checkpoints. When it is
+    stopped, it writes a checkpoint after the current step.
     """
     spec = document.spec
     if not device.has_gpu():
         cpu.keep_freed_memory()
     # On Hopper, PyTorch prefers cuDNN's attention, which makes a plan for each new batch shape. A plan takes a second
-    # on a B200 (modelscope/FunASR issue 3704). Only the batches of a language model all have the same shape.
+    # on a B200 (modelscope/FunASR issue 3704). So only causal-lm uses it: nearly all its batches have one shape.
     torch.backends.cuda.enable_cudnn_sdp(spec.task == metrics.CAUSAL_LM)
     strategies.begin(spec)
     job = _Job(document, folder)
@@ -51,7 +51,7 @@ def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[],
     if not job.loop.run(stop_requested, spec.profile_steps):
         return False
     job.write_results(is_resumed=is_resumed)
-    processes.wait_for_all()  # while the first one writes
+    processes.wait_for_all()  # the first one may still be writing
     if processes.is_first(of_instance=True):
         for path in folder.checkpoints.glob("checkpoint-*"):
             shutil.rmtree(path, ignore_errors=True)
@@ -67,7 +67,7 @@ class _Job:
         self._labels = PreparedDataset.read(folder.dataset).labels
         self._tokenizer = load_tokenizer(folder.model_source.resolve())
         self._formats = find_formats(self._spec, folder.model_source.resolve())
-        is_judged = self._spec.task != metrics.CAUSAL_LM  # a language model has no metric besides its loss
+        is_judged = self._spec.task != metrics.CAUSAL_LM  # a language model has only loss and perplexity
         self._judge = Evaluation(self._spec.task, self._labels) if is_judged else None
         self.loop = self._make_loop()
         self._strategy = self.loop.strategy
@@ -102,19 +102,19 @@ class _Job:
         )
 
     def _rows(self, split: str) -> TokenRows:
-        """Return the rows of a split. Those for evaluation are sorted, the longest first."""
+        """Return the rows of a split. Rows for evaluation are sorted by length, the longest first."""
         folder, pad_id = self._folder.dataset / split, self._tokenizer.pad_token_id
         multiple = pad_multiple(self._spec.max_seq_length) if device.has_gpu() else 1
         return TokenRows(folder, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
 
     def _evaluate(self, rows: TokenRows) -> dict[str, float]:
-        """Return loss and metrics of these rows."""
+        """Return the loss and metrics on these rows."""
         vocabulary = self._architecture.vocabulary if self._architecture else 1
-        size = evaluation_batch(self._spec, self._document.plan, vocabulary)  # in each process
+        size = evaluation_batch(self._spec, self._document.plan, vocabulary)  # rows in each process
         return evaluate(self._strategy, rows, size, self._spec.task, self._judge)
 
     def write_results(self, *, is_resumed: bool) -> None:
-        """Evaluate the model, and write it and the report. A probe only writes a report of its speed."""
+        """Evaluate and write the model, and write the report. A probe only reports its speed and memory."""
         spec, folder, judge = self._spec, self._folder, self._judge
         is_probe = spec.probe_steps is not None
         quality: dict[str, float] = {}
@@ -147,7 +147,7 @@ class _Job:
         report.write(folder.report)
 
     def _write_model(self) -> None:
-        """Write the trained model as a Hugging Face folder. All processes must call it."""
+        """Write the trained model as a Hugging Face folder. All processes must call this."""
         strategy, folder, loop = self._strategy, self._folder.model, self.loop
         shards = strategy if isinstance(strategy, Shards) else None
         loop.optimizer.give_masters()
@@ -163,7 +163,7 @@ class _Job:
                 shards,
             )
         if processes.is_first():
-            if self._judge is not None:  # so that texts are truncated as in training
+            if self._judge is not None:  # so that users of the model truncate texts as in training
                 self._tokenizer.model_max_length = self._spec.max_seq_length
             self._tokenizer.save_pretrained(str(folder))
 

@@ -9,12 +9,12 @@ processes the same 64 rows, so each can count the labels of the step without ask
 rows into two parts of 32, and each process takes every second row of a part. The loss of a micro-batch is summed over
 its labels and divided by the number of labels in all 64 rows. It is then doubled, because DDP averages the gradients of
 the two processes. The first micro-batch only accumulates gradients. After the second, the processes exchange them and
-both make the same update. If a part has fewer rows than there are processes, a process left without a row computes
-another one's row and multiplies its loss by 0.
+both make the same update. If a part has fewer rows than there are processes, a process without a row computes a row of
+another process and multiplies its loss by 0.
 
-The random numbers of a step depend only on seed, step and rank. So a job that continues on the same number of devices
-gives the same result as one that never stopped (except that with fp16 the loss scale may grow at a later step). On a
-different number of devices, it trains on the same rows but with different dropout.
+The random numbers of a step depend only on seed, step and rank. So if a job continues on the same number of devices,
+its result is the same as without a stop (except that with fp16 the loss scale may grow at a later step). If it
+continues on a different number of devices, it trains on the same rows but with different dropout.
 """
 
 import gc
@@ -47,7 +47,8 @@ _BETWEEN_SAVES = 20.0  # shortest time between checkpoints on spot, as a multipl
 def _no_automatic_collection() -> Iterator[None]:
     """Switch off automatic garbage collection inside the block: a collection in one process makes all others wait.
 
-    Instead, `Meter.exchange` collects in all processes at once, and skips the objects from before the block.
+    Instead, `Meter.exchange` collects garbage in all processes after the same step. Objects from before the block are
+    skipped.
     """
     gc.collect()
     gc.freeze()
@@ -73,9 +74,9 @@ class Loop:
     """One training run of the model in `strategy`.
 
     Training minimizes the function `loss`. `evaluate` measures the model and returns its metrics, one of them named
-    "loss". `sampler` assigns the `rows` to steps. Checkpoints, curves and the profile are written into `folder`. On
-    spot instances (`on_spot`), a checkpoint is also written every two minutes, or less often if checkpoints would take
-    more than a twentieth of the time.
+    "loss". `sampler` chooses which `rows` each step trains on. Checkpoints, curves and the profile are written into
+    `folder`. On spot instances (`on_spot`), a checkpoint is also written every two minutes, or less often if
+    checkpoints would take more than a twentieth of the time.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Loop:
         self._loss, self._evaluate, self._folder, self._on_spot = loss, evaluate, folder, on_spot
 
     def resume(self) -> bool:
-        """Continue from the newest checkpoint that is complete in all processes. Returns False if there is none."""
+        """Load the newest checkpoint that is complete in all processes. Returns False if there is none."""
         checkpoint = checkpoints.agree(self._folder.checkpoints)
         if checkpoint is None:
             return False
@@ -157,7 +158,8 @@ class Loop:
         micro_batches, losses = self._sampler.micro_batches(step), []
         # Gradients are averaged over `strategy.shares` groups of rows, so each loss is multiplied by that number.
         factor = strategy.shares / max(1, int(self.rows.label_counts[rows].sum()))
-        # If not `is_real`, the rows are another process's. They count 0, and only keep the processes in step.
+        # If `is_real` is false, the rows are another process's. Their loss is multiplied by 0: this process computes
+        # them only because the other processes would wait for it.
         for number, (own, is_real) in enumerate(micro_batches, 1):
             with record_function(BATCH):
                 batch = self.rows.batch(own)
@@ -205,7 +207,7 @@ class Loop:
         return stops and not is_last
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate the model and log its metrics. Until the weights change, later calls return the same metrics."""
+        """Evaluate the model, and log and return its metrics. Later calls reuse them until the weights change."""
         if self._evaluation is None:
             with self.meter.stopwatch.paused():
                 self._evaluation = self._evaluate()
@@ -233,9 +235,9 @@ class Loop:
     def _keep_best(self) -> None:
         """Copy the current weights to main memory if load_best_model_at_end is set.
 
-        `_update_best` calls this when they are the best so far; `resume`, to allocate the tensors that it reads into.
-        The best weights cannot be read back from a checkpoint, because each instance has only the files that its own
-        processes wrote.
+        `_update_best` calls this when the current weights are the best so far. `resume` calls it to allocate the
+        tensors into which it reads the best weights. At the end of training, the best weights cannot be read from a
+        checkpoint, because each instance has only the files that its own processes wrote.
         """
         if self.arguments.load_best_model_at_end:
             weights = self.optimizer.weights()

@@ -1,4 +1,4 @@
-"""Measures a training run: its events, curves and speed. Also exchanges losses and requests between processes."""
+"""Records a training run: its events, curves and speed. Exchanges losses and stop requests between processes."""
 
 import gc
 import math
@@ -20,8 +20,8 @@ from paretune.training import device
 
 NOT_TRAINING = "paretune: evaluation or checkpoint"  # name of blocks in a profile that are not training
 DIVERGED_STEPS = 10  # consecutive optimizer steps with a non-finite loss after which training ends
-LOAD_S = 10.0  # minimum of seconds between two measurements of the load, as in MLflow
-AGREE_STEPS, AGREE_S = 10, 5.0  # between two exchanges: at most this many steps, and this many seconds or one step
+LOAD_S = 10.0  # at least this long between two measurements of the machine's load, as in MLflow
+AGREE_STEPS, AGREE_S = 10, 5.0  # limits of steps and seconds between two exchanges; one step may take longer
 
 
 class Diverged(Exception):
@@ -29,7 +29,7 @@ class Diverged(Exception):
 
 
 class EventWriter:
-    """Appends events as lines to `path` and standard output. Without a path it writes nothing."""
+    """Appends events as lines to the file `path`, and prints them. Does nothing without a path."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -48,14 +48,14 @@ class EventWriter:
 
 
 class Stopwatch:
-    """Measures the seconds spent training. Each reading first waits until the device has done its queued work."""
+    """Measures the seconds spent training. Each reading first waits until the device has finished its queued work."""
 
     def __init__(self) -> None:
         self._seconds = self._since = 0.0
         self.is_running = False
 
     def start(self) -> None:
-        """Start or continue."""
+        """Start, or continue after a stop."""
         device.synchronize()
         self._since, self.is_running = time.perf_counter(), True
 
@@ -84,10 +84,10 @@ class Meter:
 
     Speed is rows and tokens per second after the warm-up, without evaluations, checkpoints and profiled steps.
 
-    All processes must stop or save after the same step, or a collective operation waits forever. On GPUs collectives
-    are queued, so processes may be several steps apart. Therefore they exchange their requests after the same steps:
-    every ten, or more often if a step takes longer than half a second, and at each log, evaluation and checkpoint. The
-    host waits for the device only at these exchanges, and when the stopwatch is read.
+    All processes must stop or save after the same step. Otherwise, a collective operation would wait for a process that
+    never joins. On GPUs, collectives are queued, so processes may be several steps apart. Therefore they exchange their
+    requests after the same steps: every ten, or more often if a step takes longer than half a second, and at each log,
+    evaluation and checkpoint. The host waits for the device only at these exchanges, and when the stopwatch is read.
     """
 
     def __init__(self, first: int, total: int, place: torch.device) -> None:
@@ -95,7 +95,7 @@ class Meter:
         self.warm_step = first + warmup_steps(total - first)  # last step of the warm-up
         self._place, self._last_exchange, self.next_exchange = place, first, first + 1
         self._losses: list[torch.Tensor] = []  # of this process's micro-batches since the last exchange
-        self._counts: list[int] = []  # micro-batches of each step since then
+        self._counts: list[int] = []  # number of micro-batches in each of these steps
         self._logged: list[float] = []  # losses of the steps since the last point of the curves
         self._not_finite = 0  # consecutive steps so far whose loss was not finite
         self._rows = self._tokens = 0  # of all devices: the sampler counts them without communication
@@ -107,9 +107,9 @@ class Meter:
         self.stopwatch.start()
 
     def count(self, step: int, losses: list[torch.Tensor], rows: int, tokens: int) -> None:
-        """Count a step: the losses of this process's micro-batches, and the rows and tokens of all devices.
+        """Record a step: the losses of this process's micro-batches, and the rows and tokens of all devices.
 
-        Losses are weighted like the gradients: their sum, averaged over the processes, is the loss of the step.
+        The losses must be weighted like the gradients: their sum, averaged over processes, is the loss of the step.
         """
         self._losses += losses
         self._counts.append(len(losses))
@@ -119,10 +119,10 @@ class Meter:
             self._warm = (self.stopwatch.seconds(), self._rows, self._tokens)
 
     def exchange(self, step: int, norm: torch.Tensor, *, stops: bool, saves: bool) -> tuple[bool, bool, float]:
-        """Inform all processes whether this one wants to stop or save after this step.
+        """Tell all processes whether this one wants to stop or save after this step.
 
         Returns whether any process wants to stop, whether any wants to save, and the norm of the gradients. All
-        processes must call it after the same step. Raises Diverged if the loss was not finite for ten steps in a row.
+        processes must call this after the same step. Raises Diverged if the loss was not finite for ten steps in a row.
         """
         seconds = (time.perf_counter() - self._exchanged_at) / max(1, step - self._last_exchange)  # per step
         wanted = torch.tensor([float(stops), float(saves), seconds], device=self._place)
@@ -144,7 +144,7 @@ class Meter:
         return stop_share > 0, save_share > 0, mean_norm
 
     def curves(self) -> dict[str, float]:
-        """Return mean loss and throughput since the last call, and at most every ten seconds the machine's load."""
+        """Return mean loss and throughput since the last call. At most every ten seconds, add the machine's load."""
         seconds, rows = self.stopwatch.seconds(), self._rows
         (before_s, before_rows), self._last = self._last, (seconds, rows)
         curves = {"train/loss": sum(self._logged) / len(self._logged)}
@@ -157,7 +157,7 @@ class Meter:
         return curves
 
     def throughput(self) -> tuple[float, float] | None:
-        """Return samples and tokens per second after the warm-up, or None if no measured step followed it."""
+        """Return samples and tokens per second after the warm-up, or None if there was no measured step after it."""
         if self._warm is None:
             return None
         seconds, rows, tokens = self._warm

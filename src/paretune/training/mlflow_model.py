@@ -1,10 +1,10 @@
 """Writes the files that MLflow needs to load a model's folder, without importing MLflow, which an image may lack.
 
     MLmodel                  flavors transformers and pyfunc, signature
-    requirements.txt         packages that load the model
-    python_env.yaml          the Python version of the training, for `mlflow models serve`
-    components/tokenizer/    copies of the folder's small files; MLflow looks for the tokenizer here
-    code/text_model.py       the loader of a model with a named text column
+    requirements.txt         packages that are needed to load the model
+    python_env.yaml          the Python version that trained the model, for `mlflow models serve`
+    components/tokenizer/    copies of the folder's small files, because MLflow looks for the tokenizer here
+    code/text_model.py       loads a model that knows the name of its text column
 
 `mlflow.transformers.save_model` (MLflow 3.17.2) writes similar files, but puts the weights into a folder `model`. Here
 they are next to the other files, so that transformers and peft can load the same folder.
@@ -47,8 +47,8 @@ _NO_TOKENIZER = (*_WEIGHTS, "adapter*", "*.pt", "*.pth", "training_args.bin", "R
 def describe(folder: Path, text_column: str | None = None) -> str:
     """Write the files that MLflow needs to load the model in `folder`. Returns why that is impossible, or "".
 
-    With `text_column`, the model predicts from data frames with a column of this name, which is in its signature.
-    Without it, the model predicts from texts. An MLmodel that a script has written itself is kept.
+    With `text_column`, MLflow's model takes data frames, and its signature names the column with the texts. Without it,
+    the model takes texts. If a script has written the file MLmodel itself, nothing is changed.
     """
     if (folder / "MLmodel").is_file():
         text = (folder / "MLmodel").read_text(encoding="utf-8", errors="replace")
@@ -103,7 +103,7 @@ def _write(folder: Path, task: str, architecture: str, text_column: str | None) 
     }
     environment = {"virtualenv": _ENVIRONMENT}
     pyfunc = {"loader_module": "mlflow.transformers", "python_version": python, "env": environment}
-    if task == CLASSIFICATION:  # other pipelines truncate long texts by themselves
+    if task == CLASSIFICATION:  # other pipelines truncate long texts without this
         pyfunc["config"] = {"truncation": True}
     source: dict[str, str] = {}
     if text_column is not None:

@@ -24,7 +24,7 @@ from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
 from paretune.training import device, downloads, processes
 
-_FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary, and largest width, of the model that `_padding_faults` tries
+_FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary and largest width of the model that `_padding_faults` tries
 _CAUSAL = "sdpa_causal"  # name under which our attention without masks is registered in transformers
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
@@ -45,7 +45,7 @@ def find_model(name: str, init: str = "pretrained", revision: str | None = None)
         patterns = [*_SMALL_FILES, _WEIGHTS[0]] if needs_weights else [*_SMALL_FILES]
         try:
             path = _fetched(name, revision, patterns)
-            if needs_weights and not any(path.glob(_WEIGHTS[0])):  # the repository has the older format only
+            if needs_weights and not any(path.glob(_WEIGHTS[0])):  # the repository has only the older format
                 path = _fetched(name, path.name, [_WEIGHTS[1]])
         except Exception as error:
             raise BadInput([downloads.explain("model", name, error)]) from error
@@ -56,7 +56,7 @@ def find_model(name: str, init: str = "pretrained", revision: str | None = None)
 
 
 def _fetched(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
-    """Fetch a repository's files that match `patterns` into the hub's cache; return the commit's folder.
+    """Fetch the files of a repository that match `patterns` into the hub's cache, and return the commit's folder.
 
     Subfolders, and files in the authors' own format, are left out: they often contain all weights a second time.
     """
@@ -96,7 +96,7 @@ def load_config(name: str, folder: Path) -> Any:
 def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     """Return reasons why the model in `folder` does not suit the job (task, row length, adapters, padding).
 
-    The list is empty if it does. Adapters and padding are checked only if there is no other fault.
+    The list is empty if the model suits the job. Adapters and padding are checked only if there is no other fault.
     """
     config, faults = load_config(spec.model, folder), list[str]()
     kind = config.model_type
@@ -118,8 +118,8 @@ def _padding_faults(spec: JobSpec, config: Any) -> list[str]:
     """Return a fault if padding after a row changes the model's output for the row, as it does with XLNet.
 
     Each row is padded to the longest row of its batch, so the output for a row would depend on the other rows of the
-    batch. A random one-layer model of the same class is tried. There is no fault if it cannot be built or would be too
-    wide, or if the kind of model is listed as plain (`estimating.formats`).
+    batch. To find out, this function tries a one-layer model of the same class with random weights. It returns no fault
+    if that model cannot be built or would be too wide, or if the kind of model is plain (see `estimating.formats`).
     """
     if is_plain(kind_of(config.to_dict())) or (getattr(config, "hidden_size", None) or 0) > _WIDEST_TRIED:
         return []
@@ -154,7 +154,7 @@ def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
 
 
 def find_formats(spec: JobSpec, folder: Path) -> Formats:
-    """Return the number formats in which the model in `folder` is trained on this device."""
+    """Return the number formats for training the model in `folder` on this device."""
     config = load_config(spec.model, folder).to_dict()
     return formats_of(spec, kind_of(config), device.choose_precision(spec.precision), stored_in(config))
 
@@ -169,15 +169,15 @@ def build_model(
     drawn: Sequence[str] | None = None,
     packs: bool = True,
 ) -> tuple[Any, list[str]]:
-    """Build the model with a head for `labels`; `fine_tuning` decides which parameters are trainable.
+    """Build the model with a head for `labels`. The job's `fine_tuning` decides which parameters are trainable.
 
-    Returns the model and the names of its drawn layers: those whose weights the folder lacks, so that random ones were
-    drawn (with init=random, no names). If these names are given as `drawn`, no weights are loaded: the model is on
-    PyTorch's meta device, where its weights take no memory.
+    Returns the model and the names of its drawn layers. The folder lacks the weights of these layers, so random weights
+    were drawn for them. With init=random, all weights are random, and there are no names. If the names are given as
+    `drawn`, no weights are loaded: the model is on PyTorch's meta device, where its weights take no memory.
 
     Trained weights have the number format in which the optimizer updates them. If the model needs another format, the
-    optimizer rounds them later. With qlora, the frozen weights of linear layers below the head have 4 bits, except if
-    they are loaded with `packs` false.
+    optimizer rounds them later. With qlora, the frozen weights of linear layers below the head have 4 bits, unless they
+    are loaded with `packs` false.
     """
     if drawn is None:
         model, missing = _load(spec, folder, labels, formats, packs=packs)
@@ -190,9 +190,9 @@ def build_model(
         config.pad_token_id = tokenizer.pad_token_id  # decoders use it to find the last token of a padded row
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
-        for name in missing:  # such as a pooler, which would stay random
+        for name in missing:  # otherwise, drawn layers such as a pooler would stay random
             model.get_submodule(name).requires_grad_(True)
-        if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
+        if spec.task == metrics.CAUSAL_LM:  # even if the output layer is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
     if spec.fine_tuning in ADAPTERS:
         with nullcontext() if drawn is None else torch.device("meta"):
@@ -203,9 +203,9 @@ def build_model(
 def _load(
     spec: JobSpec, folder: Path, labels: tuple[str, ...], formats: Formats, *, packs: bool
 ) -> tuple[Any, list[str]]:
-    """Load the model with its weights or random ones.
+    """Load the model with the weights in `folder`, or with random weights if init is random.
 
-    Also return the layers whose weights the folder lacks; none if all weights are random.
+    Also return the names of the layers whose weights the folder lacks; none if all weights are random.
     """
     if spec.init == "random":
         return _from_config(spec, folder, labels, form=_loaded_in(spec, formats), place="cpu"), []
@@ -237,11 +237,11 @@ def auto_class(task: str) -> Any:
 
 
 def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
-    """Return the configuration's entries for labels or classes; empty for a language model."""
+    """Return the entries of a model's configuration that describe its labels; empty for a language model."""
     if not labels:
         return {}
     numbers = {name: number for number, name in enumerate(labels)}
-    # Pipelines read the type of the problem.
+    # transformers' pipelines read problem_type.
     several = {"problem_type": "multi_label_classification"} if task == metrics.MULTI_LABEL else {}
     return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers, **several}
 
@@ -285,7 +285,7 @@ def _is_target(layer: str, *names: str) -> bool:
 def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
     """Add low-rank adapters to `model`, and freeze the rest except the classification head and the layers `drawn`.
 
-    The layers `drawn` are saved with the adapters, because other random weights would be drawn next time.
+    The layers `drawn` are saved with the adapters, because loading the model again would draw other random weights.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -311,7 +311,7 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
 def _four_bits(formats: Formats, heads: Iterable[str]) -> dict[str, Any]:
     """Return arguments of `from_pretrained` for nf4 weights with double quantization (arXiv 2305.14314).
 
-    The heads are not quantized, because they are trained or may be tied to the embeddings.
+    The `heads` are not quantized, because they are trained or may be tied to the embeddings.
     """
     import bitsandbytes  # noqa: F401  # if it is missing, the job's failure names it
 
@@ -320,7 +320,7 @@ def _four_bits(formats: Formats, heads: Iterable[str]) -> dict[str, Any]:
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=device.DTYPES[formats.compute],
-        llm_int8_skip_modules=[f"^{head}" for head in heads],  # patterns; without ^ they match any ending
+        llm_int8_skip_modules=[f"^{head}" for head in heads],  # patterns; without ^, they match the end of any name
     )
     here = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"
     return {"quantization_config": quantization, "device_map": {"": here}}
@@ -329,8 +329,8 @@ def _four_bits(formats: Formats, heads: Iterable[str]) -> dict[str, Any]:
 def _correct_four_bits(model: Any) -> None:
     """Correct two faults in the 4-bit layers of a newly loaded model (transformers 5.23, bitsandbytes 0.50.2).
 
-    First, a layer whose weights the folder lacks has the 4-bit class but plain weights, so it becomes a plain layer.
-    Second, on CPUs with AVX-512 and bf16, an evaluation repacks the weights, and the steps after it fail or have no
+    First, a layer whose weights the folder lacks has the 4-bit class but plain weights. It is replaced by a plain
+    layer. Second, on CPUs with AVX-512 and bf16, an evaluation repacks the weights, and later steps fail or have no
     gradients. So repacking is switched off.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
@@ -350,10 +350,10 @@ def _correct_four_bits(model: Any) -> None:
 def _give_four_bits(model: Any, formats: Formats, kept: Iterable[str]) -> None:
     """Replace linear layers below the heads with 4-bit layers that have no values yet.
 
-    Left out are the layers `kept`, those that transformers keeps in fp32, and those whose size cannot be packed.
-    transformers leaves out the same layers when it quantizes a model while loading it. Packed weights are stored as
-    numbers in the format of matrix products, so that FSDP can shard and gather them like any weight; `pack` computes
-    their values.
+    Some layers are not replaced: the layers `kept`, those that transformers keeps in fp32, and those whose size cannot
+    be packed. transformers does not quantize these layers either when it loads a model. Packed weights are stored as
+    numbers in the format of matrix products, so that FSDP can shard and gather them like any weight. `pack` computes
+    their values later.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
     from transformers.pytorch_utils import Conv1D
@@ -400,14 +400,15 @@ def use_causal_attention(model: Any, spec: JobSpec, formats: Formats) -> None:
     """Let a plain decoder in bf16 attend without masks, unless its sliding window is shorter than a row.
 
     This is correct because padding is at the end of a row, where no earlier token sees it. Given masks, transformers
-    reads each of them, which makes the host wait, and uses a slower kernel for padded rows. For an attention that other
-    code has registered, it makes no masks. In other number formats, PyTorch's fast kernels need masks.
+    reads each of them, which makes the host wait, and uses a slower kernel for padded rows. transformers makes no masks
+    for an attention function that other code has registered, so its own sdpa function is registered under a new name.
+    In number formats other than bf16, PyTorch's fast kernels need masks.
     """
     config, longest = model.config, spec.max_seq_length
     is_causal = config.model_type in PLAIN_DECODERS and getattr(config, "is_causal", True)
     is_whole = longest <= (getattr(config, "sliding_window", None) or longest)
     if is_causal and is_whole and formats.compute == "bf16" and config._attn_implementation == "sdpa":
-        # Imported here because they take as long to import as torch, and preparing a job needs neither.
+        # Imported here because these imports take as long as torch's, and preparing a job does not need them.
         from transformers import AttentionInterface
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -421,9 +422,10 @@ def needs_masks(model: Any) -> bool:
 
 
 def use_fused_norms(model: Any, spec: JobSpec) -> None:
-    """Replace the RMS norms of plain decoders with PyTorch's: one kernel instead of seven, same results up to rounding.
+    """Replace the RMS norms of plain decoders with PyTorch's, which run one kernel instead of seven.
 
-    Only full fine-tuning allows this: its norms have the number format of their inputs, which the kernel requires.
+    The results differ only by rounding. Only full fine-tuning allows this: there, norms have the number format of their
+    inputs, as the kernel requires.
     """
     has_kernel = hasattr(torch.ops.aten, "_fused_rms_norm")  # since PyTorch 2.9
     if spec.fine_tuning != "full" or model.config.model_type not in PLAIN_DECODERS or not has_kernel:
@@ -456,9 +458,9 @@ def write_model(
 ) -> None:
     """Write the trained model into `folder`. Only the first process writes.
 
-    If the model is divided over processes, all of them must call this, with its strategy as `division`. Adapters are
-    merged into the model, or written alone with merge=false in `lora`. If merging fails, the folder keeps the adapters,
-    because they were paid for, and `say` gets the reason.
+    If the model is divided over processes, all of them must call this, with the model's strategy as `division`.
+    Adapters are merged into the model, or written alone if `lora` has merge=false. If merging fails, the folder keeps
+    the adapters, because the user has paid for them, and `say` is called with the reason.
     """
     if spec.fine_tuning not in ADAPTERS:
         _write(model, folder, formats, division)
@@ -488,15 +490,15 @@ def write_model(
         reason = f"{type(error).__name__}: {first_line(error)}"
         say(f"the adapters could not be merged; the model folder has only the adapters ({reason})")
         return
-    for path in folder.glob("adapter_*") if processes.is_first() else ():  # only it knows that the model was written
+    for path in folder.glob("adapter_*") if processes.is_first() else ():  # only it knows that the model is written
         path.unlink()
 
 
 def _write(model: Any, folder: Path, formats: Formats, division: Any) -> None:
     """Write weights and configuration. The weights of a divided model are gathered first.
 
-    The files have the number format of the original model's files. So a model of 7 billion bf16 weights takes 14 GB
-    again, and not the 28 GB that its fp32 weights take in training.
+    The files have the number format of the original model's files. So a model with 7 billion bf16 weights takes 14 GB
+    again, not the 28 GB that its fp32 weights take in training.
     """
     for weight in model.parameters():
         if weight.is_floating_point():
@@ -536,7 +538,7 @@ def _merge_adapters(base: Any) -> None:
             from bitsandbytes.functional import dequantize_4bit
 
             stored = processes.whole(weight)
-            if stored.device != state.absmax.device:  # offloaded; on other weights `to` would quantize again
+            if stored.device != state.absmax.device:  # offloaded; for other weights, `to` would quantize again
                 stored = stored.to(state.absmax.device)
             weight = torch.as_tensor(dequantize_4bit(stored, state)).to(plain.compute_dtype)
             change = None if change is None else processes.whole(change).to(weight.device)

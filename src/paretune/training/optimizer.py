@@ -1,9 +1,10 @@
-"""AdamW that updates fp32 weights, whatever the number format of the model; with bf16-true it updates bf16 weights.
+"""AdamW that updates fp32 weights, even of a bf16 model. Only precision=bf16-true makes it update bf16 weights.
 
-Otherwise the optimizer has an fp32 copy of each bf16 weight of the model, its master (`estimating.formats`). It updates
-the master and rounds it into the model. So a bf16 model needs no autocast, which would cast each fp32 weight and many
-activations in every pass. The memory for a weight in the backward pass is the same: 2 + 2 (gradient) + 4 (master) + 8
-(moments) bytes with masters, and 4 + 4 + 8 bytes with autocast. In fp16 the loss is scaled, and so are its gradients.
+Otherwise, each trained bf16 weight has an fp32 copy, its master (`estimating.formats`). The optimizer updates the
+master and rounds it into the model. So a bf16 model needs no autocast, which would cast each fp32 weight and many
+activations in every pass. In the backward pass, a weight takes 16 bytes either way: 2 + 2 (gradient) + 4 (master) + 8
+(moments) with masters, and 4 + 4 (gradient) + 8 (moments) with autocast. In fp16, the loss is scaled, and so are the
+gradients.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,10 +22,10 @@ _FIRST_SCALE, _GROWTH, _BACKOFF, _GROWS_AFTER = 2.0**16, 2.0, 0.5, 2000  # defau
 class MasterAdamW:
     """Updates the trained weights among `named` with fused AdamW, and rounds them to the number format of the model.
 
-    If weights are updated in the format of the model, each weight is its own master. As in the Trainer, matrices decay,
-    but vectors (biases, norms) and tables of biases, such as T5's for relative positions, do not. `inner` is PyTorch's
-    optimizer, whose learning rate the caller sets. `scale` is the factor of the loss in fp16, which is halved when
-    gradients overflow; in other formats it is None.
+    If weights are updated in the format of the model, each weight is its own master. As in the Trainer, weight decay
+    applies to matrices, but not to vectors (biases, norms) or tables of biases, such as T5's for relative positions.
+    The caller sets the learning rate of PyTorch's optimizer, `inner`. In fp16, the caller multiplies the loss by
+    `scale`, which is halved when gradients overflow. In other formats, `scale` is None.
     """
 
     def __init__(
@@ -105,12 +106,12 @@ class MasterAdamW:
     def state(self) -> dict[str, torch.Tensor]:
         """Return masters, moments and step counts by name; checkpoints write and read these tensors.
 
-        Their names and shapes do not depend on number formats, so a training run may continue in another one.
+        Their names and shapes do not depend on number formats, so a training run may continue in another format.
         """
         tensors = {}
         for name, master in self._masters.items():
             moments = self.inner.state[master]
-            if not moments:  # it had no gradient yet
+            if not moments:  # the weight had no gradient yet
                 moments["step"] = torch.zeros((), device=master.device)
                 moments["exp_avg"], moments["exp_avg_sq"] = torch.zeros_like(master), torch.zeros_like(master)
             tensors[f"weight.{name}"] = master.detach()
@@ -119,9 +120,9 @@ class MasterAdamW:
 
     @torch.no_grad()
     def give_masters(self) -> None:
-        """Replace the rounded weights of the model with their masters, so that these are written. No step may follow.
+        """Replace the rounded weights of the model with their masters, which are then written. No step may follow.
 
-        This also frees moments and gradients, because writing needs about as much memory.
+        This also frees moments and gradients, because writing the model needs about as much memory as they take.
         """
         self.inner.state.clear()
         self._buffers.clear()

@@ -1,8 +1,8 @@
 """Checks model, data and training arguments, and tokenizes the data: `python -m paretune.training.prepare`.
 
-It runs before a job is launched, in a separate process, so that the launching process does not import torch. It reads a
-specification, and writes either the paths of the prepared data and the model with findings about the data, or all
-faults of the first step that fails.
+This program runs before a job is launched, in a separate process, so that the launching process does not import torch.
+It reads a specification. If all checks succeed, it writes the paths of the prepared data and the model, and findings
+about the data. Otherwise, it writes all faults of the first step that fails.
 """
 
 import json
@@ -77,7 +77,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         rows, labels = sources.read_rows(spec)
     refuse(faults)
     prepared = tokenized.prepare(spec, rows, labels, tokenizer, cache, _print_progress)
-    is_causal = spec.task == metrics.CAUSAL_LM  # it learns each token of a row except the first
+    is_causal = spec.task == metrics.CAUSAL_LM  # a language model learns each token of a row except the first
     for split in ("train", "validation") if is_causal else ("train",):
         if prepared.facts[f"{split}_tokens"] <= is_causal * prepared.facts[f"{split}_rows"]:
             raise BadInput([f"dataset {spec.dataset} has no tokens to learn from in its {split} rows"])
@@ -97,10 +97,10 @@ def _print_progress(text: str) -> None:
 
 
 def division_faults(spec: JobSpec, config: Any) -> list[str]:
-    """Return why the job cannot divide a model with this configuration, or checkpoint activations; empty if it can."""
+    """Return reasons why the job cannot divide the model of `config` or checkpoint its activations; empty if it can."""
     degrees, faults = spec.degrees, list[str]()
     if spec.strategy == "fsdp" and degrees.tensor > 1:
-        from paretune.training.experiments.tensor import tensor_faults  # imports DTensor: a second
+        from paretune.training.experiments.tensor import tensor_faults  # takes a second, to import DTensor
 
         faults += tensor_faults(config, degrees.tensor, spec.model)
     if spec.strategy == "fsdp" and degrees.pipeline > 1:

@@ -1,11 +1,11 @@
 """The processes of a job: starting them with torchrun, exchanging values between them, and stopping them.
 
-On SageMaker the first process of each container is `python3 -m paretune.training /opt/ml`, which runs torchrun. The
-processes meet at the first host of the sorted list, on the port that SageMaker's own drivers use.
+On SageMaker, each container runs `python3 -m paretune.training /opt/ml`, which runs torchrun if the job has several
+processes. The processes connect to the first host of the sorted list, on the port that SageMaker's own drivers use.
 
 On SIGTERM, the processes of our own training agree on a step, write a checkpoint and exit with code 0. If a process
-fails, torchrun stops the others of its instance. Those of other instances lose a connection (gloo) or fail when the
-process group times out (NCCL). On SageMaker, the job ends as soon as one instance fails.
+fails, torchrun stops the other processes of its instance. Processes of other instances lose a connection (gloo) or fail
+when the process group times out (NCCL). On SageMaker, the job ends as soon as one instance fails.
 """
 
 import os
@@ -25,7 +25,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
 
 GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint is killed
-SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills 120 s after SIGTERM (StopTrainingJob)
+SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills a job 120 s after SIGTERM (StopTrainingJob)
 _POLL_S = 0.5  # seconds between two checks of how many processes have arrived
 _waits = 0  # number of times that this process has waited for all others
 Value = TypeVar("Value")
@@ -34,7 +34,7 @@ _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 def world_size(spec: JobSpec, hosts: Hosts | None) -> int:
     """Return the number of training processes of the whole job. Without `hosts`, all of them are on this machine."""
-    if spec.strategy == DEVICE_MAP:  # its process uses all GPUs
+    if spec.strategy == DEVICE_MAP:  # one process uses all GPUs
         return 1
     return spec.processes * (spec.instance_count if hosts is None else len(hosts.names))
 
@@ -74,7 +74,7 @@ def run_torchrun(arguments: list[str], stopped: Path) -> None:
     """Run torchrun in this process until all processes of this instance have ended.
 
     If the processes stopped as requested, they have written the file `stopped`. Raises RuntimeError if a process
-    failed (the message names it), or if the processes were stopped before they had a checkpoint.
+    failed (the message names the process), or if the processes were stopped before they wrote a checkpoint.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -97,7 +97,7 @@ def is_first(*, of_instance: bool = False) -> bool:
 
 
 def gather(value: Value) -> list[Value]:
-    """Gather the values of all processes in the order of their ranks. All processes must call it."""
+    """Return the values of all processes in the order of their ranks. All processes must call this."""
     if not torch.distributed.is_initialized():
         return [value]
     values = [value] * torch.distributed.get_world_size()
@@ -106,10 +106,10 @@ def gather(value: Value) -> list[Value]:
 
 
 def wait_for_all() -> None:
-    """Wait until all processes have called this function, even for hours, while one reads or writes a large model.
+    """Wait until all processes have called this function. This may take hours while one handles a large model.
 
-    Each process adds 1 to a counter in the store of the process group, and polls it. A collective operation would fail
-    after the timeout of the group.
+    Each process adds 1 to a counter in the store of the process group, and polls the counter. A collective operation
+    would fail after the timeout of the group.
     """
     global _waits
     if not torch.distributed.is_initialized():
@@ -124,7 +124,7 @@ def wait_for_all() -> None:
 
 
 def of_first(value: Value, source: int = 0) -> Value:
-    """Return the value of the first process, or of process `source`. All processes must call it."""
+    """Return the value of the first process, or of process `source`. All processes must call this."""
     values = [value]
     if torch.distributed.is_initialized():
         torch.distributed.broadcast_object_list(values, source)
@@ -132,17 +132,18 @@ def of_first(value: Value, source: int = 0) -> Value:
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """Gather a tensor that may be divided over processes. All of them must call it."""
-    whole_of = getattr(tensor, "full_tensor", None)  # of a DTensor, whose import takes a second
+    """Return the full values of a tensor that may be divided over processes. All of them must call this."""
+    whole_of = getattr(tensor, "full_tensor", None)  # a method of DTensor, whose import takes a second
     return tensor if whole_of is None else whole_of()
 
 
 def watch_parent(grace_s: float = GRACE_S) -> None:
-    """Send SIGTERM to this process when its parent has ended, and kill it `grace_s` seconds later.
+    """When the parent of this process has ended, send this process SIGTERM, and end it `grace_s` seconds later.
 
-    The parent's process id is in PARETUNE_STARTER, because the parent may end before this process can ask for it. The
-    workers of torchrun ignore this variable, because torchrun is their parent. The parent of the first process of a
-    container is 0, which never ends. Linux ignores SIGTERM for that first process by default; here it ends the process.
+    The parent should give its process id in PARETUNE_STARTER: it may end before this process can ask for the id. The
+    workers of torchrun ignore this variable, because torchrun is their parent. The parent of a container's first
+    process has the id 0 and never ends. By default, Linux does not deliver SIGTERM to that first process. This function
+    makes SIGTERM end it.
     """
     starter = None if "LOCAL_RANK" in os.environ else os.environ.get("PARETUNE_STARTER")
     end = partial(os._exit, 128 + signal.SIGTERM)
@@ -152,7 +153,7 @@ def watch_parent(grace_s: float = GRACE_S) -> None:
 
 
 def stop_request() -> Callable[[], bool]:
-    """Make SIGTERM a request to stop. Returns a function that returns whether the request has arrived.
+    """Treat SIGTERM as a request to stop. Returns a function that returns whether the request has arrived.
 
     If the training does not stop, its launcher or torchrun kills it later.
     """

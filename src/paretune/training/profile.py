@@ -14,7 +14,7 @@ from paretune.training import device
 from paretune.training.meter import NOT_TRAINING, EventWriter, Stopwatch
 
 BATCH = "paretune: batch"  # name of blocks in a profile that read rows
-_STEP = "ProfilerStep"  # prefix of torch's names for blocks of one optimizer step, with reading its rows and logging
+_STEP = "ProfilerStep"  # prefix of torch's names for blocks of one optimizer step, from reading its rows to logging
 _COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms", "gloo:", "nccl")
 _LISTED_OPERATORS = 20  # the slowest ones, in profile.md
 
@@ -31,7 +31,7 @@ class Profile:
         self._profiler: Any = None
 
     def after(self, step: int, total: int) -> None:
-        """Begin the profile before its first step, or write it after its last one. Call this after each `step`."""
+        """Begin the profile before its first step, and write it after its last step. Call this after each `step`."""
         last = min(self._first + self._steps - 1, total)
         if self._profiler is not None:
             device.synchronize()
@@ -49,7 +49,7 @@ class Profile:
             self._profiler.start()
 
     def _write(self, profiler: Any, steps: int) -> None:
-        """Write the files. An error, such as a full disk, does not end the training."""
+        """Write the files of the profile. If this fails, for example on a full disk, the training continues."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             profiler.export_chrome_trace(str(self._folder / "trace.json.gz"))
@@ -72,9 +72,9 @@ class Profile:
 def shares_of(averages: Iterable[Any]) -> tuple[float, dict[str, float]]:
     """Return the microseconds of all steps in torch's `key_averages`, and each part's share of them in percent.
 
-    Evaluations and checkpoints are excluded. If a GPU has run kernels, the time of `compute`, `optimizer` and
-    `communication` is that of its kernels, else that of operators; `data` is always CPU time. `idle` is the rest:
-    Python between operators, and waiting.
+    Evaluations and checkpoints are excluded. If a GPU has run kernels, `compute`, `optimizer` and `communication` are
+    the time of its kernels, and otherwise the time of operators on the CPU. `data` is always CPU time. `idle` is the
+    rest: Python code between operators, and waiting.
     """
     items = list(averages)
     here = [item for item in items if item.device_type == DeviceType.CPU]

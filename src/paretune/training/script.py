@@ -1,7 +1,7 @@
 """Runs a user's training script, unmodified, and records its metrics.
 
-`specification.script_arguments` makes its command line. Dictionaries that a Trainer prints become events. The report
-and the curves come from what the script logs and prints (see core.script_metrics).
+`specification.script_arguments` makes the script's command line. Dictionaries that a Trainer prints become events. The
+report and the curves come from what the script logs and prints (see core.script_metrics).
 """
 
 import gc
@@ -41,19 +41,19 @@ from paretune.specification.script_arguments import LOGGING_STEPS, script_argume
 from paretune.training import device, mlflow_model, processes
 from paretune.training.meter import EventWriter
 
-_LAST_LINES = 20  # printed lines that are kept; the box that rich draws around an error has fewer
+_LAST_LINES = 20  # printed lines that are kept; the box that rich draws around an error has fewer lines
 
 
 def run_script(document: JobDocument, folder: JobFolder) -> None:
     """Run the script to its end, as `__main__` of this process. The first process of the job writes the report.
 
-    Raises any exception of the script, and ScriptEnded if it ended itself with an exit code other than 0.
+    Raises any exception of the script, and ScriptEnded if the script exits with a code other than 0.
     """
     script = at_home(document.spec.entry_script or "").resolve()
     sys.argv = [str(script), *_words_of(document, folder)]
     sys.path.insert(0, str(script.parent))
-    os.environ.pop("PYTHONSAFEPATH", None)  # it was meant only for the imports of this process
-    # Only what the first process logs is kept.
+    os.environ.pop("PYTHONSAFEPATH", None)  # it was meant for this process, not for those that the script starts
+    # Only the logs of the first process are kept.
     data = folder.report.parent if processes.is_first() else Path(tempfile.mkdtemp())
     settings = read_own_script(script).settings | setting_names(document.spec.training_arguments)
     streams, began = (sys.stdout, sys.stderr), time.time()
@@ -61,7 +61,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     if processes.is_first():
         logging_steps = max(1, int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS)))
         sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), printed, logging_steps)
-        sys.stderr = PrintedMetrics(sys.stderr, None, printed)  # where Python's logging writes
+        sys.stderr = PrintedMetrics(sys.stderr, None, printed)  # Python's logging writes to stderr
     is_alone = document.deadline_s is not None  # on an instance no other job shares the current folder
     if is_alone and not os.path.lexists("mlruns"):
         Path("mlruns").symlink_to(data / STORE / "mlruns")  # where MLflow before 3.11 puts the files of runs
@@ -78,7 +78,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
         return
     if is_alone:
         trim_model_folder(folder.model)
-    # On a user's machine another job may run in the current folder: of its files, only those this process wrote count.
+    # On a user's machine, other jobs may write into the current folder, so only files that this process wrote count.
     roots = [folder.model, *([Path.cwd()] if is_alone else [])]
     gathered = printed.results(logged(data, roots, began, written, settings), SCRIPT_METRICS)
     write_curves(gathered.curves, data / STORE)
@@ -90,11 +90,11 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
 
 
 class ScriptEnded(RuntimeError):
-    """The script ended itself with an exit code other than 0, and printed the reason."""
+    """The script exited with a code other than 0. The message includes the script's last words."""
 
 
 def from_script(error: BaseException, script: str) -> TracebackType | None:
-    """Return an error's traceback from the first frame of the script on, or None if Python did not begin to run it."""
+    """Return the part of an error's traceback that begins in the script, or None if the script did not start."""
     frames, path = error.__traceback__, str(at_home(script).resolve())
     while frames is not None and frames.tb_frame.f_code.co_filename != path:
         frames = frames.tb_next
@@ -111,7 +111,7 @@ _USAGE = re.compile(
 
 
 def _why_ended(name: str, code: object) -> str:
-    """Return why a script ended itself: its last words and, if they are about its options, what to do."""
+    """Return why a script exited: its last printed words and, if these are about options, what to do."""
     words = next(filter(None, (last_words(getattr(each, "last_lines", ())) for each in (sys.stderr, sys.stdout))), "")
     if isinstance(code, str):  # sys.exit("message")
         code, words = 1, first_line(RuntimeError(code))
@@ -129,7 +129,7 @@ def _words_of(document: JobDocument, folder: JobFolder) -> list[str]:
 
 
 def finish_loggers() -> None:
-    """Make the script's loggers write what they otherwise write at Python's shutdown, which this process skips."""
+    """Make the script's loggers write now what they usually write at Python's shutdown, which this process skips."""
     with suppress(Exception):  # an error of a logger must not fail the job
         if (mlflow := sys.modules.get("mlflow")) is not None and not _is_missing(mlflow.get_tracking_uri()):
             mlflow.flush_async_logging()
@@ -185,7 +185,7 @@ def _written() -> Iterator[set[Path]]:
 
 
 def trim_model_folder(folder: Path) -> None:
-    """Remove the Trainer's checkpoints from the model's folder, but keep the newest one if there is no other model."""
+    """Remove the Trainer's checkpoints from the model's folder. Keep the newest if the folder has no other model."""
     checkpoints = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal()]
     checkpoints.sort(key=lambda path: int(path.name[11:]))
     has_model = mlflow_model.has_weights(folder) or any(folder.glob("adapter_model*"))
@@ -196,8 +196,8 @@ def trim_model_folder(folder: Path) -> None:
 class PrintedMetrics:
     """Forwards all text to a stream, looks for metrics in its lines, and writes dictionaries of numbers as events.
 
-    The Trainer does not print the step. So each dictionary of training metrics counts as `logging_steps` more steps,
-    and an evaluation belongs to the last counted step.
+    The Trainer does not print the step. So each dictionary of training metrics adds `logging_steps` to the step, and
+    the metrics of an evaluation belong to the current step.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class PrintedMetrics:
         return getattr(self._stream, name)
 
     def _parse(self, line: str) -> bool:
-        """Write an event if the line is a dictionary of metrics, and return whether it was."""
+        """Write an event if the line is a dictionary of metrics, and return whether it is one."""
         if self._events is None or not line.startswith("{"):
             return False
         numbers = finite_numbers(dictionary_in(line))

@@ -44,7 +44,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # takes logits and 
 
 
 def begin(spec: JobSpec) -> None:
-    """Connect the processes of the job, if there are several or the model is sharded.
+    """Connect the processes of the job if there are several, or if the model is sharded.
 
     Raises BadInput if the image lacks smddp's library.
     """
@@ -73,12 +73,12 @@ def _join(backend: str) -> None:
 
 
 def divides(spec: JobSpec) -> bool:
-    """Return whether the model is sharded. A single process shards it only to offload it to main memory."""
+    """Return whether the job divides its model (`Shards`). A single process does this only to offload the model."""
     return spec.strategy == "fsdp" and ("RANK" in os.environ or spec.cpu_offload)
 
 
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
-    """Make each layer keep only its input and recompute the rest in the backward pass, if the job asks for it."""
+    """If the job asks for it, make each layer keep only its input and recompute the rest in the backward pass."""
     for module in model.modules() if spec.checkpoints_activations else ():
         if hasattr(module, "gradient_checkpointing"):  # subclasses of transformers' GradientCheckpointingLayer
             module.gradient_checkpointing = True
@@ -113,7 +113,7 @@ class Replicas:
             self.model.to(self.device)
 
     def wrap(self, arguments: Any) -> None:
-        """Add the exchange of gradients and the compiler. `begin_training` calls it once weights have their format."""
+        """Add DDP's exchange of gradients and the compiler. `begin_training` calls this once the optimizer exists."""
         if self.shares > 1:
             self._wrapped = DistributedDataParallel(
                 self.model,
@@ -129,8 +129,8 @@ class Replicas:
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
         """Compute a micro-batch, and add its gradients, times `scale` if given. Returns the loss from `loss_of`.
 
-        With DDP, gradients are averaged over the processes only if the micro-batch `is_last` in its step. Sharded
-        gradients are averaged over the shards in each micro-batch, so that they stay sharded.
+        With DDP, gradients are averaged over the processes only after the last micro-batch of a step (`is_last`).
+        Sharded gradients are averaged over the shards after each micro-batch, so that they stay sharded.
         """
         skips = not is_last and hasattr(self._wrapped, "no_sync")  # only DDP has no_sync
         exchange: AbstractContextManager[Any] = self._wrapped.no_sync() if skips else nullcontext()
@@ -164,7 +164,7 @@ class Replicas:
         return masked(batch, form) if needs_masks(self.model) else batch
 
     def reshard(self) -> None:
-        """Free the full weights that were gathered from shards, because the next update makes them outdated."""
+        """Free the full weights that were gathered from shards, because the next update will make them outdated."""
         for module in self.model.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
@@ -178,16 +178,16 @@ class Replicas:
 class Shards(Replicas):
     """Shards the model over the processes: each keeps a part of every weight, and gathers layers to compute them.
 
-    Every parameter, even a frozen one, is a DTensor, sharded along its first dimension over the mesh dimension `shard`.
+    Each parameter, even a frozen one, is a DTensor, sharded along its first dimension over the mesh dimension `shard`.
     Trained parameters have the format in which they are updated. With bf16 or fp16, a layer is gathered and computed in
-    that format, and gradients are summed in fp32. 4-bit weights are also stored in that format, several in one number:
-    each process packs the whole weight, and keeps its shard and the scales of all blocks. If there are several
+    that format, and gradients are summed in fp32. 4-bit weights are also stored in that format, several in one number.
+    Each process packs the whole weight, and keeps its shard and the scales of all blocks. If there are several
     replicas, each has a full copy of the model. With `cpu_offload`, shards and optimizer stay in main memory. Without
-    it, nothing is sharded if one process holds the only replica.
+    it, FSDP shards nothing if there is only one data-parallel device.
 
-    The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with plain data parallelism
+    The Hugging Face Trainer's own FSDP is not used, because it silently trains with plain data parallelism on CPUs
     (transformers 5.23). Only the first process loads the whole model. It keeps the model in main memory while it sends
-    one tensor after another to the others.
+    one tensor after another to the other processes.
     """
 
     _gathers_again = True  # whether the weights of a layer are gathered again in the backward pass
@@ -201,7 +201,7 @@ class Shards(Replicas):
         self.rank, self.shares = replica * degrees.sharers + sharer, degrees.data
         self.reports = member == 0 and stage == degrees.pipeline - 1
         whole, drawn = build(packs=False) if distributed.get_rank() == 0 else (None, [])
-        processes.wait_for_all()  # while the first one reads the model
+        processes.wait_for_all()  # the first process reads the model first
         self.model, _ = build(drawn=processes.of_first(drawn))
         self.counts = self.model.num_parameters(), self.model.num_parameters(only_trainable=True)
         for layer in four_bit_layers(self.model).values():  # Params4bit cannot be sharded
@@ -223,13 +223,13 @@ class Shards(Replicas):
         self._fill(whole, torch.device("cpu") if spec.cpu_offload else self.device)
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """Compute a micro-batch like `Replicas`. Replicas of shards average gradients only after the last one."""
+        """Compute a micro-batch like `Replicas`. Replicas average their gradients only after a step's last one."""
         if isinstance(self.model, FSDPModule):
             self.model.set_requires_all_reduce(is_last)
         return super().backward(batch, loss_of, scale=scale, is_last=is_last)
 
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
-        """Divide the model before it is sharded. Subclasses override this; here it does nothing."""
+        """Divide the model before it is sharded. This does nothing, but subclasses override it."""
 
     def wrap(self, arguments: Any) -> None:
         """Do nothing: FSDP exchanges the gradients, and a sharded model is not compiled."""
@@ -272,10 +272,10 @@ class Shards(Replicas):
 
     @torch.no_grad()
     def gather_weights(self, model: Any) -> dict[str, torch.Tensor]:
-        """Return all weights of `model` by name, gathered in main memory; empty except in the first process.
+        """Return all weights of `model` by name, in main memory. Only the first process gets them; others get none.
 
-        All processes must call it, because weights are gathered one at a time. `model` is `self.model`, or its base
-        model if it has adapters.
+        All processes must call this, because they gather each weight together. `model` is `self.model`, or the base
+        model if `self.model` has adapters.
         """
         weights = {}
         for name, value in self._weights_of(model):
@@ -284,7 +284,7 @@ class Shards(Replicas):
         return weights
 
     def _weights_of(self, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-        """Return name and full value of each weight and buffer to write; a tied weight only once."""
+        """Return name and full value of each weight and buffer to write. Tied weights are returned once."""
         copies = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
         return ((name, processes.whole(item)) for name, item in model.state_dict().items() if name not in copies)
 
@@ -294,8 +294,8 @@ def begin_training(
 ) -> tuple[Replicas, MasterAdamW]:
     """Build the model of the job with the strategy class `kind`. Returns the strategy and the optimizer.
 
-    The order matters. First the model is built and divided. Then the optimizer casts its weights to their format in
-    training. DDP and the compiler come last, because they take the weights as they are.
+    The order matters. First the model is built and divided. Then the optimizer casts the model's weights to their
+    format in training. DDP and the compiler come last, because they need weights in their final format.
     """
     strategy = kind(spec, formats, build)
     optimizer = MasterAdamW(strategy.model.named_parameters(), arguments, learning_rate, formats)
@@ -306,7 +306,7 @@ def begin_training(
 def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:
     """Send the `tensors` of process `source` to all processes. Yields name and full value, one tensor at a time.
 
-    Every process that has a shard of a tensor must pass it in `tensors`; the others pass none.
+    All processes must call this. Each one passes the tensors of which it has a shard; the others pass none.
     """
     gpu = torch.device("cuda", torch.cuda.current_device()) if device.has_gpu() else torch.device("cpu")
     entries = [(name, item.shape, item.dtype) for name, item in tensors.items()]

@@ -1,11 +1,11 @@
 """What depends on the task: reading labels, the loss, the metrics, and baselines to compare with.
 
-The labels of N rows are an array: class ids (N,) int64 for classification, flags 0 and 1 (N, C) float32 for
-multi-label, or an array of N lists of class ids for token-classification, with one id for each word.
+The labels of N rows are an array. For classification, it has class ids (N,) int64. For multi-label, it has flags 0 and
+1 (N, C) float32 for C labels. For token-classification, it has N lists with a class id for each word.
 
-A data set may give several labels per row in one cell: as a list, as a list in the text form of JSON, Python or NumPy,
-or as text with | between the labels (with commas if no row has a |). Or it has C columns of 0 and 1, whose names are
-in `label_column` with commas between them.
+The cell of a multi-label row may be a list, a list that JSON, Python or NumPy has written as text, or text with |
+between the labels (with commas if no row has a |). Or the data set has C columns of 0 and 1, and `label_column` lists
+their names, separated by commas.
 """
 
 import ast
@@ -29,7 +29,7 @@ from paretune.specification import metrics
 from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns
 from paretune.specification.job import JobSpec
 
-_TFIDF_ROWS = 50_000  # limit of rows for fitting a baseline: more take time and hardly change the result
+_TFIDF_ROWS = 50_000  # limit of rows for fitting a baseline: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # multi-label: limit of rows x labels above 2,000 rows; each label has its own regression
 _FITTED_WEIGHTS = 2_000_000
 """Largest number of weights of one regression, classes x words. Its solver keeps 20 copies of them: 320 MB."""
@@ -47,8 +47,8 @@ def summed_loss(task: str, logits: torch.Tensor, labels: torch.Tensor, smoothing
 
     Shapes: `logits` (B, C) with `labels` (B,) of classes or (B, C) of flags; or `logits` (B, T, V) and `labels` (B, T)
     for T tokens with V possible labels, where -100 means no label. For causal-lm, labels are the tokens themselves.
-    `smoothing` has no effect on flags. The caller divides the sum by the number of labels in a step on all devices; the
-    models of transformers would divide by that of one batch.
+    `smoothing` has no effect on flags. The caller divides the sum by the number of labels in a step on all devices. The
+    models of transformers would divide it by the number of labels in one batch.
     """
     functional = torch.nn.functional
     if task == metrics.MULTI_LABEL:
@@ -62,7 +62,10 @@ def summed_loss(task: str, logits: torch.Tensor, labels: torch.Tensor, smoothing
 
 
 class Evaluation:
-    """Computes the metrics of a task. `report_entries` has the confusion matrix or counts of the last evaluation."""
+    """Computes the metrics of a task.
+
+    After an evaluation, `report_entries` has its confusion matrix, or the counts for each label of a multi-label task.
+    """
 
     def __init__(self, task: str, names: Sequence[str]) -> None:
         self._task, self._names = task, names
@@ -97,11 +100,11 @@ class Evaluation:
 
 
 def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return F1 of entities and accuracy of words, from the labels of N rows of words.
+    """Return the F1 of entities and the accuracy of words, from the labels of N rows of words.
 
-    An entity is right if its kind, its first word and its last word are. F1 is micro-averaged over all kinds (Tjong Kim
-    Sang and De Meulder, CoNLL 2003, as `seqeval` computes it). If no label in `truth` begins with B- or I-, F1 is the
-    macro F1 of the words.
+    An entity is right if its kind, first word and last word are right. F1 is micro-averaged over all kinds, as in
+    `seqeval` (Tjong Kim Sang and De Meulder, CoNLL 2003). If no label in `truth` begins with B- or I-, F1 is the macro
+    F1 of the words.
     """
     flat, answers = ([label for row in rows for label in row] for rows in (truth, predicted))
     if any(label.startswith(("B-", "I-")) for label in flat):
@@ -114,7 +117,7 @@ def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Return kind, first word and end (exclusive) of each entity in a row. An I- that continues none begins one."""
+    """Return kind, first word and end (exclusive) of each entity in a row. A stray I- label begins a new entity."""
     spans, kind, first = set[tuple[str, int, int]](), "", 0
     for number, label in enumerate([*labels, ""]):
         prefix, _, name = label.partition("-") if label.startswith(("B-", "I-")) else ("", "", "")
@@ -127,15 +130,15 @@ def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
 
 
 def macro_f1(labels: Any, predicted: Any) -> float:
-    """Return the mean F1 over labels, or over the classes that occur. One that is never predicted counts as 0."""
+    """Return the mean F1 over labels, or over the classes that occur. If a class is never predicted, its F1 is 0."""
     return float(f1_score(labels, predicted, average="macro", zero_division=0))
 
 
 def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
     """Return the macro F1 of two baselines: the most frequent answer, and logistic regression (C = 5) on TF-IDF.
 
-    The most frequent answer is a class or a set of labels. For sets, each label has its own regression (threshold 0.5).
-    The regression is left out if no word occurs in two texts.
+    The most frequent answer is a class or, for multi-label, a set of labels. For multi-label, each label has its own
+    regression (threshold 0.5). The regression is left out if no word occurs in two texts.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -179,8 +182,9 @@ def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dic
 def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Return the labels of each split and the C class names; both are empty for causal-lm.
 
-    Removes a test split from `tables` if its labels are hidden (all -1, with declared names). Raises BadInput if cells
-    contain anything but labels, if words lack labels, or if labels occur in no training row.
+    Removes a test split from `tables` if its labels are hidden: if the data set declares the names of its classes, and
+    all test labels are -1. Raises BadInput if cells contain anything but labels, if words lack labels, or if labels are
+    neither declared nor in any training row.
     """
     if spec.task == metrics.CAUSAL_LM:
         return {}, ()
@@ -268,7 +272,7 @@ def _as_targets(task: str, rows: Sequence[Sequence[str]], names: Sequence[str]) 
 
 
 def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
-    """Return a fault if the sampled training rows lack any of the classes or labels `names` (not for words)."""
+    """Return a fault if any class or label in `names` is missing from the sampled training rows; none for words."""
     if labels is None or spec.task == metrics.TOKEN_CLASSIFICATION:
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
@@ -292,9 +296,9 @@ def words_of(cell: Any) -> list[str]:
 
 
 def _listed(cell: Any) -> Any:
-    """Return the list in a string that JSON, Python, pandas or NumPy wrote; None if it has brackets but is no list.
+    """Return the list in a string that JSON, Python, pandas or NumPy wrote, or None if it cannot be parsed.
 
-    Other cells are returned unchanged.
+    Cells that are not strings in square brackets are returned unchanged.
     """
     text = cell.strip() if isinstance(cell, str) else ""
     if not (text.startswith("[") and text.endswith("]")):

@@ -1,7 +1,8 @@
-"""Loads a model in MLflow that predicts from data frames with the text column of its training.
+"""Loads a model in MLflow so that it accepts data frames with the text column that it was trained with.
 
-MLflow's own loader accepts only a column named `text`. This file is copied into `code/` of the model. It needs nothing
-but MLflow, because paretune may be missing where the model is loaded. The signature in MLmodel names the column.
+MLflow's own loader accepts only a column named `text`. This file is copied into the folder `code/` of the model. It
+imports only MLflow, because paretune may be missing where the model is loaded. The signature in MLmodel names the
+column.
 """
 
 from typing import Any

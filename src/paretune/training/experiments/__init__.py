@@ -1,4 +1,5 @@
 """Ways of dividing a model that have not run on GPUs yet.
 
-The training imports them only for jobs that use them. docs/large-models.md lists what must still be shown for each.
+Only jobs that divide their model in such a way import these modules. docs/large-models.md lists what has not been shown
+on GPUs yet.
 """

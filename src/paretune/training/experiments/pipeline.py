@@ -1,8 +1,8 @@
 """Pipeline parallelism: divides a model into stages, and sends batches through them.
 
-A stage is the Hugging Face model without the parts of other stages. The names of its weights are those of the whole
-model. The model's own code makes masks and positions from `inputs_embeds`, which are the outputs of the previous stage.
-`_FAMILIES` lists the supported model families.
+A stage is the Hugging Face model without the parts of other stages. Its weights keep the names that they
+have in the whole model. Every stage but the first gets the output of the previous stage as `inputs_embeds`, from which
+the model's own code makes masks and positions. `_FAMILIES` lists the supported model families.
 
 The schedule is PyTorch's 1F1B (`torch.distributed.pipelining`). After a warm-up, each stage alternates between the
 forward pass of one micro-batch and the backward pass of an earlier one. So a stage keeps the activations of at most as
@@ -26,11 +26,11 @@ from paretune.training.strategies import Batch, Loss, Shards, sent
 
 
 class _Family(NamedTuple):
-    """Names of modules in the base model: those before its layers, the list of layers, and the one after them.
+    """Names of modules in the base model: `first` before its layers, the list `layers`, and `last` after them.
 
     In all stages but the first, the modules `first` are replaced by the identity. `added` is a module whose output the
-    first stage adds to the embeddings; in other stages it is replaced by 0. The classification heads of these families
-    read the last token that is not padding.
+    first stage adds to the embeddings; other stages add 0 instead. The classification heads of these families read the
+    last token that is not padding.
     """
 
     first: tuple[str, ...]
@@ -68,9 +68,9 @@ def stage_faults(spec: JobSpec, config: Any) -> list[str]:
 class Stages(Shards):
     """Divides a model into stages, one in each process of a pipeline. All stages train on the same rows.
 
-    The parts of other stages are removed from the Hugging Face model, and its `forward` is replaced. The first stage
-    takes tokens (B, T), the others take the output of the previous stage, (B, T, hidden size). The last stage returns
-    logits, (B, T, vocabulary) or (B, classes).
+    The parts of other stages are removed from the Hugging Face model, and its `forward` is replaced. With B rows of T
+    tokens, the first stage takes tokens (B, T), and the others take the output of the previous stage, (B, T, hidden
+    size). The last stage returns logits, (B, T, vocabulary) or (B, classes).
     """
 
     _gathers_again = False  # otherwise each layer would be gathered again for each micro-batch
@@ -114,7 +114,7 @@ class Stages(Shards):
                     setattr(model, name, None)
 
     def _forward_stage(self, inputs: torch.Tensor, tokens: torch.Tensor, **others: Any) -> torch.Tensor:
-        """Compute this stage's output. `tokens` and the `others` (`attention_mask`) are the same in all stages."""
+        """Compute this stage's output. All stages get the same `tokens` and `others` (`attention_mask`)."""
         model, name = self.model, "input_ids" if self._is_first else "inputs_embeds"
         with self._autocast():
             hidden: torch.Tensor = model.base_model(**{name: inputs}, use_cache=False, **others).last_hidden_state
@@ -126,7 +126,7 @@ class Stages(Shards):
         return scores[torch.arange(len(tokens), device=tokens.device), last]
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """Add the gradients of a micro-batch, which is cut into smaller ones. All stages return its loss."""
+        """Cut a micro-batch into smaller ones, and add their gradients. All stages return the loss of the whole."""
         inputs = _pad_rows(self._on_device(batch), self._micro_batches)
         self._loss: Loss = loss_of  # the schedules read it
         tokens, losses = inputs["input_ids"], list[torch.Tensor]()
@@ -159,7 +159,7 @@ class Stages(Shards):
         return None
 
     def _masked(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return batch  # keeps its mask (B, T), which is cut together with the tokens
+        return batch  # keeps the mask (B, T), which the schedule cuts together with the tokens
 
     def norm(self, weights: list[torch.Tensor]) -> torch.Tensor:
         """Return the norm of the gradients of all stages. A tied embedding table counts once."""
@@ -171,14 +171,14 @@ class Stages(Shards):
         return squares.sqrt()
 
     def _tied_weight(self) -> torch.nn.Parameter | None:
-        """Return this stage's copy of the tied embedding table; None if the table is not tied, or in a middle stage."""
+        """Return this stage's copy of the tied embedding table; None in a middle stage, or if the table is not tied."""
         owner = None
         if self._is_tied and (self._is_first or self._is_last):
             owner = self.model.get_input_embeddings() if self._is_first else getattr(self.model, self._head)
         return None if owner is None else owner.weight
 
     def _add_up_tied_gradients(self) -> None:
-        """Give both copies of a tied table the sum of their gradients. Call it once per step, before clipping."""
+        """Give both copies of a tied table the sum of their gradients. Call this once per step, before clipping."""
         weight = self._tied_weight()
         if weight is None:
             return
@@ -210,7 +210,7 @@ class Stages(Shards):
         return torch.empty(rows, length, self.model.config.hidden_size, **options)
 
     def _schedule(self, tokens: torch.Tensor) -> Schedule1F1B:
-        """Return the schedule for batches of this shape, made with the known shapes of the tensors between stages."""
+        """Return the schedule for batches with the shape of `tokens`. PyTorch need not infer shapes between stages."""
         rows, length = key = tokens.shape[0] // self._micro_batches, tokens.shape[1]
         if key not in self._schedules:
             config = self.model.config
@@ -239,18 +239,18 @@ class Stages(Shards):
 
 
 class _Identity(torch.nn.Module):
-    """Replaces a part that belongs to another stage: hidden states pass unchanged."""
+    """Replaces a part of the model that belongs to another stage, and returns the hidden states unchanged."""
 
     def __init__(self, attention_type: str | None = None) -> None:
         super().__init__()
-        self.attention_type = attention_type  # transformers 5.3 chooses the mask of a layer by it
+        self.attention_type = attention_type  # transformers 5.3 chooses a layer's mask by its attention type
 
     def forward(self, hidden: Any = None, *_: Any, **options: Any) -> Any:
         return options["inputs_embeds"] if hidden is None else hidden
 
 
 class _Zero(torch.nn.Module):
-    """Replaces a part whose output the first stage has already added."""
+    """Replaces a part of the model whose output the first stage has already added."""
 
     def forward(self, positions: torch.Tensor) -> torch.Tensor:
         return torch.zeros((), device=positions.device)
@@ -258,7 +258,7 @@ class _Zero(torch.nn.Module):
 
 class _StageOfKnownShape(PipelineStage):
     def _post_metadata_inference_cleanup(self) -> None:
-        """Do nothing. PyTorch 2.13 would delete earlier gradients here, even if it has inferred no shapes."""
+        """Do nothing. Here, PyTorch 2.13 would delete earlier gradients, although it did not infer any shapes."""
 
 
 def _pad_rows(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:

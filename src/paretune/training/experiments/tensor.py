@@ -17,7 +17,7 @@ _GATHERED = ("colwise_gather_output", "colwise_rep")  # transformers 5.23 and 5.
 
 
 class TensorGroups(Shards):
-    """Divides the matrices of a model over the devices of a group, which train on the same rows, then shards them."""
+    """Divides a model's matrices over the devices of a group, then shards them. A group trains on the same rows."""
 
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
         divide_matrices(self.model, mesh["tensor"])

@@ -1,4 +1,4 @@
-"""Describes a job's rows before the job costs anything: classes, lengths, duplicates, and rows that are left out."""
+"""Describes the rows of a job before it costs anything: classes, lengths, duplicates, and rows that are left out."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +11,8 @@ from paretune.specification.container import DataFindings, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training.rows.tokenized import Rows
 
-_MOST_NAMED = 8  # limit of classes that a sentence names
-_FEW_ROWS = 30  # warn below this number of validation rows: the standard error of F1 is then 5 to 9 points or more
+_MOST_NAMED = 8  # a sentence names at most this many classes
+_FEW_ROWS = 30  # warn below this number of validation rows: with 30, an F1 of 0.8 has a standard error of 7 points
 _MANY_DUPLICATES = 0.01  # warn if more than this share of validation texts are also training texts
 
 
@@ -41,7 +41,7 @@ def data_findings(
 
 
 def _class_counts(spec: JobSpec, part: Rows, names: Sequence[str]) -> dict[str, int]:
-    """Count the rows, or words, of each class or label, in the order of `names`; empty without labels."""
+    """Return the number of rows, or words, of each class or label, in the order of `names`; empty without labels."""
     if part.labels is None:
         return {}
     if spec.task == metrics.MULTI_LABEL:
@@ -89,7 +89,7 @@ def _unmeasured(spec: JobSpec, counts: Mapping[str, Mapping[str, int]]) -> list[
 
 
 def _few(spec: JobSpec, rows: int) -> list[str]:
-    if rows >= _FEW_ROWS or spec.task == metrics.CAUSAL_LM:  # which has no F1
+    if rows >= _FEW_ROWS or spec.task == metrics.CAUSAL_LM:  # causal-lm has no F1
         return []
     error, plural = binomial_error(0.8, rows), "s" * (rows != 1)
     remedy = "raise max_eval_samples" if spec.max_eval_samples is not None else "give more rows, or a validation_file"

@@ -43,9 +43,10 @@ VALIDATION_SHARE = 0.1
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """Read the rows of each split and the class names. Raises BadInput with all faults of the first step that fails.
 
-    If there is no validation split, a tenth of the training rows becomes one, drawn with a fixed seed. For
-    classification, it is stratified by class if possible. Then the training rows are sampled down to max_train_samples,
-    and the others to max_eval_samples or, if only max_train_samples is set, to a ninth of it.
+    If there is no validation split, a tenth of the training rows, drawn with a fixed seed, becomes one. For
+    classification, the split is stratified by class if possible. Then the training split is sampled down to
+    max_train_samples rows, and each other split to max_eval_samples rows or, if only max_train_samples is set, to a
+    ninth of max_train_samples.
     """
     ragged = dict[str, list[int]]()
     tables = _read_tables(spec, ragged)
@@ -77,7 +78,7 @@ def _drop(
         if not (numbers or lines):
             continue
         kept = np.setdiff1d(np.arange(len(table)), np.array(numbers, dtype=int) - 1)
-        counted = ", not counting the lines with more fields" if lines else ""  # these were removed before
+        counted = ", not counting the lines with more fields" if lines else ""  # the lines were removed before
         parts = [f"{len(numbers)} without text or label ({_first('row', numbers)}{counted})"] if numbers else []
         parts += [f"{len(lines)} with more fields than the header ({_first('line', lines)})"] if lines else []
         count, source = len(numbers) + len(lines), _source(spec, split)
@@ -164,7 +165,7 @@ def _label(cell: str) -> str | None:
 
 
 def _with_numbers(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
-    """Convert labels of a CSV file to floats if all are numbers and some have fractions, so that they are refused."""
+    """Convert a CSV file's labels to floats if all are numbers and some have fractions. A later check refuses them."""
     column = spec.label_column
     texts = cells_of(table, column) if column in table.column_names else []
     numbers = pd.to_numeric(pd.Series(texts), errors="coerce")
@@ -194,8 +195,8 @@ def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: di
 def _without_lines(path: Path, mark: str, lines: Collection[int]) -> Iterator[Path]:
     """Yield the path of a copy of a CSV file without these lines, or of the file itself if `lines` is empty.
 
-    pandas cannot skip all of them: if the first row has more fields than the header, pandas takes the first column as
-    an index.
+    pandas cannot skip all such lines: if the first row has more fields than the header, pandas takes the first column
+    as an index.
     """
     if not lines:
         yield path
@@ -249,7 +250,7 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
 def _pick(
     spec: JobSpec, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[str, np.ndarray]]:
-    """Return where each split's rows come from: a split of the data set, and the indices of the rows in it."""
+    """Return, for each split of the job, a split of the data set and the indices of the rows to take from it."""
     picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
     if "validation" not in picked:
         classes = ids["train"] if spec.task == metrics.CLASSIFICATION else None

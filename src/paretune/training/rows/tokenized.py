@@ -6,8 +6,8 @@
                                     label for each token, int32
 <key>/dataset.json                  PreparedDataset; written last, so that it marks a complete folder
 
-`key` is a hash of rows, labels, tokenizer, task and max_seq_length. All jobs for which these are the same memory-map
-the same folder.
+`key` is a hash of rows, labels, tokenizer, task and max_seq_length. All jobs with the same key memory-map the same
+folder.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from paretune.specification.parallelism import BatchPlan
 from paretune.training.tasks import text_baselines, word_baselines
 
 _FORMAT = 5
-_SHOWN_DIGEST = 16  # first hexadecimal digits of a digest of rows, which MLflow shows
+_SHOWN_DIGEST = 16  # MLflow shows this many hexadecimal digits of the digest of a split's rows
 _BATCH = 1000  # texts given to the tokenizer at once
 MOST_LENGTHS = 8  # limit of distinct batch lengths on a GPU, so that few shapes are compiled
 POOL_STEPS = 50  # number of steps whose rows are sorted by length together, as in transformers' LengthGroupedSampler
@@ -40,9 +40,9 @@ POOL_STEPS = 50  # number of steps whose rows are sorted by length together, as 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """N texts of one split with their labels: N class ids, (N, C) flags, or N lists with a class for each word.
+    """N texts of one split with their labels: N class ids, (N, C) flags, or N lists with a class id for each word.
 
-    If words have classes, the texts have one space between words.
+    If words have classes, there is exactly one space between two words.
     """
 
     texts: Sequence[str]
@@ -58,15 +58,15 @@ class DroppedRows:
     """The rows that were left out, because they lack a text or label, or have more fields than the header."""
 
     rows: int
-    sentence: str  # their number, file and reasons, and the first row numbers
+    sentence: str  # says how many rows of which file were left out and why, with the numbers of the first ones
 
 
 class TokenRows:
     """Reads one split of N rows, and makes batches. `lengths` (N,) holds each row's number of tokens.
 
-    `label_counts` (N,) holds the number of labels of each row that count in the loss. Batches are as long as their
-    longest row, rounded up to a multiple of `pad_multiple`. With `longest_first`, rows are sorted by descending length,
-    so that batches need little padding.
+    `label_counts` (N,) holds how many labels of each row count in the loss. A batch is as long as its longest row,
+    rounded up to a multiple of `pad_multiple`. With `longest_first`, rows are sorted by descending length, so that
+    batches need little padding.
     """
 
     def __init__(self, folder: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
@@ -94,8 +94,8 @@ class TokenRows:
     def batch(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return the batch of the rows `index`: input_ids and attention_mask (B, T) int64, and labels.
 
-        B is len(index), and T is the length of the longest row, rounded up. Labels are int64 (B,) for classes, int64
-        (B, T) for words and for causal-lm, where they are the tokens, or float32 (B, C) for flags.
+        B is len(index), and T is the length of the longest row, rounded up. Labels are int64 (B,) for classes, float32
+        (B, C) for flags, and int64 (B, T) for words. For causal-lm, labels are the tokens, int64 (B, T).
         """
         rows = np.asarray(index)
         longest = max(1, int(self.lengths[rows].max()))  # texts may be empty; a batch has at least one column
@@ -117,17 +117,17 @@ class TokenRows:
 
 
 class GlobalBatchSampler:
-    """Chooses the rows of each optimizer step, which are the same on every cluster, and this rank's share of them.
+    """Chooses the rows of each optimizer step, and this rank's share of them.
 
-    The rows of a step depend only on the data set, the global batch size and the seed. So one process with batch 64,
-    two with 32, and one with 16 and four accumulation steps train on the same steps. Without dropout, they differ only
-    by rounding.
+    The rows of a step depend only on the data set, the global batch size and the seed, and not on the cluster. So one
+    process with batch 64, two with 32, and one with 16 and four accumulation steps train on the same rows in each step.
+    Without dropout, their results differ only by rounding.
 
-    In each epoch, the rows are shuffled. Pools of up to 50 steps (at least four pools if the data allows) are sorted by
-    length and cut into steps, and the steps are shuffled. Only the last step of an epoch may be smaller; its
-    rows are distributed evenly. In the first epoch, the step with the longest row comes first, so that a job that does
-    not fit into memory fails in its first step. `lengths` holds each row's number of tokens, and `rank` is the index of
-    this process's share of the rows.
+    In each epoch, the rows are shuffled and divided into pools of up to 50 steps (at least four pools if there are
+    enough rows). The rows of a pool are sorted by length and cut into steps, and then all steps are shuffled. Only the
+    last step of an epoch may be smaller, and its rows are distributed evenly over the devices. In the first epoch, the
+    step with the longest row comes first, so that a job that does not fit into memory fails in its first step.
+    `lengths` holds each row's number of tokens, and `rank` is the index of this process's share of the rows.
     """
 
     def __init__(self, lengths: np.ndarray, plan: BatchPlan, *, rank: int, seed: int) -> None:
@@ -150,8 +150,8 @@ class GlobalBatchSampler:
     def micro_batches(self, step: int) -> list[tuple[list[int], bool]]:
         """Return the rows of this rank in each micro-batch of a step, and whether they count.
 
-        Rows of similar length go to the devices in turn. Because the devices wait for each other, a device without a
-        row repeats another device's row, which is not counted again.
+        Rows are sorted by length and go to the devices in turn, so each device gets rows of similar length. Because the
+        devices wait for each other, a device without a row repeats another device's row, which is not counted again.
         """
         rows = self.rows(step)
         parts = np.array_split(rows, -(-len(rows) // (self.plan.per_device_train_batch_size * self.plan.devices)))
@@ -186,9 +186,10 @@ class GlobalBatchSampler:
 
 
 def pad_multiple(longest: int) -> int:
-    """Return a multiple of 8, for tensor cores; lengths of batches on a GPU are rounded up to multiples of it.
+    """Return a number of tokens. The lengths of batches on a GPU are rounded up to multiples of this number.
 
-    Batches of rows of up to `longest` tokens then have at most MOST_LENGTHS lengths, so that few shapes are compiled.
+    It is a multiple of 8, for tensor cores. If rows have up to `longest` tokens, batches have at most MOST_LENGTHS
+    different lengths, so that few shapes are compiled.
     """
     return 8 * -(-longest // (8 * MOST_LENGTHS))
 
@@ -196,8 +197,8 @@ def pad_multiple(longest: int) -> int:
 def masked(batch: dict[str, torch.Tensor], form: torch.dtype | None = None) -> dict[str, torch.Tensor]:
     """Give a `TokenRows` batch the mask that needs the fewest kernels: none if no row is padded.
 
-    Otherwise, with a dtype `form`, it is a mask (B, 1, 1, T) that is added to the attention scores of all layers: 0, or
-    the lowest number for padding. Without `form`, the mask stays as it is.
+    If a row is padded and there is a dtype `form`, the mask (B, 1, 1, T) is added to the attention scores of all
+    layers. It is 0 for tokens, and the lowest number for padding. Without `form`, the mask stays as it is.
     """
     mask = batch["attention_mask"]
     if mask.numpy().all():
@@ -217,7 +218,7 @@ def prepare(
 ) -> PreparedDataset:
     """Tokenize `rows`, or reuse them from `cache` if they were prepared with the same tokenizer, task and length.
 
-    The facts of the data set are row and token counts, the share of truncated rows, and baselines. `say` receives
+    The facts of the result are row and token counts, the share of truncated rows, and baselines. `say` is called with
     messages about progress.
     """
     digests = {split: _digest(part) for split, part in sorted(rows.items())}
@@ -233,8 +234,8 @@ def prepare(
             facts |= _baselines(spec, rows, labels)
             short = {split: digest[:_SHOWN_DIGEST] for split, digest in digests.items()}
             PreparedDataset(key=key, folder=made, labels=labels, facts=facts, digests=short).write()
-            if not (folder / "dataset.json").exists():  # else another process was faster
-                shutil.rmtree(folder, ignore_errors=True)  # incomplete, from an interrupted copy
+            if not (folder / "dataset.json").exists():  # otherwise, another process was faster
+                shutil.rmtree(folder, ignore_errors=True)  # incomplete, because copying it was interrupted
                 made.rename(folder)
     return PreparedDataset.read(folder)
 
@@ -290,7 +291,7 @@ def _write_splits(
 
 
 def _tokenize(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
-    """Return at most `limit` token ids of each text, and how many texts were longer: always 0 for a slow tokenizer."""
+    """Return at most `limit` token ids of each text, and how many texts were cut: always 0 for a slow tokenizer."""
     tokens, truncated = list[list[int]](), 0
     for start in range(0, len(texts), _BATCH):
         batch = list(texts[start : start + _BATCH])
@@ -303,12 +304,12 @@ def _tokenize(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[li
 def tokenize_words(
     texts: Sequence[str], labels: Iterable[Sequence[int]], tokenizer: Any, limit: int
 ) -> tuple[list[list[int]], list[list[int]], int]:
-    """Tokenize rows of words to at most `limit` ids each. Also return their labels, and the number of longer rows.
+    """Tokenize rows of words to at most `limit` ids each. Also return a label for each id, and how many rows were cut.
 
-    Words have one space between them. The first token of a word gets the word's label, all others get -100. A word,
-    such as a control character, may have no tokens.
+    Words have one space between them. The first token of a word gets the word's label, and all other tokens get -100.
+    Some words, such as control characters, may have no tokens.
     """
-    if not tokenizer.is_fast:  # a slow one does not return the characters of a token
+    if not tokenizer.is_fast:  # a slow one does not return the position of a token in the text
         name = type(tokenizer).__name__
         raise BadInput([f"task {TOKEN_CLASSIFICATION} needs a fast tokenizer, got {name}: choose another model"])
     tokens, targets, truncated = [], [], 0
@@ -327,9 +328,10 @@ def tokenize_words(
 
 
 def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:
-    """Join all texts, each followed by the end-of-text token, and cut them into blocks of `length`; drop the rest.
+    """Join all texts, each followed by the end-of-text token, and return them cut into blocks of `length` tokens.
 
-    If all texts together are shorter than a block, they make one short block.
+    The tokens after the last whole block are dropped. If all texts together are shorter than a block, they become one
+    short block.
     """
     stream: list[int] = []
     for start in range(0, len(texts), _BATCH):
