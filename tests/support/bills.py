@@ -12,9 +12,9 @@ BEGIN = datetime(2026, 11, 3, 10, tzinfo=UTC)
 
 
 def line(job: str, usd: float, at: float = 0.0, **more: Any) -> dict[str, Any]:
-    """Return a line of CUR 2.0, by default for the usage of an instance `at` hours after `BEGIN`.
+    """Return a line of CUR 2.0, by default for an hour of usage that begins `at` hours after `BEGIN`.
 
-    The line's id contains `at`. Without a `job`, the line belongs to EC2.
+    The line's id contains `at`. If `job` is empty, the line belongs to EC2.
     """
     start = BEGIN + timedelta(hours=at)
     standard = {
@@ -33,19 +33,22 @@ def line(job: str, usd: float, at: float = 0.0, **more: Any) -> dict[str, Any]:
 
 
 def of_month(kind: str, usd: float, job: str = "", **more: Any) -> dict[str, Any]:
-    """Return a line of this `kind`, such as a tax, fee or discount, that covers the month and may name a job."""
+    """Return a line of this `kind`, such as a tax, fee or discount, from `BEGIN` to the end of the month.
+
+    If `job` is given, the line names this job.
+    """
     resource = {"line_item_resource_id": ARN + job if job else ""}
     end = {"line_item_usage_end_date": "2026-12-01T00:00:00+00:00", "line_item_product_code": "AmazonSageMaker"}
     return {**line(job or kind, usd), **resource, **end, "line_item_line_item_type": kind, **more}
 
 
 def later(days: float = 3.0) -> dict[str, Any]:
-    """Return a line of another service some days later, so that the bill does not end with the jobs."""
+    """Return a line of EC2 `days` days after `BEGIN`, so that the bill does not end with the jobs."""
     return line("", 5.0, at=24 * days)
 
 
 def in_focus(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the same line in FOCUS 1.0 or 1.2."""
+    """Return the same line with the columns of FOCUS 1.0 and 1.2."""
     return {
         "ResourceId": row["line_item_resource_id"],
         "BilledCost": row["line_item_unblended_cost"],
@@ -86,8 +89,8 @@ def deliver(
 ) -> list[Path]:
     """Write the bill of a month below `folder` as AWS Data Exports does, and return the paths of its parts.
 
-    The rows are distributed over the parts. An export that creates new files has a folder for each `delivery`, whose
-    name begins with the time of the delivery.
+    The rows are distributed over the parts. If an export creates new files, each delivery has its own folder. The
+    name of the folder is `delivery`, which begins with the time of the delivery.
     """
     place = f"BILLING_PERIOD={month}/{delivery}".rstrip("/")
     names = [f"data/{place}/cur-{number:05}.csv" for number in range(1, parts + 1)]

@@ -45,13 +45,13 @@ class Cloud:
         )
 
     def run(self, *words: str, **job: object) -> "Done":
-        """Run a paretune command to its end. `job` are its parameters."""
+        """Run a paretune command to its end. `job` has the parameters of the command."""
         with self.start(*words, **job) as running:
             code = running.wait(WITHIN_S)
             return Done(code, running.text)
 
     def start(self, *words: str, **job: object) -> AbstractContextManager[Command]:
-        """Start a paretune command that is ended after the `with` block."""
+        """Start a paretune command, and kill it after the `with` block."""
         return command(paretune(*(words or ("train",)), *spelled(job)), cwd=self.folder, environment=self.environment)
 
     def start_and_kill(self, *words: str, **job: object) -> None:
@@ -71,7 +71,7 @@ class Cloud:
         return list(self.client.search_runs(["0"], order_by=["attributes.start_time DESC"]))
 
     def the_run(self) -> Run:
-        """Return the only run."""
+        """Return the only recorded run."""
         (run,) = self.runs()
         return run
 
@@ -98,7 +98,10 @@ class Cloud:
         return boto3.client(service, **options)  # type: ignore[call-overload]  # the stubs want a literal name
 
     def objects(self) -> Iterator[tuple[str, bytes]]:
-        """Yield key and content of every object in S3. Files of archives follow, with their name after the key."""
+        """Yield key and content of every object in S3. After an archive, also yield the files in it.
+
+        The key of such a file is the key of the archive, a space and the name of the file.
+        """
         s3 = self.client_of("s3")
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.emulator.bucket):
             for entry in page.get("Contents", []):
@@ -137,7 +140,7 @@ class Done:
 
 
 def spelled(job: dict[str, Any]) -> list[str]:
-    """Return parameters as words of a command line."""
+    """Return the parameters in `job` as words of a command line."""
     return [
         word
         for name, value in job.items()

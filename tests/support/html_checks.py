@@ -4,7 +4,10 @@ import re
 
 
 def has_policy(text: str) -> bool:
-    """Check that a page's policy allows only scripts with its nonce and no loading; return if all scripts have it."""
+    """Check that a page's policy allows only scripts with its nonce. Return whether all scripts have this nonce.
+
+    The policy must also forbid loading anything from elsewhere.
+    """
     policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; ([^"]+)">', text)
     assert policy
     (nonce,) = re.findall(r"script-src 'nonce-([0-9a-f]{32})'", policy[1])

@@ -54,7 +54,7 @@ def instances_of(job: JobFolder, count: int) -> list[JobFolder]:
 
 
 def copy_checkpoints_to_all(folders: Sequence[JobFolder]) -> None:
-    """Copy checkpoints as SageMaker does by S3 between two jobs: every instance gets all files, and none is removed."""
+    """Copy checkpoints as SageMaker does through S3 between attempts: every instance gets all files and loses none."""
     for source in folders:
         for target in folders:
             if target != source and source.checkpoints.exists():
@@ -91,14 +91,14 @@ def running(
 
 
 def run(folders: Sequence[JobFolder], **options: Any) -> None:
-    """Run the job to its end, and fail unless every instance ends with 0."""
+    """Run the job to its end, and fail unless every instance ends with exit code 0."""
     with running(folders, **options) as processes:
         codes = [process.wait(240) for process in processes]
     assert codes == [0] * len(folders), "\n".join(folder.log.read_text()[-3000:] for folder in folders)
 
 
 def wait_for_step(folder: JobFolder, step: int) -> None:
-    """Wait until the training has done `step` steps."""
+    """Wait until the training has recorded values at `step` or a later step."""
     wait_until(lambda: any(at >= step for at, _ in curves(folder)), within_s=120, what=f"step {step} is done")
 
 
@@ -113,7 +113,7 @@ def curves(folder: JobFolder) -> dict[tuple[int, str], float]:
 
 
 def messages(folder: JobFolder) -> list[str]:
-    """Return the messages that the job wrote for its user."""
+    """Return the messages that the job has written for its user."""
     return [event.message for event in EventReader(folder.events).new() if event.message]
 
 
@@ -132,7 +132,7 @@ def weights_of(folder: JobFolder) -> dict[str, np.ndarray]:
 
 
 def check_it_is_the_same_training(job: JobFolder, expected: JobFolder) -> None:
-    """Check that a job has the same curves, results and weights as the expected one, within rounding errors."""
+    """Check that a job has the same curves, results and weights as the job `expected`, within rounding errors."""
     assert curves(job) == pytest.approx(curves(expected), rel=2e-3, abs=1e-5)
     report, other = (JobReport.model_validate_json(folder.report.read_text()) for folder in (job, expected))
     for name in {"eval_loss", "f1", "trainable_parameters", "total_parameters"} & other.metrics.keys():
@@ -142,7 +142,7 @@ def check_it_is_the_same_training(job: JobFolder, expected: JobFolder) -> None:
 
 
 def check_weights(job: JobFolder, expected: JobFolder) -> None:
-    """Check that a job has the same weights as the expected one, within rounding errors."""
+    """Check that a job has the same weights as the job `expected`, within rounding errors."""
     weights, others = weights_of(job), weights_of(expected)
     assert {name: item.shape for name, item in weights.items()} == {name: item.shape for name, item in others.items()}
     for name, item in weights.items():

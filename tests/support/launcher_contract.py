@@ -26,7 +26,7 @@ class Place:
 
     Attributes:
         launcher: the launcher under test.
-        another: returns a second launcher for the same jobs, as another process would open it.
+        another: opens a second launcher for the same jobs, as another process would do.
         order: returns the document and inputs of a job with a new name, of one of these kinds:
             `quick` sends the event "started" at step 0 and {"train/loss": 1 / step} at the steps 1 to LAST_STEP, prints
             "line 1" to "line 40", and ends with the report {"f1": 0.75} and the fact job_name;
@@ -34,7 +34,7 @@ class Place:
             `long` sends "started", runs until it is stopped, and sends "stopped" at step 1 before it ends.
         let_time_pass: called between two polls of a job.
         within_s: the longest time that a test waits for a job.
-        shortest_runtime_minutes: a maximum runtime that a `long` job reaches within this time.
+        shortest_runtime_minutes: a maximum runtime that a `long` job reaches within `within_s`.
         is_from_the_job: returns False for events that the launcher adds itself, such as a status.
     """
 
@@ -79,7 +79,7 @@ class Place:
         return events
 
     def attached(self, name: str) -> Job:
-        """Return the job as a second launcher finds it."""
+        """Find the job with a second launcher, and return it."""
         job = self.another().attach(name)
         assert job is not None
         return job

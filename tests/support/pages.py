@@ -17,7 +17,10 @@ PAGES = [
 
 
 def commands_of(text: str) -> list[list[str]]:
-    """Return the words of every `mlflow run` and `paretune` command in fenced bash blocks, without variables."""
+    """Return the words of every `mlflow run` and `paretune` command in fenced shell blocks.
+
+    Variables that are set before a command are left out.
+    """
     blocks = re.findall(r"^```(?:bash|sh|shell|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     result = []
@@ -44,7 +47,7 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
         command, *rest = words[1:]
         if rest and not rest[0].startswith("-") and command in COMMANDS:
             rest[0] = f"--{COMMANDS[command].first_word}={rest[0]}"
-    parameters, _ = read_words(rest, ())  # a parameter without a value has an empty one
+    parameters, _ = read_words(rest, ())  # a parameter without a value gets an empty text
     parameters.pop("json", None)  # every command accepts it, with or without a value
     return command, {name: text or "true" for name, text in parameters.items()}
 

@@ -1,6 +1,6 @@
 """Pauses and then kills the driver of a study at each step of a trial.
 
-Run it by `python -m tests.support.paused_drivers [STEP ...]` in an empty folder. Without numbers of steps, it starts at
+Run it with `python -m tests.support.paused_drivers [STEP ...]` in an empty folder. Without step numbers, it begins with
 step 1 and goes on until a study ends before the next step.
 
 The study's first point runs out of memory. At each step:
@@ -10,7 +10,8 @@ The study's first point runs out of memory. At each step:
 2. the driver is killed, and `sync` runs on the driver's machine, then on another one;
 3. the same command continues the study to its end.
 
-For each step, the program prints a line of JSON with the step's name and all that is wrong with records and jobs.
+For each step, the program prints a line of JSON with the step's name and everything that is wrong with records and
+jobs.
 """
 
 import contextlib
@@ -65,7 +66,7 @@ def main() -> None:
 
 
 def at_step(step: int) -> tuple[str, list[str]]:
-    """Return the name of a step and everything that goes wrong there; an empty name if the study ends before it."""
+    """Return a step's name, and everything that goes wrong there. The name is empty if the study ends before it."""
     read_end, write_end = os.pipe()
     driver = fork(lambda: drive(step, write_end))
     os.close(write_end)
@@ -76,7 +77,7 @@ def at_step(step: int) -> tuple[str, list[str]]:
         return "", []
     before, statuses = created(), {run_id: status for run_id, (status, _) in runs().items()}
     faults = [f"sync during the living driver: {text}" for text in sync("cron")]
-    if created() != before:  # it may record the end of a job, and nothing else
+    if created() != before:  # sync may record the end of a job, and nothing else
         faults.append(f"sync during the living driver has launched: {before} are now {created()}")
     for run_id, (status, _) in runs().items():
         if status != statuses[run_id] and not any(run_id in job for job in before):
@@ -139,7 +140,7 @@ def drive(step: int, write_end: int) -> int:
 
 
 def sync(host: str) -> list[str]:
-    """Run `sync` as if on the machine `host` (this one if it is empty), and return a fault if it failed."""
+    """Run `sync` as if on the machine `host` (if it is empty, on this machine), and return a fault if `sync` failed."""
 
     def command() -> int:
         if host:

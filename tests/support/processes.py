@@ -53,11 +53,11 @@ class Command:
 
     @property
     def text(self) -> str:
-        """The text that it has printed so far."""
+        """The text that the command has printed so far."""
         return self._log.read_text(errors="replace")
 
     def wait(self, within_s: float) -> int:
-        """Wait for its end, and return its exit code. Fail if it does not end in time."""
+        """Wait for the end of the command, and return its exit code. Fail if it does not end in time."""
         try:
             return self.process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -74,9 +74,9 @@ def command(
     log: Path | None = None,
     **options: Any,
 ) -> Iterator[Command]:
-    """Start a command, and after the block kill it and all processes of jobs in `home` (by default `cwd`/.paretune).
+    """Start a command. After the block, kill it and all processes of jobs in `home` (by default `cwd`/.paretune).
 
-    Its output goes to `log`, by default a new file in `cwd`.
+    The output of the command goes to `log`, by default a new file in `cwd`.
     """
     log = log or cwd / f"printed-{len(list(cwd.glob('printed-*')))}"
     with log.open("wb") as output:
@@ -101,7 +101,7 @@ def command(
 
 
 def use_one_core() -> None:
-    """Restrict this process to one core, and so to one thread. To be used as `preexec_fn`.
+    """Restrict this process to one core, so that libraries use one thread. Pass this function as `preexec_fn`.
 
     On a busy machine, several threads would wait for each other.
     """

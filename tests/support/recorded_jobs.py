@@ -1,4 +1,4 @@
-"""Invented runs of completed jobs, for tests of reports."""
+"""Made-up runs of completed jobs, for tests of reports."""
 
 import itertools
 import os
@@ -18,7 +18,10 @@ _numbers = itertools.count(1)
 def recorded(
     *, tags: dict[str, str] | None = None, metrics: dict[str, float] | None = None, started: float = 1.7e9, **spec: Any
 ) -> RecordedRun:
-    """Return the run of a completed, measured job. `spec` are its parameters; names in `tags` lack the prefix."""
+    """Return the run of a completed, measured job.
+
+    `spec` has the parameters of the job. The names in `tags` do not have the prefix `paretune.`.
+    """
     custom = {"origin": "measured", "state": "Completed"} | (tags or {})
     job = JobSpec(**spec)
     return RecordedRun(
@@ -35,7 +38,7 @@ def put_run(
 ) -> str:
     """Add a run to the store, and return its id.
 
-    Names in `tags` may lack the prefix. `run` are arguments of `create_run`.
+    The names in `tags` may lack the prefix `paretune.`. `run` has arguments of `create_run`.
     """
     run_id = str(store.create_run(os.environ.get("MLFLOW_EXPERIMENT_ID", "0"), **run).info.run_id)
     store.log_batch(
@@ -50,7 +53,7 @@ def put_run(
 def on_p3(count: int, seconds: Sequence[float], f1: float = 0.9, **also: Any) -> list[RecordedRun]:
     """Return runs of jobs on `count` ml.p3.2xlarge (one GPU each), one run for each element of `seconds`.
 
-    The price is 3.6 USD per hour, so 1000 seconds of an instance cost a dollar.
+    An instance costs 3.6 USD per hour here, so 1000 seconds cost a dollar.
     """
     metrics = also.pop("metrics", {})
     return [

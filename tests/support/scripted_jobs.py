@@ -1,4 +1,4 @@
-"""Jobs that run for a number of polls and then end as a test decides, and a launcher for them."""
+"""Jobs that run for a number of polls and then end as the test decides, and a launcher for these jobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -107,7 +107,7 @@ class ScriptedLauncher(Launcher):
         self.created: list[str] = []
         self.pools: dict[str, WarmPoolStatus] = {}
         self.keeps = False
-        self.lock = Lock()  # so that only one job is created with a name
+        self.lock = Lock()  # so that two threads cannot create the same job twice
 
     @classmethod
     def open(cls, surroundings: Surroundings) -> "ScriptedLauncher":

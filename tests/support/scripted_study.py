@@ -33,7 +33,7 @@ def always_done(spec: JobSpec, times: int) -> Ending:
 
 
 class QuickClock(FakeClock):
-    """A fake clock that sleeps forty times as long, so that pauses of an hour pass in few steps."""
+    """A fake clock that sleeps forty times as long as it is told, so that an hour passes in a few steps."""
 
     def sleep(self, seconds: float) -> None:
         super().sleep(40 * seconds)
@@ -74,7 +74,7 @@ def until_ended(driver: Driver) -> None:
 
 
 def repeated(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> tuple[int, dict[int, str]]:
-    """Let a driver repeat the recommended points. Return the number of repeats, and why points get no more of them."""
+    """Let a driver repeat the recommended points. Return the number of repeats, and why points get no more repeats."""
     verification = Verification(driver, recommended)
     driver.run(verification.propose)
     return sum(trial.repeats is not None for trial in driver.trials.values()), verification.reasons
@@ -88,7 +88,7 @@ class Desk:
         folder: the folder of the study's storage.
         clock: the clock of tracking and launcher.
         tracking: the store in which runs are recorded.
-        launcher: its jobs outlive the drivers.
+        launcher: the launcher of all drivers; its jobs outlive the drivers.
         interruption: the Ctrl-C of the drivers.
         said: the drivers' messages to their user.
         ended: the ended trials, in the order in which drivers reported them.
@@ -112,7 +112,7 @@ class Desk:
         return f"sqlite:///{self.folder / 'studies.db'}"
 
     def driver(self, **terms: Any) -> Driver:
-        """Return a new driver, as another process would open it.
+        """Return a new driver, as if another process had started it.
 
         By default, its study is a grid over learning rates. `terms` change the keys of the study file.
         """
@@ -125,7 +125,8 @@ class Desk:
             "budget_usd": 100.0,
         }
         terms = standard | terms
-        file = StudyFile(**{**terms, "job": {"force": "limit"} | terms["job"]})  # the launcher has its own clock
+        # Estimates do not know how long scripted jobs take.
+        file = StudyFile(**{**terms, "job": {"force": "limit"} | terms["job"]})
         self.run_id = self.run_id or self.tracking.create("study").run_id
         table = StudyTable(file, self.storage)
         self.opened.append(table)

@@ -1,4 +1,4 @@
-"""The text of a program that replaces the Python program of a job. It follows the container contract without torch."""
+"""The source of a program that replaces a job's Python program. It follows the container contract without torch."""
 
 TRAINING = """#!{python}
 import json, os, signal, sys, threading, time

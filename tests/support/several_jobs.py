@@ -1,6 +1,7 @@
 """Runs several jobs in one process, one after another in one process group: `several_jobs.py FOLDER[@STEP] ...`.
 
-Importing torch and transformers takes longer than the tiny trainings. A job with a STEP is stopped at this step.
+This saves time, because importing torch and transformers takes longer than a tiny training run. A job with a STEP is
+stopped after this many steps.
 """
 
 import sys
@@ -16,7 +17,7 @@ from paretune.training.job import train
 
 def run(root: str, step: str) -> None:
     folder = JobFolder(Path(root))
-    steps = count(1)  # a training checks after each step whether it must stop
+    steps = count(1)  # a training run checks after each step whether it must stop
     finished = train(JobDocument.read(folder.document), folder, lambda: bool(step) and next(steps) >= int(step))
     if finished == bool(step):
         raise AssertionError(f"{root} finished: {finished}")

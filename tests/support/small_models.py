@@ -1,4 +1,4 @@
-"""Random models of two layers, and a counter of PyTorch's operators."""
+"""Models with two layers and random weights, and a counter of calls of PyTorch's operators."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ NAMES_OF = {
 
 
 def small(kind: str, task: str = "classification", attention: str = "sdpa", **more: Any) -> Any:
-    """Return a random model with two layers, of this kind of architecture."""
+    """Return a model of this `kind` (transformers' model_type) with two layers and random weights."""
     torch.manual_seed(0)
     values = {name: value for name, value in SMALL.items() if kind != "gpt2" or name in ("vocab_size", "num_labels")}
     config = AutoConfig.for_model(kind, **{**values, "pad_token_id": 0, **NAMES_OF.get(kind, {}), **more})
@@ -41,7 +41,7 @@ def batch_of(lengths: list[int]) -> dict[str, torch.Tensor]:
 
 
 class Calls(TorchDispatchMode):
-    """Counts the calls of one of PyTorch's operators, or of all."""
+    """Counts the calls of PyTorch's operator `of`, or of all operators."""
 
     def __init__(self, of: Any = None) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ def made_once(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
 
 
 def copy_store(store: Path, folder: Path) -> str:
-    """Copy an MLflow store to `mlflow.db` in `folder`, where its artifacts will be, too, and return its address."""
+    """Copy an MLflow store to `mlflow.db` in `folder`, which also gets its artifacts. Return the copy's address."""
     shutil.copy(store, folder / "mlflow.db")
     with sqlite3.connect(folder / "mlflow.db") as connection:
         connection.execute("PRAGMA synchronous = OFF")  # no test has to survive a power failure

@@ -1,4 +1,4 @@
-"""Trials of invented studies, for tests of their answers."""
+"""Trials of made-up studies, for tests of the studies' answers."""
 
 import math
 import random
@@ -16,7 +16,7 @@ COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
 
 
 def trial_of(number: int, cost: float, f1: float, **fields: Any) -> Trial:
-    """Return a completed trial with this cost in dollars and this F1. All but repeats differ in their batch sizes."""
+    """Return a completed trial with this cost in dollars and this F1. Only repeats share a batch size."""
     first = number if fields.get("repeats") is None else fields["repeats"]
     point = fields.pop("point", {"learning_rate": 1e-5 * (first + 1), "instance_type": "ml.g5.xlarge"})
     standard = {
@@ -42,7 +42,7 @@ def answer(
     quality: Objective | None = None,
     **more: Any,
 ) -> StudyAnswer:
-    """Return the answer of a study with these trials. `more` are further attributes of the answer."""
+    """Return the answer of a study with these trials. `more` has further attributes of the answer."""
     front = StudyFront.of(trials, objectives, constraints, predicted=predicted, quality=quality)
     return StudyAnswer(front=front, **more)
 
@@ -76,7 +76,7 @@ def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Tri
     return trials
 
 
-LADDER = [  # each is more expensive than the one before
+LADDER = [  # each trial is more expensive than the one before
     trial_of(0, 1.0, 0.70, more={"train_seconds": 4000.0}),
     trial_of(1, 2.0, 0.90, more={"train_seconds": 2000.0}),  # the knee
     trial_of(2, 6.0, 0.930, more={"train_seconds": 1000.0}),  # within 0.014 of the best

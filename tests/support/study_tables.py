@@ -31,7 +31,7 @@ def records_of(path: Path | str, storage: str) -> tuple[list[Trial], list[Trial]
 
 
 def write_table(path: Path) -> None:
-    """Write runs on a grid: seconds fall with instances, F1 falls with the batch, the largest batch does not fit."""
+    """Write runs on a grid. More instances are faster, larger batches have lower F1, and the largest does not fit."""
     header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds"
     lines = [f"{header},f1,status"]
     for kind, count, batch, rate in itertools.product(TYPES, COUNTS, BATCHES, RATES):

@@ -1,4 +1,4 @@
-"""Toy jobs for tests of the sampler: formulas replace trainings and their bills."""
+"""Toy jobs for tests of the sampler: formulas replace training runs and their bills."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Runs a small training in this process, from its document to its report."""
+"""Runs a small training job in this process, from its document to its report."""
 
 from pathlib import Path
 

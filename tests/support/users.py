@@ -1,4 +1,4 @@
-"""A user who types commands for one account, each in its own process."""
+"""A user who types commands for one account, each as if in its own process."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +36,7 @@ class User:
         return JobSpec(**{"instance_type": SMALL, "entry_script": str(self.script), **changes})
 
     def type(self, opened: str = "", **changes: Any) -> JobOutcome:
-        """Run the command to its end. `opened` is the run that `mlflow run` opened for it."""
+        """Run the command to its end. `opened` is the id of the run that `mlflow run` has opened for it, if any."""
         environment = {"MLFLOW_RUN_ID": opened} if opened else {}
         return run_job(self.spec(**changes), self.place(environment))
 
@@ -46,7 +46,7 @@ class User:
         return make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock, messages=self.messages)
 
     def is_killed(self, *, before_creation: bool = False, watched_by: str = "", **changes: Any) -> str:
-        """Run a command that is killed while its job runs, or before the job is created, and return its run's id."""
+        """Simulate a command that is killed while its job runs, or before job creation. Return the id of its run."""
         spec, workplace = self.spec(**changes), self.place()
         if before_creation:
             record = JobRecord(spec, workplace)

@@ -25,12 +25,12 @@ _CALLS = {"socket.connect", "socket.getaddrinfo", "urllib.Request"}
 
 
 class Gate(BaseException):
-    """Ends a call that is about to start a process or to call a server: it has accepted its input by then."""
+    """Ends a call that is about to start a process or contact a server. By then, the call has accepted its input."""
 
 
 @dataclass
 class Seen:
-    """Notes which files and folders outside of `allowed` a call changes, and which processes it tries to start."""
+    """Records which files and folders outside of `allowed` a call changes, and which processes it tries to start."""
 
     allowed: tuple[str, ...]
     written: list[str] = field(default_factory=list)
@@ -60,11 +60,11 @@ sys.addaudithook(lambda event, arguments: _watching[-1].look(event, arguments) i
 def watching(*allowed: Path) -> Iterator[Seen]:
     """Watch the block, which may write only below `allowed`.
 
-    Raises Gate in the block before it starts a process or calls a server.
+    Raises Gate in the block before it starts a process or contacts a server.
     """
     _watching.append(Seen(tuple(os.path.realpath(path) for path in allowed)))
     try:
-        with mock.patch.object(sys, "dont_write_bytecode", True):  # otherwise Python's module cache would be noticed
+        with mock.patch.object(sys, "dont_write_bytecode", True):  # otherwise, Python's .pyc files would count
             yield _watching[-1]
     finally:
         _watching.pop()
@@ -75,8 +75,8 @@ def give(
 ) -> tuple[int | None, list[str]]:
     """Run the command in `folder`, with the MLflow store at the address `store`.
 
-    Return its exit code, and a sentence for everything that happened and must not. The exit code is None if the command
-    was about to start a process or to call a server.
+    Return its exit code, and a sentence for each thing that happened although it must not. The exit code is None if the
+    command was about to start a process or contact a server.
     """
     custom = user_s_own(folder) | {"MLFLOW_TRACKING_URI": store, "HOME": str(folder)} | dict(environment or {})
     wrong, code, printed = list[str](), None, io.StringIO()

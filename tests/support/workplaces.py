@@ -31,7 +31,7 @@ def make_workplace(
 ) -> Workplace:
     """Return a workplace with these parts. By default, it has a local launcher, the machine's clock and MLflow's store.
 
-    Messages to its user are added to `messages`.
+    Messages to the user of the workplace are added to `messages`.
     """
 
     def keep(events: list[Event]) -> None:
@@ -68,7 +68,7 @@ def admitted(spec: JobSpec, workplace: Workplace, inputs: JobInputs | None = Non
 
 
 def driver_of(folder: Path, path: str, overrides: Mapping[str, str]) -> Driver:
-    """Return a driver like that of the command `study`, with its storage below `folder`. It prints no messages."""
+    """Return a driver like that of the command `study`, with its storage below `folder`. The driver prints nothing."""
     file = StudyFile.read(path, overrides)
     home = folder / ".paretune"
     home.mkdir(exist_ok=True)
