@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def at_step(step: int) -> tuple[str, list[str]]:
-    """Return a step's name, and everything that goes wrong there. The name is empty if the study ends before it."""
+    """Return a step's name, and everything that goes wrong there. The name is empty if the study ends first."""
     read_end, write_end = os.pipe()
     driver = fork(lambda: drive(step, write_end))
     os.close(write_end)

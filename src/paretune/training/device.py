@@ -75,8 +75,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def device_faults(spec: JobSpec) -> list[str]:
     """Return reasons why the devices cannot run the job; empty if they can.
 
-    For a job on instances, the data sheets of its instance types must list its precision. For a job on this machine,
-    the devices of the machine must support its precision, and there must be enough of them.
+    For a job on instances, only the precision is checked, against the data sheets of its instance types. For a job on
+    this machine, the machine's devices must support the precision, and there must be enough of them.
     """
     if spec.has_instances:
         types = map(spec.instance, spec.instance_types())

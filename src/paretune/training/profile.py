@@ -72,9 +72,9 @@ class Profile:
 def shares_of(averages: Iterable[Any]) -> tuple[float, dict[str, float]]:
     """Return the microseconds of all steps in torch's `key_averages`, and each part's share of them in percent.
 
-    Evaluations and checkpoints are excluded. If a GPU has run kernels, `compute`, `optimizer` and `communication` are
-    the time of its kernels, and otherwise the time of operators on the CPU. `data` is always CPU time. `idle` is the
-    rest: Python code between operators, and waiting.
+    Evaluations and checkpoints are excluded. If a GPU has run kernels, `compute`, `optimizer` and `communication` count
+    the time of its kernels. Otherwise, they count the time of operators on the CPU. `data` is always CPU time. `idle`
+    is the rest: Python code between operators, and waiting.
     """
     items = list(averages)
     here = [item for item in items if item.device_type == DeviceType.CPU]

@@ -40,7 +40,7 @@ other processes fail after this time. If one process works alone for longer, use
 Build = Callable[..., tuple[Any, list[str]]]
 """Builds the model, on the meta device if given `drawn`; also returns the names of drawn layers (see `build_model`)."""
 Batch = Mapping[str, torch.Tensor]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # takes logits and labels; summed over rows
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # takes logits and labels, returns their summed loss
 
 
 def begin(spec: JobSpec) -> None:
@@ -223,7 +223,7 @@ class Shards(Replicas):
         self._fill(whole, torch.device("cpu") if spec.cpu_offload else self.device)
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """Compute a micro-batch like `Replicas`. Replicas average their gradients only after a step's last one."""
+        """Compute a micro-batch like `Replicas`. Gradients are averaged over replicas only after a step's last one."""
         if isinstance(self.model, FSDPModule):
             self.model.set_requires_all_reduce(is_last)
         return super().backward(batch, loss_of, scale=scale, is_last=is_last)

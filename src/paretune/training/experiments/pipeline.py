@@ -1,12 +1,12 @@
 """Pipeline parallelism: divides a model into stages, and sends batches through them.
 
-A stage is the Hugging Face model without the parts of other stages. Its weights keep the names that they
-have in the whole model. Every stage but the first gets the output of the previous stage as `inputs_embeds`, from which
-the model's own code makes masks and positions. `_FAMILIES` lists the supported model families.
+A stage is the Hugging Face model without the parts of other stages. Its weights keep the names that they have in the
+whole model. Every stage but the first gets the output of the previous stage as `inputs_embeds`, from which the model's
+own code makes masks and positions. `_FAMILIES` lists the supported model families.
 
 The schedule is PyTorch's 1F1B (`torch.distributed.pipelining`). After a warm-up, each stage alternates between the
-forward pass of one micro-batch and the backward pass of an earlier one. So a stage keeps the activations of at most as
-many micro-batches as there are stages.
+forward pass of one micro-batch and the backward pass of an earlier one. So with S stages, a stage keeps the activations
+of at most S micro-batches.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Tensor parallelism: divides the matrices of a model over groups of devices, according to the plan in transformers."""
+"""Tensor parallelism: divides a model's matrices over groups of devices, according to transformers' plan for it."""
 
 from collections.abc import Mapping
 from typing import Any

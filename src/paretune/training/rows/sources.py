@@ -68,7 +68,10 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
 def _drop(
     spec: JobSpec, tables: dict[str, datasets.Dataset], ragged: Mapping[str, Sequence[int]]
 ) -> dict[str, DroppedRows]:
-    """Remove rows without text or label from `tables`. Count them and the `ragged` lines, which are not in `tables`."""
+    """Remove rows without text or label from `tables`. Return a description of the rows that each split lost.
+
+    The description includes the `ragged` lines, which were left out when the tables were read.
+    """
     dropped, empty = dict[str, DroppedRows](), list[str]()
     for split, table in tables.items():
         columns = used_columns(spec, table.column_names)

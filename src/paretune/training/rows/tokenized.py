@@ -304,8 +304,9 @@ def _tokenize(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[li
 def tokenize_words(
     texts: Sequence[str], labels: Iterable[Sequence[int]], tokenizer: Any, limit: int
 ) -> tuple[list[list[int]], list[list[int]], int]:
-    """Tokenize rows of words to at most `limit` ids each. Also return a label for each id, and how many rows were cut.
+    """Tokenize rows of words to at most `limit` ids each. Also return a label for each id.
 
+    The third value is the number of rows whose last word got no token, usually because the row was cut.
     Words have one space between them. The first token of a word gets the word's label, and all other tokens get -100.
     Some words, such as control characters, may have no tokens.
     """
