@@ -7,9 +7,9 @@
       global_batch_size: {choices: [16, 64]}
     budget_usd: 20
 
-Faults are reported together, each with its line number in the file; combinations of searched values are checked once
-there are no other faults. An option of the command line, such as `--n_trials 20`, replaces the file's value. Python
-code may pass the same content as a mapping.
+All faults are reported together, each with its line number in the file. Combinations of searched values are checked
+only if there are no other faults. An option of the command line, such as `--n_trials 20`, replaces the file's value.
+Python code may pass the same content as a mapping.
 """
 
 import json
@@ -119,10 +119,10 @@ class StudyFile(Parameters):
         """Read a study from a file, or from a mapping with the same content.
 
         `overrides` maps names to strings, which replace the values of the file; empty strings are ignored. A name is a
-        key of the study or a parameter of its jobs. If the parameter is searched, a single value ends its search, and a
-        comma-separated list replaces its choices. `seed` is the study's seed; the training's seed is in `job`. Raises
-        BadInput with all faults and their lines; combinations of searched values are checked only if there are no
-        others.
+        key of the study or a parameter of its jobs. If the study searches the parameter, a single value ends that
+        search, and a comma-separated list replaces the choices. The name `seed` means the study's seed, not the
+        training's, which is in `job`. Raises BadInput with all faults and their lines. Combinations of searched values
+        are checked only if there are no other faults.
         """
         path, file, faults, located = "", None, list[Fault](), list[tuple[int, str]]()
         if isinstance(values, str):
@@ -149,7 +149,7 @@ class StudyFile(Parameters):
 
     @property
     def command(self) -> str:
-        """The command line that starts this study and also continues it; empty if Python code described the study."""
+        """The command line that starts this study and also continues it; empty if it was not read from a file."""
         return self._command
 
     @classmethod
@@ -209,14 +209,14 @@ class StudyFile(Parameters):
 
     @property
     def goals(self) -> dict[str, str]:
-        """The objectives, plus the quality metric if only a constraint names it: metric to minimize or maximize."""
+        """The objectives with their directions, plus the quality metric if only a constraint names it."""
         return with_quality(self.objectives, self.constraints)
 
     @property
     def takes_split(self) -> bool:
         """Whether the split sampler is used, which models seconds and quality separately.
 
-        It is the default if the objectives allow it and the study has no `points`.
+        The split sampler is the default if the objectives allow it and the study has no `points`.
         """
         return can_be_split(self) if self.sampler is None and not self.points else self.sampler == "split"
 
@@ -266,7 +266,10 @@ class StudyFile(Parameters):
         return given | ({"search": search} if search else {})
 
     def as_text(self) -> dict[str, str]:
-        """Return the given keys and the defaults derived from them as strings for MLflow, without passwords."""
+        """Return the given keys and the defaults derived from them as strings for MLflow.
+
+        Passwords and the key `once` are left out.
+        """
         sampler = self.sampler or ("points" if self.points else "split" if self.takes_split else "tpe")
         implied = {"objectives": self.objectives, "sampler": sampler, "storage": redacted(self.storage or "") or None}
         return {
@@ -280,9 +283,9 @@ class StudyFile(Parameters):
 
 
 def can_be_split(study: StudyFile) -> bool:
-    """Return whether one objective measures the model and there are others, all of them in seconds or dollars.
+    """Return whether one objective measures the model and all others, at least one, are dollars or metrics of speed.
 
-    Throughput counts as an objective in seconds, unless the training code is the user's own.
+    If the training code is the user's own, the others must be in _MEASURED_FOR_ANY_JOB.
     """
     objectives, quality = study.goals, study.judged_by
     if quality is None or len(objectives) < 2:
@@ -294,8 +297,8 @@ def can_be_split(study: StudyFile) -> bool:
 def full_name(job: Mapping[str, Any], name: str) -> str:
     """Return a searched name as a job spells it.
 
-    Arguments of the user's own script or project begin with `training_arguments.`, as do names of which paretune cannot
-    tell whether they are arguments.
+    The names of arguments of the user's own script or project get the prefix `training_arguments.`. So do names that
+    may be arguments, if paretune cannot tell which arguments the script or project has.
     """
     script, project = str(job.get("entry_script") or ""), str(job.get("project") or "")
     if is_inside(name) or not (script or project) or name in (JobSpec.model_fields if script else _CLUSTER_KEYS):
@@ -310,7 +313,7 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
 
 
 def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
-    """Return the parameters of the project's entry point. If it cannot be read, add the reason to `faults`."""
+    """Return the parameters of the project's entry point. If it cannot be read, add the reasons to `faults`."""
     from paretune.projects.project import declared_parameters  # imports MLflow, which takes a second
 
     with collecting(faults):

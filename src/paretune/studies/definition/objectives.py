@@ -1,4 +1,4 @@
-"""The metrics that a study can optimize or constrain, prior knowledge about them, and the checks of both keys."""
+"""The metrics that a study can optimize or constrain, prior knowledge about them, and checks of a study's choice."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from paretune.specification import metrics
 
 DIRECTIONS = ("minimize", "maximize")
 
-Constraints = Mapping[str, Mapping[str, float]]  # metric to {"min": x}, {"max": y} or both, the ends included
+Constraints = Mapping[str, Mapping[str, float]]  # metric to {"min": x}, {"max": y} or both; reaching a bound meets it
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Objective:
     direction: str  # minimize or maximize
     label: str = ""  # its name in words
     unit: str = ""
-    task: str | None = None  # the only task that measures it, or None for all
-    noise: float | None = None  # prior standard deviation of the noise of one run, or None if nothing is known
+    task: str | None = None  # a task that measures it, or None if all do; `metrics.TASKS` lists all metrics of a task
+    noise: float | None = None  # largest standard deviation seen between runs; None for a metric without such a figure
     is_relative: bool = False  # whether the noise grows with the value
-    lowest: float = -math.inf  # end of the range of its values
-    highest: float = math.inf  # its other end
+    lowest: float = -math.inf  # smallest possible value
+    highest: float = math.inf  # largest possible value
 
     @property
     def sign(self) -> float:
@@ -64,8 +64,8 @@ log other metrics, too."""
 def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dict[str, str]:
     """Return the objectives, plus the metric of the model's quality if only a constraint names it.
 
-    "The cheapest model with an F1 of at least 0.9" is a question about dollars and F1. An unknown metric with a `min`
-    is maximized, and one with a `max` is minimized.
+    "The cheapest model with an F1 of at least 0.9" is a question about dollars and F1. A metric that is not in
+    OBJECTIVES is maximized if its first bound is a `min`, and minimized if its first bound is a `max`.
     """
     if judged_by(objectives) is not None:
         return dict(objectives)
@@ -75,9 +75,9 @@ def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dic
 
 
 def judged_by(objectives: Mapping[str, str]) -> Objective | None:
-    """Return the objective that measures the model: the most informative one of OBJECTIVES, else the first other one.
+    """Return the objective that measures the model, or None if all objectives are dollars or metrics of speed.
 
-    Return None if all objectives are seconds and dollars.
+    If several measure the model, it is the one that OBJECTIVES lists first; if OBJECTIVES has none of them, the first.
     """
     names = [name for name in [*OBJECTIVES, *objectives] if name in objectives and name not in metrics.OF_THE_CLUSTER]
     if not names:
@@ -98,7 +98,7 @@ def costs(values: Mapping[str, float], objectives: Mapping[str, str]) -> tuple[f
 
 
 def violations(measured: Mapping[str, float], constraints: Constraints) -> dict[str, float]:
-    """Return by how much each bound is missed; 0 or less means that it is met. An unmeasured metric misses by 1."""
+    """Return by how much each bound, such as `f1 min`, is missed: 0 or less if it is met, 1 if its metric is absent."""
     signs = {"min": -1.0, "max": 1.0}
     return {
         f"{name} {end}": signs[end] * (measured[name] - bounds[end]) if name in measured else 1.0

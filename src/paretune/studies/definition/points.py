@@ -31,12 +31,12 @@ from paretune.studies.definition.space import Point, read_value
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_MOST_COMBINATIONS = 2000  # an optimal design evaluates every combination for every row
+_MOST_COMBINATIONS = 2000  # limit, because an optimal design evaluates every combination for every row
 _LARGEST_TABLE = 1_000_000  # bytes
-_MOST_STARTS = 20  # random starts, because the result of the exchange algorithm depends on its first rows
+_MOST_STARTS = 20  # number of random starts: the result of the exchange algorithm depends on the rows it starts with
 
-Level = dict[str, Any]  # parameter to value, as typed
-Labels = dict[str, str]  # factor to level label
+Level = dict[str, Any]  # parameter to value, as the user wrote it
+Labels = dict[str, str]  # factor to the label of one of its levels
 
 
 class Points(Parameters):
@@ -136,8 +136,8 @@ class Design:
     def table(self, ended: Sequence[tuple[Point, Mapping[str, Any]]]) -> "DataFrame":
         """Return a table with the rows of the design, numbered from 1, and how the job of each row ended.
 
-        `ended` has the points of ended jobs, each with the columns of its outcome. If a row was retried, the table
-        shows its last job, with the dollars of all its jobs.
+        `ended` has the points of ended jobs, each with the columns that describe its outcome. If the job of a row was
+        retried, the table shows the last try, with the dollars of all tries.
         """
         import pandas as pd
 
@@ -190,9 +190,9 @@ def _chosen(points: Points, seed: int) -> list[tuple[Level, Labels]]:
 
 
 def _optimal(every: Sequence[tuple[str, ...]], count: int, seed: int) -> list[tuple[str, ...]]:
-    """Choose the rows that maximize |X'X|, where X is the model matrix of the main effects (D-optimality).
+    """Choose `count` rows that make |X'X| large, where X is the model matrix of the main effects (D-optimality).
 
-    Raises BadInput if there are fewer rows than columns of X.
+    It returns the best result of `_MOST_STARTS` random starts. Raises BadInput if X has more columns than rows.
     """
     import numpy as np
     import pandas as pd

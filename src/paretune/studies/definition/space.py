@@ -13,9 +13,9 @@ from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.rules import launch_faults
 
 _MOST_COMBINATIONS = 2000  # up to this many, all are checked, in 0.25 ms each (measured 2026-11-25, AMD EPYC)
-_DRAWN = 500  # if there are more, number of combinations that are drawn at random and checked
+_DRAWN = 500  # if there are more, this many are drawn at random and checked
 _RETRIED = 20  # a value that was drawn only in invalid combinations is also tried in up to this many valid ones
-INSIDE = "."  # between a parameter that is a mapping and a key in it, as in training_arguments.weight_decay
+INSIDE = "."  # separates a parameter that is a mapping from a key in it, as in training_arguments.weight_decay
 
 
 def why_not_searched(name: str) -> str:
@@ -51,7 +51,7 @@ class Choices:
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """All numbers from `low` to `high`, both included; whole numbers for an int parameter. `log` sets a log scale."""
+    """The numbers from `low` to `high`, both included, or only whole ones (see `is_whole`). `log` sets a log scale."""
 
     low: float
     high: float
@@ -88,7 +88,10 @@ def is_inside(name: str) -> bool:
 
 
 def is_whole(name: str, entry: Range) -> bool:
-    """Return whether a range has only whole numbers: for an int parameter, or one of any type if both ends are ints."""
+    """Return whether a range has only whole numbers.
+
+    It does if the parameter is an int, or if the parameter accepts any type and both ends of the range are ints.
+    """
     return json_type(name) == "integer" or (
         not json_type(name) and all(isinstance(end, int) for end in (entry.low, entry.high))
     )
@@ -174,8 +177,8 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     """Return the faults that all combinations share, and one for each value whose combinations all share a fault.
 
     An invalid combination of valid values is not a fault: the study skips it at no cost. But if no combination is
-    valid, that is a fault, too. Both ends of each range are tried. If there are more than `_MOST_COMBINATIONS`,
-    `_DRAWN` of them are drawn at random.
+    valid, that is a fault. Of a range, only the two ends are tried. If there are more than `_MOST_COMBINATIONS`
+    combinations, only `_DRAWN` random ones are tried.
     """
     corners, draw = {name: entry.corners for name, entry in search.items()}, random.Random(0)
     points: Iterable[dict[str, Value]] = all_points(search)

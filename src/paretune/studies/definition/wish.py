@@ -12,9 +12,10 @@ class Wish:
 
     Attributes:
         job: the specification that all jobs of the study share.
-        types: instance types to search. If empty, they are chosen by their estimates; if None, none are searched.
+        types: instance types to search. If empty, `propose` chooses them by their estimates. If None, the study does
+            not search instance types.
         terms: keys of the study from the command line, such as budget_usd and n_trials.
-        metric: the metric by which a user's own script measures its model.
+        metric: the metric by which a user's own script measures its model; None for paretune's own training.
     """
 
     job: JobSpec
