@@ -1,10 +1,10 @@
-"""Studies: searches for the configurations that are worth their cost.
+"""Studies: searches for the configurations that are worth their cost, and designed experiments.
 
-definition      the file of a study, read and checked
-proposal        a study without a file, proposed from a data set or a script
+definition      reads and checks the file of a study
+proposal        proposes a study to a user who has a data set or a script, but no study file
 sampler         paretune's own sampler, which any Optuna study may use
 search          the loop that asks for trials, runs their jobs, records their dollars and stops
 results         the answer that follows from ended trials, its tables and its page
-run             a study from its file to its answer, and the Python functions for it
+run             runs a study from its file to its answer; also has the Python functions `study` and `run_study`
 recorded_front  `front`: the Pareto front of a recorded study or of any runs; `log_study`: Optuna's studies in MLflow
 """

@@ -1,9 +1,14 @@
-"""Proposes a study without a file, from a data set or script and a budget in dollars.
+"""Proposes a study to a user who has no study file, but a data set or script and a budget in dollars.
 
-For paretune's own training, the study searches the global batch size, the learning rate in the usual range for the kind
-of fine-tuning, and if the job runs on instances, the instance types on the estimated Pareto front of dollars and hours.
-For a script, it searches the learning rate and batch size that the script declares, around the script's own defaults.
-Parameters that the request sets are not searched.
+For paretune's own training, the study searches
+
+- the global batch size
+- the learning rate, in the usual range for the kind of fine-tuning, if the study measures how good a model is
+- if the job runs on instances, the instance types on the estimated Pareto front of dollars and hours
+
+For a script, the study searches the learning rate and batch size that the script declares, around the script's own
+defaults. A parameter that the request sets is not searched, but if the request lists instance types, the study searches
+these.
 """
 
 import ast
@@ -36,16 +41,16 @@ from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.wish import Wish
 
 _MOST_TYPES = 8
-_FASTER = 1.1  # an instance type must be this many times as fast as a cheaper one
+_FASTER = 1.1  # an instance type must be at least this many times as fast as the next cheaper one that is searched
 _BATCHES = (8, 16, 32, 64, 128, 256)
-_FEWEST_STEPS = 20  # a batch size is searched only if a run takes this many steps: with fewer, a model learns nothing
+_FEWEST_STEPS = 20  # a batch size is searched only if a run has at least this many steps: in fewer, no model learns
 _FEWEST_JOBS = 4  # an instance type is searched only if the budget covers the estimated cost of this many jobs on it
 _BELOW, _ABOVE = 4.0, 8.0
 """The searched rates reach from the default divided by the first factor to the default times the second, which is
 larger because rates that train well grow with the batch."""
 _SCRIPT_FACTOR = 8.0  # factor between a script's default and either end of the searched range
 _ROOM = 1.25  # time limit of a job as a multiple of the upper end of its estimated time
-_BILLED = ("confirmed", "single_source", "user")  # confidences of prices that a search relies on
+_BILLED = ("confirmed", "single_source", "user")  # a search relies only on prices with one of these confidences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +118,7 @@ def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
 
 
 def _inputs(job: JobSpec, workplaces: Workplaces) -> JobInputs:
-    """Return the prepared inputs of the job; empty for a simulation if the number of rows is known without them."""
+    """Prepare the inputs of the job; return empty ones for a simulation if the number of rows is known without them."""
     if job.is_simulated and data_of(job, None) is not None:
         return JobInputs()
     here = job.replace(launcher="local", instance_type=None, instance_count=None, simulation=None)
@@ -125,7 +130,7 @@ def _title(job: JobSpec) -> str:
 
 
 def _quality(job: JobSpec) -> dict[str, str]:
-    """Return the task's quality metric and its direction; job_seconds for a simulation without a table of runs."""
+    """Return the task's quality metric with its direction; for a simulation without a table of runs, job_seconds."""
     if job.is_simulated and job.simulation.runs is None:
         return {metrics.JOB_SECONDS: "minimize"}
     quality = metrics.TASKS[job.task].quality
@@ -140,9 +145,9 @@ def _direction(metric: str) -> str:
 
 
 def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[str, Any]:
-    """Return the batches and rates to search for paretune's own training, except those that were given.
+    """Return the batch sizes and learning rates to search for paretune's own training, unless the request sets them.
 
-    The rate changes the quality only. So it is not searched unless the study judges the model (`is_judged`).
+    The learning rate changes only the quality. So it is searched only if the study judges the model (`is_judged`).
     """
     search, given = dict[str, Any](), job.model_fields_set
     if not given.intersection(OF_THE_BATCH):
@@ -165,10 +170,10 @@ def _instance_types(
 ) -> dict[str, tuple[str, Estimate]]:
     """Return the instance types to search: the estimated Pareto front of dollars and hours.
 
-    Each name maps to the reason for it and its estimate. Types are left out if the job cannot run on them or cannot be
-    estimated, if their price is unreliable, if the job does not fit into their memory, if the budget covers too few
-    jobs on them, or if they are hardly faster than a cheaper type. At most `_MOST_TYPES` are returned, evenly spread
-    over the front. Raises BadInput if no type is left.
+    Each name maps to a few words about the type and to the job's estimate on it. A type is left out if the job cannot
+    run on it, does not fit into its memory or cannot be estimated, if its price is unreliable, if the budget covers
+    fewer than `_FEWEST_JOBS` jobs on it, or if it is hardly faster than a cheaper type. At most `_MOST_TYPES` are
+    returned, evenly spread over the front. Raises BadInput if no type is left.
     """
     estimates, too_expensive = dict[str, Estimate](), list[tuple[float, str]]()
     for name, spec, price in _priced(job, workplace):
@@ -199,7 +204,7 @@ def _instance_types(
 
 
 def _apart(names: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
-    """Return, cheapest first, the names that are at least `_FASTER` times as fast as the one returned before them."""
+    """Return, cheapest first, the types that are at least `_FASTER` times as fast as the one returned before them."""
     kept = list[str]()
     for name in names:
         if not kept or seconds[name] * _FASTER <= seconds[kept[-1]]:
@@ -212,7 +217,7 @@ def _in_words(estimate: Estimate) -> str:
 
 
 def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, Price]]:
-    """Yield each instance type with a known price that may run the job, with the job on this type and the price."""
+    """Yield each instance type that has a known price and may run the job, with the job on this type and its price."""
     for name in instances():
         with collecting(faults := list[str]()):
             spec = JobSpec.read({**job.given(), "instance_type": name})
@@ -222,9 +227,9 @@ def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, 
 
 
 def _of_script(job: JobSpec) -> dict[str, Any]:
-    """Return the learning rate and the batch to search for a script, as a range and as choices around its defaults.
+    """Return what to search for a script: a range of learning rates and choices of batch sizes, around its defaults.
 
-    Raises BadInput if the script has neither with a default that can be read.
+    Raises BadInput if neither can be searched: the script lacks it, its default cannot be read, or the request sets it.
     """
     path, search = at_home(str(job.entry_script)).resolve(), dict[str, Any]()
     rate = argument_of(path, "learning_rate")
@@ -254,10 +259,10 @@ def _of_script(job: JobSpec) -> dict[str, Any]:
 
 
 def _default_of(path: Path, argument: str) -> float | None:
-    """Return the default of a script's argument if its source code shows a positive number, else None.
+    """Return the default of a script's argument, or None unless the source code shows it as a positive number.
 
-    The default is the keyword argument `default` of any call that declares the argument, such as argparse's, or the
-    value of an annotated field or a function's parameter of that name.
+    The default is the keyword argument `default` of a call that declares the argument, such as argparse's, or the
+    default value of an annotated field or a function parameter with that name.
     """
     plain_name = argument.replace("-", "_")
     for node in ast.walk(ast.parse(read_text(str(path), LARGEST_SCRIPT))):

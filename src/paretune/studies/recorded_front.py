@@ -38,9 +38,9 @@ _ADDRESS = re.compile(rf"^(metrics\.|params\.|tags\.{re.escape(schema.PREFIX)})"
 
 @dataclass(frozen=True, kw_only=True)
 class Front(Result):
-    """The runs that no other run dominates, and all runs that they were chosen from."""
+    """The Pareto front: the runs that no other run beats, and all runs that they were chosen from."""
 
-    name: str  # of the study; empty if the runs are not those of a recorded study
+    name: str  # name of the study; empty if the runs are not those of one study
     objectives: Mapping[str, str]
     best: Sequence[Row]  # rows on the front, the best in the first objective first
     runs: Sequence[Row]
@@ -48,7 +48,7 @@ class Front(Result):
 
     @property
     def title(self) -> str:
-        """The number of runs on the front, of all runs, and the objectives."""
+        """How many of the runs are on the front, and the objectives."""
         goals = ", ".join(f"{direction} {name}" for name, direction in self.objectives.items())
         of = f" of study {self.name}" if self.name else ""
         return f"front{of}: {len(self.best)} of {len(self.runs)} runs ({goals})"
@@ -58,7 +58,7 @@ class Front(Result):
         return [dict(row) for row in self.best]
 
     def to_dict(self) -> dict[str, object]:
-        """Return objectives, rows on the front and remarks."""
+        """Return the study's name, the objectives, the rows on the front and the remarks."""
         described = {"study": self.name or None, "objectives": dict(self.objectives)}
         return {**described, "rows": as_json(self.rows()), "remarks": list(self.remarks)}
 
@@ -73,10 +73,11 @@ class Front(Result):
 
 
 def front(
-    # name of a study, or at least four characters of the start of its run id; a result of `run_study` or `estimate`;
+    # name of a study, or at least the first four characters of its run id; a result of `run_study` or `estimate`;
     # several results of `launch`; a data frame, such as that of `mlflow.search_runs`; or rows as mappings
     runs: "str | Result | pandas.DataFrame | Iterable[Mapping[str, object] | Result]",
-    # column to "minimize" or "maximize"; by default the study's own, or without a study, less cost_usd and more f1
+    # maps columns to "minimize" or "maximize"; by default the study's objectives, or without a study, less cost_usd and
+    # more f1
     objectives: Mapping[str, str] | None = None,
 ) -> Front:
     """Return the Pareto front of a recorded study or of any runs.
@@ -101,7 +102,7 @@ def front(
         name, rows, usual = runs.answer.name, runs.rows(), dict(runs.answer.front.objectives)
     else:
         name, rows, usual = "", _rows_of(runs), default_objectives({})
-    rows = [row for row in rows if not name or row["status"] == TrialStatus.COMPLETED.value]  # leaves out probes, too
+    rows = [row for row in rows if not name or row["status"] == TrialStatus.COMPLETED.value]  # also leaves out probes
     goals = dict(objectives or usual)
     table = pandas.DataFrame(rows, columns=list(goals)).apply(pandas.to_numeric, errors="coerce")
     table = table[np.isfinite(table)]
@@ -113,7 +114,7 @@ def front(
     refuse(faults + [f"objectives: no run has a number for {each}; the columns are {columns}" for each in unknown])
     table = table.dropna()
     best = [number for number, row in enumerate(rows) if number in table.index and row.get("pareto_rank") == 0]
-    if not name or goals != usual:  # otherwise rows are already ranked, with means over repeats and with constraints
+    if not name or goals != usual:  # otherwise the study has ranked them, by means over repeats and with constraints
         is_best = pareto.front(table.to_numpy().tolist(), [way == "maximize" for way in goals.values()])
         best = list(compress(table.index, is_best))
     first, way = next(iter(goals.items()))
@@ -139,7 +140,7 @@ def _rows_of(runs: "Result | pandas.DataFrame | Iterable[Mapping[str, object] | 
 def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     """Return name, rows of pareto.csv, and objectives of a recorded study.
 
-    It is the newest study with this name, or the one whose run id begins with `name` (at least four characters).
+    That is the newest study called `name`, or else the one whose run id begins with `name` (at least four characters).
     """
     tracking = Tracking(dict(os.environ), SystemClock())
     studies = tracking.runs(f"tags.`{schema.KIND}` = 'study'")
@@ -157,17 +158,17 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     return run.tags.get(schema.STUDY, name), read_rows(text), json.loads(run.params["objectives"])
 
 
-_MARK = "paretune:study"  # user attribute of an Optuna study by which its MLflow run is found
+_MARK = "paretune:study"  # user attribute of an Optuna study; its MLflow run has the same mark
 _ENDED = {"COMPLETE": TrialStatus.COMPLETED, "FAIL": TrialStatus.FAILED, "PRUNED": TrialStatus.STOPPED}
 
 
 def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
-    """Record an Optuna study in MLflow: a run with the page of its front, and nested in it a run for each trial.
+    """Record an Optuna study in MLflow: a run with the page of its front, and nested in it a run for each ended trial.
 
-    Call it again after further trials; runs of trials that are already recorded stay as they are. Trials that violate a
-    constraint of the study (`constraints_func`, `Trial.set_constraint`) are recorded but not recommended. Values that
-    are not finite are left out. `study.set_metric_names` names the objectives; if the names change, the study is
-    recorded again in a new run.
+    Call this function again after further trials: it adds them, and keeps the runs of trials that are already recorded.
+    Trials that violate a constraint of the study (`constraints_func`, `Trial.set_constraint`) are recorded but not
+    recommended. Values that are not finite are left out. Name the objectives with `study.set_metric_names`. If the
+    names change, the study is recorded again in a new run.
 
     Args:
         study: an Optuna study with any sampler and storage.
@@ -199,7 +200,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     mark = study.user_attrs.get(_MARK) or f"optuna {uuid4().hex}"  # two studies may have the same name
     study.set_user_attr(_MARK, mark)
     tags = {schema.KIND: "study", schema.STUDY: name, schema.STUDY_MARK: mark}
-    # Other objectives need a new run, because MLflow deletes no metrics from a run.
+    # If the objectives have changed, the study needs a new run, because MLflow cannot delete metrics from a run.
     earlier = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
     earlier = [each for each in earlier if each.params.get("objectives", goals) == goals]
     run = tracking.run(earlier[0].run_id) if earlier else tracking.create(f"study {name}", tags)
@@ -218,7 +219,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
             reason="" if each.state.name == "COMPLETE" else each.state.name.lower(),
         )
         trial = replace(trial, run_id=_run_of(trial, recorded.get(str(each.number)), run.run_id, tracking))
-        is_met = dict.fromkeys(bounds, 0.0)  # like Optuna, count a constraint that a trial has not set as met
+        is_met = dict.fromkeys(bounds, 0.0)  # as in Optuna, a constraint that a trial has not set counts as met
         trials.append(replace(trial, values={**is_met, **trial.values}))
     quality = judged_by(dict(sorted(objectives.items(), key=lambda item: item[1])))  # maximized objectives first
     answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, bounds, quality=quality))
@@ -231,8 +232,8 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
 
 
 def _run_of(trial: Trial, begun: RecordedRun | None, study_id: str, tracking: Tracking) -> str:
-    """Return the id of a trial's run, after writing the run unless an earlier call has completed it."""
-    if begun is not None and begun.ended_at:  # a run without an end was left by a call that was killed
+    """Write the run of a trial, unless an earlier call has completed it, and return the run's id."""
+    if begun is not None and begun.ended_at:  # a run without an end was left by a killed call
         return begun.run_id
     tags = {schema.PARENT: study_id, schema.TRIAL: str(trial.number)}
     run = tracking.create(f"trial {trial.number}", tags) if begun is None else tracking.run(begun.run_id)

@@ -1,8 +1,8 @@
 """Runs a study from its file to its answer, within its budget.
 
-The MLflow run of the study has the page, the table and the note; the runs of its trials are nested below it. With
-`once`, a command does what can be done now and ends, and no process waits for the jobs. The next command continues from
-Optuna's storage and the tags of the runs.
+The MLflow run of the study has the study's page (pareto.html), its table (pareto.csv) and its note. The runs of the
+trials are nested below it. With `once`, a command does what can be done now and ends, so no process waits for the jobs.
+The next command continues from what Optuna's storage and the tags of the runs contain.
 """
 
 import json
@@ -67,10 +67,10 @@ _MOST_SHOWN = 12  # limit on the jobs that a dry run lists
 _MOST_WARNED = 20  # limit on the jobs that are estimated for warnings, in addition to one for each instance type
 _FREE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_definitions", "register", "role", "tags")
 """Parameters of a job that may change when a study is continued."""
-_BEAT_S = 60.0  # seconds between two heartbeats of a driver
+_BEAT_S = 60.0  # seconds between two heartbeats of a driver, the process that works on a study
 _SILENT_S = 600.0  # a driver on another machine counts as dead after this many seconds without a heartbeat
-_PAUSED_S = 86_400.0  # the same with `once`, between two commands
-_BETWEEN_PAGES = 8.0  # pause after writing a page, as a multiple of the time that this took (seconds in long studies)
+_PAUSED_S = 86_400.0  # the same with `once`, where nothing sends heartbeats between two commands
+_BETWEEN_PAGES = 8.0  # pause after writing a page, as a multiple of the time it took to write (seconds in long studies)
 
 
 def study(
@@ -88,9 +88,9 @@ def study(
         name: name of the study; another call with the same name continues it.
         search: for each searched parameter of a job, the list of its values, or a range such as
             `{"low": 1e-5, "high": 1e-3, "log": True}`.
-        job: parameters that all jobs share; those of a `JobSpec` that are searched are ignored.
-        objectives: "minimize" or "maximize" for each metric; by default, cost_usd is minimized, and the quality metric
-            of the task (f1 for classification) is optimized.
+        job: parameters that all jobs share; if it is a `JobSpec`, its values of searched parameters are ignored.
+        objectives: "minimize" or "maximize" for each metric; by default, the study minimizes cost_usd and optimizes the
+            quality metric of the task (f1 for classification).
         quiet: as in `run_study`.
         terms: further keys of a study file, such as n_trials, budget_usd or constraints.
 
@@ -117,21 +117,21 @@ def study(
 def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, **overrides: object) -> StudyResult:
     """Run a study until it has ended, and return its result.
 
-    A notebook shows the chart of the study's page and updates it after each trial. Ctrl-C stops the study's jobs
-    (unless `once` is set), records their cost and raises `Interrupted`. The same call continues the study and takes
-    over jobs that are running.
+    A notebook shows the chart of the study's page, and this function updates it after each trial. Ctrl-C stops the
+    study's jobs (unless `once` is set), records their cost and raises `Interrupted`. If you repeat the call, it
+    continues the study and takes over jobs that are still running.
 
     Args:
         study: path of the study's file, such as studies/smoke.yaml, or a mapping with the content of one.
         quiet: print nothing on standard error, and show no chart in a notebook.
         overrides: keys of the study, such as n_trials or budget_usd, and parameters of a job, which replace those of
-            the file. A value for a searched parameter ends its search; a list replaces its choices. Overrides that are
-            None are ignored.
+            the file. If the study searches a parameter, a single value ends that search, and a list replaces the
+            choices. Overrides that are None are ignored.
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
         ParetuneError: AWS refuses all further jobs, or MLflow accepts no more runs; the same call continues the study.
-        JobFailed: no job has completed and none can; the message names what to change before the same call continues.
+        JobFailed: no job has completed and none can; change what the message names, then repeat the call to continue.
         CallAgain: another process works on the study; or with once=True, the study has not ended and its jobs go on.
         LostContact: the storage or AWS is unavailable; jobs go on, and the same call continues the study.
         Interrupted: Ctrl-C ended the call.
@@ -154,9 +154,9 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
 
 def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
-    """Run a study, or with `dry_run` return some of its jobs with their worst cases.
+    """Run a study; with `dry_run`, only return some of its jobs with their worst cases.
 
-    A dry run checks these jobs as the study would; it records and launches nothing.
+    A dry run checks these jobs as the study would, but records and launches nothing.
     """
     if not file.job.dry_run:
         return run_study_file(file)
@@ -226,12 +226,12 @@ def _check(
 ) -> tuple[list[JobSpec], Workplace, str]:
     """Check a study, and return some of its jobs, their workplace and the address of its storage.
 
-    Raises the errors of `run_study` before anything is written or paid. `is_played` is False if the study will not run
-    but is checked with a simulation in place of AWS. Then the simulation need not know its quality metric.
+    Raises the errors of `run_study` before anything is written or paid. `is_played` is False if this is a dry run that
+    uses a simulation because there is no AWS account. Then the simulation need not know the study's quality metric.
     """
     jobs = some_jobs(file)
     workplace, storage = workplaces.of(jobs[0]), file.storage or usual_storage(workplaces.home, workplaces.environment)
-    budgets = workplace.budget_ledger(file.job.budget)  # raises BadInput if its file is faulty
+    budgets = workplace.budget_ledger(file.job.budget)  # raises BadInput if the file of the budgets is faulty
     if file.once and not workplace.launcher.jobs_outlive_submitter:
         ending = f"those of launcher {workplace.launcher.traits.name} end with it"
         text = f"jobs that go on when the command has ended, but {ending}: leave out once, or use another launcher"
@@ -249,7 +249,7 @@ def _check(
 
 
 class StudyRun:
-    """Works on a study with a `driver`, and writes its results into the study's MLflow run."""
+    """Runs a study with a `Driver`, and writes the results into the study's MLflow run."""
 
     def __init__(
         self,
@@ -280,11 +280,13 @@ class StudyRun:
         self.driver = Driver(file, table, run_id=self.run_id, workplace=workplace, on_trial=self._trial_ended, say=say)
         self._next_page = math.inf if file.once else 0.0  # with `once`, a page is written only at the end
         self._is_stale = False  # whether a trial has ended since the last page
-        self._predicted: Callable[[], Sequence[Trial]] = tuple  # returns points that are predicted and have not run
-        self._since_growth: Callable[[], str] = str  # describes the dollars since the front last grew
+        self._predicted: Callable[[], Sequence[Trial]] = (
+            tuple  # returns points that have not run, with predicted outcomes
+        )
+        self._since_growth: Callable[[], str] = str  # describes the dollars spent since the front last grew
 
     def work(self) -> StudyResult:
-        """Run the study until it ends, or with `once` as far as possible now. Raises the errors of `run_study`."""
+        """Run the study until it ends; with `once`, do what can be done now. Raises the errors of `run_study`."""
         driver, file = self.driver, self._file
         try:
             with self._table.reachable():
@@ -316,10 +318,10 @@ class StudyRun:
         return self._finish(reason, verification.reasons)
 
     def _drive_alone(self, digest: str) -> None:
-        """Raise CallAgain if another process drives this study with another storage: both would pay for all trials.
+        """Raise CallAgain if another process runs this study with another storage: both would pay for all trials.
 
-        Each driver sets its tags before it reads those of others. So if two start together, at least one sees the
-        other.
+        Studies that are not billed are not checked. Each driver sets its own tags before it reads those of others. So
+        if two start together, at least one sees the other.
         """
         if self._workplace.launcher.origin != "measured" or not self._workplace.launcher.traits.is_billed:
             return
@@ -342,12 +344,12 @@ class StudyRun:
             self._mark_driven(_SILENT_S)
 
     def _mark_driven(self, seconds: float) -> None:
-        """Mark the study's run as driven by this process for so many seconds from now."""
+        """Mark the study's run as driven by this process for the given number of seconds from now."""
         self._marked_at_s = self._workplace.clock.monotonic()
         self._run.set_tags({schema.DRIVEN_UNTIL: f"{self._workplace.clock.now() + seconds:.0f}"})
 
     def _trial_ended(self, trial: Trial) -> None:
-        """Print how a trial ended and, not too often, write the page and the table again."""
+        """Print how a trial ended and update the chart; if the last page is old enough, write page and table again."""
         result = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items()) or trial.reason[:120]
         outcome = f"{trial.shown_status}{': ' if result else ''}{result} ({trial.setting()})"
         self._is_stale, balance = True, self._table.balance()
@@ -388,7 +390,7 @@ class StudyRun:
         )
 
     def _doubtful_prices(self, trials: Sequence[Trial]) -> dict[str, str]:
-        """Return instance type to a remark about its price, for prices that are old or uncertain."""
+        """Return remarks about prices that are unknown, old or uncertain, by instance type."""
         workplace, remarks = self.driver.workplace, dict[str, str]()
         for spec in {trial.spec.instance_type: trial.spec for trial in trials if trial.spec.has_instances}.values():
             price, region = workplace.launcher.price(spec), workplace.launcher.region(spec)
@@ -400,7 +402,7 @@ class StudyRun:
     def _finish(self, reason: str, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and cost, and return the result.
 
-        `unverified` maps the number of a recommended point to why it has fewer than three runs.
+        `unverified` maps the number of a recommended point to the reason why it has fewer than three runs.
         """
         final = replace(self._answer(), running=None, unverified=unverified)
         self._write(final, is_last=True)
@@ -412,7 +414,7 @@ class StudyRun:
             values = {metrics.PICK_F1: best.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             known = {name: value for name, value in values.items() if value is not None}
             self._run.log_metrics(metrics.to_known_digits(known))
-        self._run.delete_tags(schema.DRIVEN_UNTIL, schema.FAILURE_REASON)  # perhaps of an earlier command
+        self._run.delete_tags(schema.DRIVEN_UNTIL, schema.FAILURE_REASON)  # an earlier command may have set them
         self._run.end("FINISHED" if final.picks else "FAILED")
         repeats = sum(each.repeats is not None and not each.status.is_retryable for each in final.front.trials)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
@@ -437,7 +439,7 @@ class StudyRun:
             virtual_clock.sleep(ROUND_S)  # simulates the time until the next command
 
     def _leave(self, error: BaseException) -> None:
-        """Write the results so far and print how to continue; after Ctrl-C, print the answer so far, too."""
+        """Write the results so far and print how to continue; after Ctrl-C, also print the answer so far."""
         is_interrupted, shown = isinstance(error, (Interrupted, KeyboardInterrupt)), ""
         with suppress(ParetuneError), self._table.reachable():  # the storage itself may have failed
             if self.driver.trials:
@@ -485,7 +487,7 @@ def _end_of(trial: Trial) -> dict[str, Any]:
 
 
 def _refuse_expensive_rows(file: StudyFile, money: Money) -> None:
-    """Raise BudgetRefused if the rows of a design may cost more than its budget: some rows alone would show little."""
+    """Raise BudgetRefused if the rows of a design may cost more than the budget: a part of them would show little."""
     specs, budget_usd = [spec for _, spec in file.jobs_at()], file.budget_usd
     total_usd = sum(filter(None, (money.worst_usd(money.limited(spec)) for spec in specs)))
     if budget_usd is not None and total_usd > budget_usd:
@@ -526,7 +528,7 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
 
 
 def _remarks(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
-    """Return lines to print: warnings that concern all points, how many points are not tried, and prices.
+    """Return lines to print: warnings that all points share, how many points will not be tried, and prices.
 
     Raises BadInput if a new study has no job that can be launched.
     """
@@ -548,7 +550,7 @@ def _remarks(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list
 
 
 def _described(file: StudyFile) -> str:
-    """Return jobs, search and objectives of a study as JSON; two studies with the same JSON are the same."""
+    """Return job, search space or rows, and objectives of a study as JSON, by which a continued study is recognized."""
     given = file.given() | {"objectives": file.objectives}
     described = {
         f"{section} {name}": value
@@ -556,17 +558,17 @@ def _described(file: StudyFile) -> str:
         for name, value in given.get(section, {}).items()
         if section != "job" or name not in _FREE
     }
-    if file.design is not None:  # its rows, however they were made
+    if file.design is not None:  # compare its rows, not how they were made
         digest = sha256(spell(file.design.rows).encode()).hexdigest()[:12]
         described |= {"points seed": file.seed, "points rows": f"{len(file.design.rows)}, digest {digest}"}
     return json.dumps(described, ensure_ascii=False)
 
 
 def open_run(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
-    """Return the id of the study's run: an earlier driver's, the one that `mlflow run` has opened, or a new one."""
+    """Return the id of the study's run: one from an earlier driver, the one that `mlflow run` opened, or a new one."""
     mark, title = table.open(_described(file)), f"study {file.name}"
     marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
-    command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one per command
+    command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one for each command
     if not marked and command_run is None:
         return tracking.create(title, {schema.STUDY_MARK: mark}).run_id
     run_id = marked[-1].run_id if marked else tracking.opened_run_id() or ""
