@@ -280,9 +280,7 @@ class StudyRun:
         self.driver = Driver(file, table, run_id=self.run_id, workplace=workplace, on_trial=self._trial_ended, say=say)
         self._next_page = math.inf if file.once else 0.0  # with `once`, a page is written only at the end
         self._is_stale = False  # whether a trial has ended since the last page
-        self._predicted: Callable[[], Sequence[Trial]] = (
-            tuple  # returns points that have not run, with predicted outcomes
-        )
+        self._predicted: Callable[[], Sequence[Trial]] = tuple  # returns predicted points, which have not run
         self._since_growth: Callable[[], str] = str  # describes the dollars spent since the front last grew
 
     def work(self) -> StudyResult:

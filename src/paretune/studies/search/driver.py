@@ -1,13 +1,14 @@
 """Drives a study: starts the proposed jobs, polls them, records how they ended, and stops them.
 
-Because records are written in this order, another driver can take over from one that is killed at any moment:
+A driver is a process that works on a study. If it is killed at any moment, another driver can take over, because
+records are written in this order:
 
     trial asked for in Optuna -> worst case reserved -> run created in MLflow -> job's name recorded -> job created
     -> outcome written to the run -> end and cost of the trial recorded -> end reported to Optuna
 
-A local job dies with its driver: its trial ends as interrupted, its cost is recorded, and its job is started again from
-its checkpoint. Only one driver at a time works on a study (see `ledger.lock`). With `once`, a driver does what can be
-done now, leaves its jobs to the next driver, and raises CallAgain.
+A local job dies with its driver. The next driver then ends the trial as interrupted, records its cost, and starts the
+job again from its checkpoint. Only one driver at a time works on a study (see `ledger.lock`). With `once`, a driver
+does what can be done now, leaves its jobs to the next driver, and raises CallAgain.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,7 +54,7 @@ from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run
 
 ROUND_S = 600.0  # virtual seconds between two commands with `once`, in a study of simulated jobs
-_RETRIED_BY_ANYBODY = frozenset({FailureKind.CAPACITY, FailureKind.INTERNAL})
+_RETRIED_BY_ANYBODY = frozenset({FailureKind.CAPACITY, FailureKind.INTERNAL})  # see `schema.RETRIES`
 
 
 class TrialJob:
@@ -66,8 +67,8 @@ class TrialJob:
         self._workplace = workplace
         self.record = JobRecord(self.spec, workplace, run=run, study=file.name)
         self.record.retries = _RETRIED_BY_ANYBODY
-        # A per-device batch that is searched or given is measured unchanged. Any other is halved after running out of
-        # memory, but only while this process runs: another process that follows the job does not halve it.
+        # If the per-device batch is searched or given, it is measured unchanged. Otherwise it is halved after the job
+        # ran out of memory, but only by this process, not by another one that follows the job.
         smaller = () if trial.spec.per_device_train_batch_size is not None else (FailureKind.OUT_OF_MEMORY,)
         self._job = Attempts(self.record, decides=smaller)
 
@@ -91,7 +92,7 @@ class TrialJob:
                 self._job.admitted = replace(admitted, worst_usd=self.trial.worst_usd)
                 self.record.describe(admitted)
             self._job.begin()
-        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # JobFailed: while preparing its inputs
+        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # JobFailed: preparing the inputs failed
             return self._refused(error)
         return None
 
@@ -99,7 +100,7 @@ class TrialJob:
         """Return the trial once it has ended, or None while its job runs."""
         try:
             end = self._job.poll()
-        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # when the next attempt was started
+        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # the next attempt was refused
             return self._refused(error)
         return None if end is None else self._ended(end)
 
@@ -189,7 +190,7 @@ class Driver:
         *,
         run_id: str,  # MLflow run of the study
         workplace: Workplace,
-        on_trial: Callable[[Trial], None],  # called with each trial that was recorded
+        on_trial: Callable[[Trial], None],  # called with each ended trial once it is recorded
         say: Callable[[str], None],  # prints a line
     ) -> None:
         self.file, self.table, self.workplace, self.run_id = file, table, workplace, run_id
@@ -225,7 +226,7 @@ class Driver:
         return self.ended.lacks_objective() or enough
 
     def adopt(self) -> None:
-        """Continue the running trials of earlier drivers, and report to Optuna the ends that these did not report."""
+        """Continue the running trials of earlier drivers, and report to Optuna the ended trials that they did not."""
         if not self.file.once:
             self._assumed_fixed = frozenset(trial.number for trial in self.table.trials()[1])
         self._refresh()
@@ -239,9 +240,9 @@ class Driver:
             self._begin(trial, adopt=True)
 
     def run(self, propose: Propose) -> str:
-        """Start and poll jobs until none is running and none should be started; returns why none should.
+        """Start and poll jobs until none is running and none should start, and return the reason why none should.
 
-        With `once`, raises CallAgain instead of waiting.
+        With `once`, raise CallAgain instead of waiting.
         """
         judged, reason = None, ""  # the ended trials at the last proposal, and why nothing was started
         while True:
@@ -270,7 +271,7 @@ class Driver:
         return len(self._jobs) < self.ended.most_running or now >= self.ended.asked_again_at
 
     def begin(self, start: Start) -> str:
-        """Ask Optuna for a trial and start its job; returns why it was not started, or an empty string."""
+        """Ask Optuna for a trial and start its job. Return why the job was not started, or an empty string."""
         number, point = self.table.ask(start.point, start.changes, start.accepts)
         return self._start(number, point, dict(start.changes), start.repeats)
 
@@ -366,7 +367,7 @@ class Driver:
     def _record_pools(self) -> None:
         """Record the cost of warm pools that have ended."""
         for trial in [trial for trial in self.table.trials()[1] if trial.kept_usd]:
-            # What cannot be read now is read later, also by `sync`.
+            # A later call, or `sync`, reads what cannot be read now.
             with suppress(BadInput, LaunchRefused, TrackingUnavailable, LostContact):
                 if trial.number not in self._pools:
                     run = self.workplace.tracking.recorded(trial.run_id)
@@ -381,9 +382,9 @@ class Driver:
                     self._say(f"trial {trial.number}: {sentence}")
 
     def _start_given(self) -> bool:
-        """Start a job that needs no search: that of a queued trial, or a retry that is due.
+        """Start the job of a queued trial, or a retry that is due; neither needs the search.
 
-        Returns whether there was one, even if its job could not be started.
+        Return whether there was such a job, even if it could not be started.
         """
         try:
             asked = self.table.ask_waiting()

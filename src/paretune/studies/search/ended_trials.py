@@ -14,36 +14,36 @@ from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 
 MOST_TRIES = 4  # limit on retries of a job that was refused (capacity, quota) or interrupted; then it counts as failed
-MOST_FAILURES = 2  # failures or reached time limits of a job after which it is not run again
+MOST_FAILURES = 2  # a job that failed or reached its time limit this many times is not run again
 MOST_REFUSED = 3  # refusals in a row, while no other job runs, after which a study ends
 LIMIT_RETRY_S = 1800.0  # seconds until the launcher is asked again to run more jobs at a time than it has allowed
 _REFUSED_PAUSE_S = 60.0  # seconds until the launcher is asked again after it refused a job while no other one ran
 _FIRST_PAUSE_S = 300.0  # seconds until a refused job is retried the first time; the pause doubles with each retry
 
 FEWEST_ALIKE = 2  # failures for the same reason after which a study ends if no trial has completed
-FEWEST_WITHOUT = 2  # completed trials without some objective or constraint after which a study ends
+FEWEST_WITHOUT = 2  # completed trials of the user's own code, all without the same metric, after which a study ends
 _ERROR = re.compile(
     r"\b(?:ModuleNotFound|Import|Syntax|Indentation|Name|UnboundLocal|Type|Attribute|Key|Index|Value|FileNotFound|"
     r"NotImplemented|Assertion)Error\b|No module named|package \S+ is missing|No matching distribution found|"
     r"unrecognized arguments|arguments are required|error: argument"
 )
 """Exceptions of Python for wrong code and missing packages, and messages of pip and argparse."""
-_CHANGING = re.compile(r"[0-9a-f]{8,}")  # differs each time an error occurs: ids of runs, names of temporary folders
+_CHANGING = re.compile(r"[0-9a-f]{8,}")  # parts of a message that differ each time: ids of runs, temporary folders
 
 
 class EndedTrials:
     """Decides from the ended trials of a study which jobs are retried, and whether the study should end.
 
-    Trials that had ended before this driver started are `assumed_fixed`: a user who starts a study again may have
-    fixed what made them fail.
+    The trials in `assumed_fixed` had ended before this driver started: a user who starts a study again may have fixed
+    what made them fail.
 
     The identity of a job is its `spec_hash`. Times are seconds since the epoch, by the launcher's clock.
 
     Attributes:
         trials: number to trial, in the order in which they were recorded, without those that were retried and cost
             nothing.
-        final: identity of each job that need not run again, because its outcome is known, to the number of its last
-            trial.
+        final: identity of each job that is not run again, because its outcome is known or it failed too often, to the
+            number of its last trial.
         failed: identities of jobs that failed and are not `assumed_fixed`: retried only if the sampler asks for it.
         retries: identity of each job that is to be retried, to its last trial and the earliest time of the retry.
         longest_s: hash of a job without its seed, to the seconds of the longest completed job with that hash.
@@ -90,7 +90,7 @@ class EndedTrials:
         for trial in earlier:
             if trial.status.is_retryable and not trial.cost_usd:
                 del self.trials[trial.number]
-        # A job that was refused while others ran only waits for them, which does not count as a try.
+        # A job that was refused while others ran only has to wait for them, so the refusal does not count as a try.
         tries = sum(trial.status.is_retryable and not trial.running_when_refused for trial in trials)
         failures = sum(trial.status.is_retried_on_request for trial in trials) + max(0, tries - MOST_TRIES)
         if failures and last.number not in self._assumed_fixed:
@@ -123,7 +123,8 @@ class EndedTrials:
     def lacks_objective(self) -> str:
         """Explain why no trial will ever have all objectives and constraints; empty while one may.
 
-        Training code of a user that has completed twice without logging a metric will not log it the next time either.
+        If the user's own training code has completed twice without logging a metric, it will not log that metric the
+        next time either.
         """
         wanted = dict.fromkeys([*self._file.objectives, *self._file.constraints])
         absent = [name for name in wanted if not any(name in trial.values for trial in self.completed)]
@@ -141,10 +142,10 @@ class EndedTrials:
     def hopeless(self) -> str:
         """Explain why no further job can complete, and what to change; empty while one may.
 
-        That is so if no trial has completed, and several that are not `assumed_fixed` have failed with the same error
-        in the code, or were cut off at the time limit in the study's file. But if these trials share a value of a
-        searched parameter, jobs with other values may still complete. Likewise, a time limit that cuts off jobs on some
-        instance types may suffice on the others.
+        No job can complete if no trial has, and several that are not `assumed_fixed` failed with the same error in the
+        code, or were cut off at the time limit in the study's file. But if these trials share a value of a parameter
+        that the study varies, jobs with other values may still complete. Likewise, a time limit that is too short on
+        some instance types may suffice on others.
         """
         alike = dict[str, list[Trial]]()
         for trial in [] if self.completed else self.trials.values():
@@ -180,7 +181,7 @@ class EndedTrials:
         return types is None or {*types.corners} <= tried
 
     def _have_in_common(self, trials: Sequence[Trial]) -> bool:
-        """Return whether trials share the value of a parameter of which the study has several values."""
+        """Return whether these trials share the value of a parameter that has several values in the study."""
         values: dict[str, set[Value]] = {name: {*entry.corners} for name, entry in self._file.search.items()}
         for row in self._file.design.rows if self._file.design is not None else ():
             for name, value in row.items():

@@ -21,11 +21,11 @@ from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.table import StudyTable
 
-# Factors of time limits. A job that is cut off costs money and shows nothing, so they are generous.
+# Time limits are these multiples. They are generous, because a job that is cut off costs money and shows nothing.
 _OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest completed job that differs at most in its seed
 OF_ESTIMATES = 4.0  # times the upper end of the estimate, whether or not the model has run on that cluster
 _AGAIN = 2.0  # times the last limit, after a job was cut off at it
-_SLOW_START_S = 300.0  # added for an exceptionally slow start, but no more than the seconds of the job itself
+_SLOW_START_S = 300.0  # added for an exceptionally slow start, but at most as many seconds as the job itself takes
 
 
 class Money:
@@ -46,7 +46,7 @@ class Money:
         return self._file.budget_usd is not None or self._shared is not None
 
     def learn(self, trials: int, longest_s: Mapping[str, float]) -> None:
-        """Store `EndedTrials.longest_s`, and renew the estimates when the number of trials reaches a power of two."""
+        """Store `EndedTrials.longest_s`; renew all estimates when the number of trials reaches a power of two."""
         self._longest_s = longest_s
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()
@@ -56,9 +56,9 @@ class Money:
     def add(self, trial: Trial) -> str:
         """Learn from an ended trial how long later jobs may take and what they may cost.
 
-        If it was cut off, later time limits from estimates are longer. If it cost more than its worst case, or its
-        upload took longer than assumed, later worst cases are higher. Returns a message if it cost more than its worst
-        case, else an empty string.
+        If the trial was cut off, later time limits from estimates are longer. If it cost more than its worst case, or
+        its upload took longer than assumed, later worst cases are higher. Return a message if the trial cost more than
+        its worst case, else an empty string.
         """
         launcher, spec = self._workplace.launcher, trial.spec
         if trial.status is TrialStatus.CUT_OFF and not trial.is_probe:
@@ -97,7 +97,10 @@ class Money:
         return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def exceeds_limit(self, spec: JobSpec) -> bool:
-        """Return whether the estimate exceeds the job's own time limit; False if the job completed with any seed."""
+        """Return whether the estimate exceeds the job's own time limit.
+
+        False if the job has completed with any seed, or if the training code is the user's own.
+        """
         return spec.spec_hash(but=["seed"]) not in self._longest_s and self._estimated(spec)[1]
 
     def check_prices(self, spec: JobSpec) -> None:
@@ -108,11 +111,11 @@ class Money:
                 raise BadInput([unknown_price(each.instance_type, region, "it cannot be charged to a budget")])
 
     def worst_usd(self, spec: JobSpec) -> float | None:
-        """Return the job's worst case in dollars on its most expensive instance type; None if a price is unknown.
+        """Return the worst case of a job in dollars, on its most expensive instance type; None if a price is unknown.
 
-        Until a job has completed, it includes an unusually long upload if the training code is the user's own, because
-        nobody knows how much that code writes. Raises BudgetRefused if max_cost_usd is set and does not cover the worst
-        case, or if it is set and a price is unknown.
+        If the training code is the user's own, nobody knows how much it writes. So until a job has completed, the worst
+        case includes an unusually long upload. Raises BudgetRefused if max_cost_usd is set and the worst case is higher
+        or a price is unknown.
         """
         launcher = self._workplace.launcher
         usd = launcher.admit(spec)
@@ -124,7 +127,7 @@ class Money:
     def reserve(self, trial: Trial) -> Trial:
         """Reserve the worst case of a trial's job in the study's budget, and return the trial with it.
 
-        Shared budgets are only checked here: like any other job, this one reserves there once it has a run.
+        Shared budgets are only checked here: like any other job, this one reserves dollars there once it has a run.
 
         Raises:
             BudgetRefused: the worst case does not fit into a budget.
@@ -137,16 +140,16 @@ class Money:
                 raise BudgetRefused(f"worst case {needed_usd:.4g} USD does not fit {self.tightest_budget()}")
         try:
             self._workplace.check_budgets(spec, self._file.name, worst_usd)
-        except LaunchRefused as error:  # the storage of the shared budgets does not answer; running jobs continue
+        except LaunchRefused as error:  # the storage of the shared budgets does not answer
             raise LostContact(str(error)) from error
         trial = replace(trial, worst_usd=worst_usd)
         self._table.save(trial)
         return trial
 
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
-        """Return a function that checks whether what is now left of the budgets covers the worst case of a job.
+        """Return a function that checks whether the dollars that are left now cover the worst case of a job.
 
-        Of the study's own budget, `keep_usd` dollars must be left after the worst case.
+        After the worst case, `keep_usd` dollars of the study's own budget must remain.
         """
         budget_usd, status = self._file.budget_usd, self._shared_status()
         limits = [] if budget_usd is None else [(self._table.balance(), budget_usd - keep_usd)]
@@ -163,7 +166,7 @@ class Money:
         return is_affordable
 
     def tightest_budget(self) -> str:
-        """Describe the dollars left in the tightest budget; empty without a budget."""
+        """Describe the dollars left in the tightest budget; return an empty string without a budget."""
         budget_usd, status = self._file.budget_usd, self._shared_status()
         left_usd = math.inf if budget_usd is None else self._table.balance().left_usd(budget_usd)
         if status is not None and status.left_usd < left_usd:
@@ -200,6 +203,6 @@ class Money:
 
 
 def _minutes(times: float, seconds: float) -> float:
-    """Return a time limit in minutes, rounded up to a tenth: a multiple of a job's seconds, plus a slow start."""
+    """Return `times` a job's seconds plus a slow start, as a time limit in minutes, rounded up to a tenth."""
     limit_s = times * seconds + min(_SLOW_START_S, seconds)
     return math.inf if math.isinf(limit_s) else math.ceil(limit_s / 6) / 10

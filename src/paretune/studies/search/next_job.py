@@ -37,10 +37,10 @@ FIRST_PREDICTED = 1_000_000
 """Predicted points are numbered from here, above the numbers of all trials."""
 _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
 """A job's comfortable time limit is this multiple of a pessimistic prediction, and at least this many seconds."""
-# Its tight time limit is this multiple of that prediction, plus the prediction or this many seconds if they are fewer.
+# Its tight time limit is `_TIGHT` times that prediction, plus the lesser of the prediction and `_SLOW_START_S`.
 _TIGHT, _SLOW_START_S = 1.1, 60.0
-_GUESS = 0.5  # a prediction for paretune's own training sets no limit if the deviation of its log seconds is larger
-# Standard deviations from a prediction to either end of its interval, by Student's t with 5 degrees of freedom.
+_GUESS = 0.5  # above this deviation of its log seconds, a prediction for paretune's own training sets no limit
+# Number of standard deviations from a prediction to each end of its interval (Student's t, 5 degrees of freedom).
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
 RUNS = 3  # runs that each recommended point should get, each with its own seed; collapsed runs do not count
 MOST_REPEATS = 12  # limit on a study's repeats: twice what three points need, as repeats may change the recommendation
@@ -49,10 +49,10 @@ MOST_REPEATS = 12  # limit on a study's repeats: twice what three points need, a
 class Sampled:
     """Proposes the jobs of a study whose sampler is not `split`: points from one of Optuna's samplers, or all in turn.
 
-    If every parameter has choices and there are at most 5,000 points, all points are listed: those of a design in its
-    own order, others in a random order set by the study's seed. Otherwise points are drawn at random. If one of these
-    points can be paid for, a trial starts. It gets this point or, with one of Optuna's samplers, the one that the
-    sampler chooses.
+    If no range is searched and there are at most 5,000 points, all points are listed: the rows of a design in their own
+    order, other points in a random order set by the study's seed. Otherwise points are drawn at random. A trial starts
+    only if the budgets cover one of these points. For a design and with the sampler `grid`, the trial gets this point.
+    Otherwise one of Optuna's samplers chooses the trial's point, see `StudyTable.ask`.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -71,14 +71,14 @@ class Sampled:
         if reason := driver.why_over():
             return reason
         self._is_affordable = self._money.affordable()
-        while self._left and not self._is_open(self._left[0][1]):  # points that are done need no further checks
+        while self._left and not self._is_open(self._left[0][1]):  # do not check points again that are done
             self._left.popleft()
         drawn = (_drawn(file, self._draw) for _ in range(_DRAWN))
         too_long = too_expensive = 0
         for point, spec in self._left if self._is_exact else file.jobs_at(drawn):
             if not self._is_open(spec):
                 continue
-            if self._can_be_paid(spec):  # create a trial only if some point can be paid for
+            if self._can_be_paid(spec):  # create a trial only if the budgets cover some point
                 return Start(point, accepts=None if file.tries_all else self._accepts)
             is_too_long = self._money.exceeds_limit(spec)
             too_long, too_expensive = too_long + is_too_long, too_expensive + (not is_too_long)
@@ -113,10 +113,8 @@ class Sampled:
 def some_jobs(file: StudyFile) -> list[JobSpec]:
     """Return the jobs of a design's rows. Without a design, return those of up to `_DRAWN` points.
 
-    The points are the one with the first value of each parameter, then random ones.
-
-    A job that is drawn several times is returned once.
-    Raises BadInput if none of the points makes a valid job.
+    The first point has the first value of each parameter; the others are random. A job that is drawn several times is
+    returned once. Raises BadInput if none of the points makes a valid job.
     """
     if file.design is not None:
         return [spec for _, spec in file.jobs_at()]
@@ -190,14 +188,14 @@ class Split:
         return usd + (worst_usd or usd)
 
     def since_growth(self) -> str:
-        """Describe the dollars spent since the front last grew; empty if there are none."""
+        """Say how many dollars were spent since the front last grew; return an empty string if there are none."""
         usd = self.sampler.since_growth_usd(self._driver.table.study)
         return f"the front has not grown for {usd:.4g} USD" if usd else ""
 
     def predicted(self) -> list[Trial]:
-        """Return the points that have not run but whose predicted outcome counts as known, as trials.
+        """Return the points that have not run but whose predicted outcome counts as known (`SplitSampler.predicted`).
 
-        Their values are the predictions. See `SplitSampler.predicted`.
+        They are returned as trials, with the predictions as their values.
         """
         predicted = self.sampler.predicted(self._driver.table.study)
         return [self._predicted(*each, number=number) for number, each in enumerate(predicted, start=FIRST_PREDICTED)]
@@ -205,7 +203,7 @@ class Split:
     def _accepts(self, job: Candidate, expected: Expected) -> bool:
         """Return whether a job may start now: `Driver.why_not` has no reason, and the budgets cover its worst case.
 
-        The worst case is that of the first time limit in `_limits` that the budgets cover.
+        The worst case depends on the time limit. The first limit in `_limits` that the budgets cover is stored.
         """
         if self._driver.why_not(job.spec):
             return False
@@ -219,9 +217,10 @@ class Split:
     def _limits(self, job: Candidate, expected: Expected) -> list[JobSpec]:
         """Return the job with each time limit to try, the most comfortable one first.
 
-        Without a budget, that is the job's own limit. If its seconds are predicted, it has a comfortable and a tight
-        limit. Otherwise, a probe has one that doubles with each probe that was cut off. Any other job has the limit
-        from its estimate, or none if the estimate exceeds its own limit.
+        Without a budget, that is the job's own limit. If its seconds are predicted well, there are a comfortable and a
+        tight limit. Otherwise there is one: for a probe without a prediction, it doubles with each probe that was cut
+        off; for any other job, it follows from the job's estimate. If the estimate exceeds the job's own limit, the
+        list is empty, and the job does not start.
         """
         money, spec = self._driver.money, job.spec
         if not money.has_budget:
@@ -232,7 +231,8 @@ class Split:
         elif expected is None or (expected[1] > _GUESS and not spec.runs_user_code):
             return [] if money.exceeds_limit(spec) else [money.limited(spec)]
         else:
-            # Two standard deviations above the prediction, with a bound. After a cut-off job, the prediction is higher.
+            # Two standard deviations above the prediction, but at most OF_ESTIMATES times the prediction, which rises
+            # after a job was cut off.
             slow_s = expected[0] * min(math.exp(2.0 * expected[1]), OF_ESTIMATES)
             limits_s = [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + min(_SLOW_START_S, slow_s)]
         minutes = [min(spec.max_runtime_minutes, math.ceil(limit_s / 6) / 10) for limit_s in limits_s]
@@ -279,9 +279,9 @@ class Split:
 class Verification:
     """Proposes repeats of `recommended` points with other seeds, within the budget, until each point has three runs.
 
-    The best of many noisy results is partly luck; repeats of the same job are not selected, so they are not biased.
-    They also show how much runs differ; every ± of the study is based on that. If a repeat changes the recommendation,
-    the newly recommended points are repeated too.
+    The best of many noisy results is best partly by luck. Repeats of its job are not chosen by their results, so they
+    are not biased. Repeats also show how much runs differ, and every ± of the study is based on that. If a repeat
+    changes the recommendation, the newly recommended points are also repeated.
     """
 
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
@@ -289,7 +289,7 @@ class Verification:
         self._recommended = recommended
         self._judged: EndedTrials | None = None  # the ended trials that `_points` follow from
         self._points = list[Configuration]()
-        self.reasons: dict[int, str] = {}  # number of a recommended point to why it has fewer than three runs
+        self.reasons: dict[int, str] = {}  # number of a recommended point to the reason for fewer than three runs
 
     def propose(self) -> Start | str:
         """Return the next repeat, or the reason why there is none."""
@@ -318,7 +318,7 @@ class Verification:
         ended = [trial.repeats for trial in repeating if trial.identity not in driver.ended.retries]
         repeats = ended.count(point.number) + under_way
         changes = {**driver.trials[point.number].changes, "seed": point.trial.spec.seed + repeats + 1}
-        changes.pop("max_runtime_minutes", None)  # `Money.limited` sets it from the seconds of the repeated job
+        changes.pop("max_runtime_minutes", None)  # `Money.limited` sets another from the repeated job's seconds
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
         repeats_usd = sum(trial.cost_usd or 0.0 for trial in repeating)
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials) - repeats_usd

@@ -1,9 +1,9 @@
 """The trials of a study in Optuna's storage, read and written through Optuna's public interface.
 
 Optuna itself stores parameters, values and states. The other fields of a `Trial` are stored in one user attribute,
-`job`, which is always written as a whole. A trial without it has no job. Optuna does not allow changes to a trial after
-its end, so what is recorded later, such as the cost of instances kept after its job, goes into the study's attribute
-`trial N`. Further user attributes are for `SplitSampler` (see `_shown`).
+`job`, which is always written as a whole. A trial without this attribute has no job. Optuna does not allow changes to a
+trial after its end. So what is recorded later, such as the cost of instances kept after its job, goes into the study's
+attribute `trial N`. Further user attributes are for `SplitSampler` (see `_shown`).
 """
 
 import json
@@ -51,7 +51,7 @@ Accepts = Callable[[Point], bool]
 
 
 class StudyTable:
-    """Reads and writes the trials of one study. A storage has one study of each name.
+    """Reads and writes the trials of one study. Each study in a storage has its own name.
 
     Args:
         file: the study.
@@ -86,7 +86,7 @@ class StudyTable:
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
-        """Raise LostContact in place of the errors that Optuna raises if its storage is unavailable."""
+        """Raise LostContact instead of the errors that Optuna raises if its storage is unavailable."""
         try:
             yield
         except (StorageInternalError, SQLAlchemyError, UpdateFinishedTrialError) as error:
@@ -101,7 +101,7 @@ class StudyTable:
     def open(self, described: str) -> str:
         """Store the study's description if it has none. Return the study's mark, which is unique across all storages.
 
-        `described` is a JSON object of the study's values by name. Raises BadInput if the stored one differs.
+        `described` is a JSON object of the study's values by name. Raises BadInput if the stored description differs.
         """
         attributes = self.study.user_attrs
         if _DESCRIBED not in attributes:
@@ -116,8 +116,8 @@ class StudyTable:
     def ask(self, point: Point, changes: Mapping[str, Any], accepts: Accepts | None = None) -> tuple[int, Point]:
         """Create a trial and return its number and point. `changes` are parameters of its job that override the point.
 
-        With `accepts`, the point is the first one from the sampler that `accepts` returns True for. If there is none
-        among `_MOST_DRAWS`, or without `accepts`, it is `point`.
+        With `accepts`, the trial gets the first point from the sampler for which `accepts` returns True. If there is
+        none among `_MOST_DRAWS`, or without `accepts`, the trial gets `point`.
         """
         self.look_again()
         self._lock.check()
@@ -233,7 +233,7 @@ class StudyTable:
 
 
 def _later(number: int) -> str:
-    """Return the study's attribute for what is recorded after a trial was reported to Optuna."""
+    """Return the name of the study's attribute for what is recorded after a trial was reported to Optuna."""
     return f"trial {number}"
 
 
@@ -309,7 +309,7 @@ def _opened(file: StudyFile, address: str) -> tuple[RDBStorage, optuna.Study]:
 
 def _sampler(file: StudyFile, seed: int) -> BaseSampler:
     if file.takes_split or file.tries_all or file.sampler == "random":
-        return RandomSampler(seed=seed)  # used by `random` only: the others give each point to `ask`
+        return RandomSampler(seed=seed)  # only used with `random`: the others give each point to `ask`
     if file.sampler in ("gp", "nsga2"):
         return GPSampler(seed=seed) if file.sampler == "gp" else NSGAIISampler(seed=seed)
     return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)
