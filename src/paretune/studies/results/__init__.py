@@ -2,8 +2,8 @@
 
 - `trial_status`: `TrialStatus`, how a trial ended and whether its point is tried again
 - `trials`: `Trial`, one trial from its reservation to its end
-- `front`: trials merged into configurations with means and errors, their Pareto ranks, and which differ beyond noise
-- `recommendation`: which configurations of the front to take, why, and with which commands
+- `front`: merges trials into configurations with means, errors and Pareto ranks
+- `recommendation`: which configurations of the front to use, why, and with which commands
 - `answer`: the answer in sentences
 - `tables`: pareto.csv and the tables of the page
 - `page`: pareto.html, its chart, and the note of the study's run

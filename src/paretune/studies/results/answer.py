@@ -22,10 +22,10 @@ _DIGITS = re.compile(r"\d+")
 
 
 def failures(trials: Sequence[Trial]) -> list[str]:
-    """Return a line for each reason why trials ended without a result, the most frequent first.
+    """Return a line for each reason why trials ended without a result, the most frequent reason first.
 
-    Reasons that differ only in numbers, such as line numbers, count as one, and the first of them is shown. After
-    `_MOST_REASONS` reasons, one line counts the rest.
+    Reasons that differ only in numbers, such as line numbers, count as one reason, and the line shows the first of
+    them. After `_MOST_REASONS` lines, one line counts all other trials.
     """
     ended = [trial for trial in trials if trial.status not in (TrialStatus.RUNNING, TrialStatus.COMPLETED)]
     keys = [(trial.status.in_words, _DIGITS.sub("#", trial.reason)) for trial in ended]
@@ -51,7 +51,7 @@ class StudyAnswer:
     name: str
     front: StudyFront
     budget_usd: float | None = None  # what the study may spend; None for no limit
-    committed_usd: float = 0.0  # worst cases of the running jobs
+    committed_usd: float = 0.0  # dollars reserved for the running jobs and for instances kept after a job
     unverified: Mapping[int, str] = field(default_factory=dict)
     """Number of a configuration to the reason why it has no more runs."""
     n_trials: int | None = None  # limit on the trials of the study; None for no limit
@@ -175,7 +175,7 @@ def _nothing(front: StudyFront) -> list[str]:
 
 
 def _missed(front: StudyFront, point: Configuration) -> float:
-    """Return by how much a configuration misses its constraints: the sum of all misses, each divided by its bound."""
+    """Return how much a configuration misses the constraints by: the sum of all misses, each divided by its bound."""
     missed = 0.0
     for key, amount in violations(point.means, front.constraints).items():
         name, end = key.rsplit(" ", 1)

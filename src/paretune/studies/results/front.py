@@ -6,12 +6,12 @@ luck, so recommended configurations are run again with other seeds.
 - Seconds and dollars of paretune's own training do not depend on the learning rate, so they are means over all runs on
   the same cluster with the same batch.
 - Quality is the mean of the runs that did not collapse. A run that collapsed (for example, is no better than always
-  predicting the majority class) counts towards the probability of a collapse instead.
+  predicting the majority class) only raises the probability of a collapse.
 
-The value of one run is assumed normal around the mean of its configuration, with an unknown variance that all
-configurations share. The variance has a scaled inverse chi-square prior, which repeats update, and a mean has Student's
-t distribution (Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2). If there are so few validation rows
-that their binomial error exceeds the usual noise, the prior is based on that error.
+The value of one run is assumed to be normally distributed around the mean of its configuration. All configurations
+share one unknown variance. It has a scaled inverse chi-square prior, which repeats update, so a mean has Student's t
+distribution (Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2). If there are so few validation rows that
+the binomial error of F1 exceeds the largest noise seen (`Objective.noise`), the prior is based on that error.
 """
 
 import math
@@ -61,7 +61,7 @@ FEWEST_EQUAL = 2  # number of repeats with exactly the same quality after which 
 _OF_THE_SPREAD = 0.03
 """Assumed standard deviation of the noise of one run in a metric of the user's own, as a share of the spread between
 configurations. Chosen on studies drawn from two tables, and checked on two others (benchmarks/search_statements.py)."""
-_OF_THE_VALUE = 0.01  # the same as a share of the value, used if all configurations have the same value
+_OF_THE_VALUE = 0.01  # the same, but as a share of the value; used if all configurations have the same value
 _CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}
 """Quality metric to the metric that records its value for a model that predicts the majority class for every row."""
 _MOST_JUDGED = 120  # only this many of the best configurations are checked for collapses
@@ -73,14 +73,14 @@ class RunNoise:
 
     deviation: float  # standard deviation of one run; a share of the value if `is_relative`
     degrees: float  # degrees of freedom of that deviation
-    is_relative: bool  # whether it grows with the value, as for seconds and dollars
+    is_relative: bool  # whether the deviation grows with the value, as for seconds and dollars
 
     def of_one_run(self, value: float) -> float:
         """Return the standard deviation of one run around `value`, in the objective's own unit."""
         return self.deviation * (abs(value) if self.is_relative else 1.0)
 
     def standard_error(self, value: float, runs: float) -> float:
-        """Return the widened standard error of `value`, the mean of this many runs."""
+        """Return the standard error of `value`, the mean of this many runs, widened as in `widened`."""
         return self.widened(self.of_one_run(value) / math.sqrt(runs))
 
     def widened(self, error: float) -> float:
@@ -92,7 +92,7 @@ class RunNoise:
         return self._quantile(error, 0.5 + INTERVAL / 2)
 
     def at_most(self, error: float) -> float:
-        """Return the bound, with probability INTERVAL, on how far the truth is above a mean with this widened error."""
+        """Return how far the truth is at most above a mean with this widened error, with probability INTERVAL."""
         return self._quantile(error, INTERVAL)
 
     def _quantile(self, error: float, probability: float) -> float:
@@ -109,7 +109,8 @@ def pooled_noise(
     """Estimate the noise of one objective from groups of values; the runs of a group differ only in the seed.
 
     `validation_rows` is the number of rows that F1 was measured on, if known. `quality` is the metric that judges
-    models. A metric of the model has no noise if at least `fewest` repeats have exactly the values of their groups.
+    models. A metric of the model has no noise if all runs of each group have exactly the same value, and the groups
+    have at least `fewest` repeats.
     """
     metric = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
     is_relative = metric is not None and metric.is_relative
@@ -122,7 +123,7 @@ def pooled_noise(
         if metric is None or metric.noise is None:
             means = [fmean(group) for group in groups if group] or [0.0]
             prior, degrees = _OF_THE_VALUE * (abs(median(means)) or 1.0), _QUALITY_DEGREES
-            if max(means) > min(means):  # unlike the standard deviation, this ignores a run that diverged
+            if max(means) > min(means):  # a median deviation ignores a run that diverged
                 prior = _OF_THE_SPREAD * float(median_abs_deviation(means, scale="normal") or np.std(means))
         else:
             prior, degrees = _USUAL_SHARE * metric.noise, _QUALITY_DEGREES
@@ -140,7 +141,7 @@ class Configuration:
     trial: Trial  # the first of its trials, which represents the others
     trials: tuple[Trial, ...]  # all of its completed trials; those that collapsed come last
     means: Mapping[str, float]  # measured metric to its estimated mean over seeds
-    errors: Mapping[str, float]  # metric to the standard error of that mean, which is assumed after a single run
+    errors: Mapping[str, float]  # metric to the standard error of that mean, assumed after a single run
     counts: Mapping[str, int] = field(default_factory=dict)  # metric to the number of runs behind that mean
     collapses: int = 0  # number of its runs that collapsed; quality is the mean of the other runs, if any
     collapse_probability: float | None = None  # probability that another run collapses; None if not estimated
@@ -182,7 +183,7 @@ def merge(
 ) -> tuple[list[Configuration], dict[str, RunNoise]]:
     """Merge trials into configurations without ranks, and estimate the noise of one run in each metric.
 
-    This takes up to a second. `trials` must be sorted by number. Metrics that are not objectives are averaged too.
+    This takes up to a second. `trials` must be sorted by number. Metrics that are not objectives are also averaged.
     `quality` is the metric that judges models, F1 by default.
     """
     families, judged = _families(trials), quality or OBJECTIVES[metrics.F1]
@@ -243,8 +244,8 @@ def _families(trials: Iterable[Trial]) -> list[list[Trial]]:
 def _fewest_equal(families: Iterable[Sequence[Trial]]) -> float:
     """Return how many repeats with the same quality show that training is deterministic.
 
-    That is one for a script without a seed, else two. Return infinity if repeats differ in any metric of their models,
-    because F1 on few rows is often the same by chance.
+    That is one for a script without a seed, else two. If repeats differ in any metric of their models, training is not
+    deterministic, so return infinity: on few rows, F1 is often the same by chance.
     """
     repeated = [runs for runs in families if len(runs) > 1]
     if any(trial.qualities != runs[0].qualities for runs in repeated for trial in runs):
@@ -260,8 +261,8 @@ def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()
 def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
     """Return the standard error of a configuration's mean, from the noise of all runs.
 
-    If the seconds or dollars in `values` vary much more, for example because another program kept the machine busy,
-    their own deviation is used.
+    If the seconds or dollars in `values` vary much more than that noise, for example because another program kept the
+    machine busy, the error is based on their own deviation.
     """
     mean, count = fmean(values), len(values)
     if metric in metrics.OF_THE_CLUSTER and count > 1:
@@ -272,7 +273,7 @@ def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
 
 
 def _judged_runs(families: Iterable[Sequence[Trial]], quality: Objective) -> list[Trial]:
-    """Return the trials of the `_MOST_JUDGED` best configurations, best first, if they measured the quality."""
+    """Return the trials that measured the quality, those of the `_MOST_JUDGED` best configurations, best first."""
     of_points = [[trial for trial in runs if quality.metric in trial.values] for runs in families]
     best_first = sorted(
         filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[quality.metric] for trial in runs)
@@ -370,7 +371,7 @@ class StudyFront:
         quality: Objective | None = None,
         is_floor: bool = False,
     ) -> "StudyFront":
-        """Return the front of these trials, with those of the `predicted` trials that nothing beats.
+        """Return the front of these trials, and the `predicted` trials that nothing beats.
 
         `quality` defaults to the quality metric among the objectives.
         """
@@ -443,7 +444,7 @@ class StudyFront:
         """The two objectives that show the trade-off best, or None if there is only one objective.
 
         The second one is quality. The first one is the objective that varies most along the front of the two; dollars
-        win a tie. Without quality, the pair is the first two objectives, with dollars moved to the front.
+        win a tie. Without quality, the pair is the first two objectives, where dollars count as the first.
         """
 
         def spread(pair: tuple[str, str]) -> float:
@@ -466,7 +467,7 @@ class StudyFront:
 
     @cached_property
     def point_of(self) -> dict[int, Configuration]:
-        """Number of each completed trial to its configuration."""
+        """The configuration of each completed trial, by the trial's number."""
         return {trial.number: point for point in self.points for trial in point.trials}
 
     def unit(self, name: str) -> tuple[float, str]:
@@ -491,7 +492,7 @@ class StudyFront:
         return f"{label(name)} ({unit})" if unit else label(name)
 
     def number(self, name: str, value: float, error: float | None = None) -> str:
-        """Format a value in its unit, with its error if given (2.310 ± 0.032), or rounded to the noise of one run."""
+        """Format a value in its unit: with its error if given (2.310 ± 0.032), else rounded to the noise of one run."""
         size = self.unit(name)[0]
         if error is None and name in self.noises:
             return to_error(value / size, self.noises[name].of_one_run(value) / size)
@@ -512,7 +513,7 @@ class StudyFront:
         return {label(name): self.text(name, point.means[name], point.stated_errors.get(name)) for name in names}
 
     def doubt(self, point: Configuration) -> str:
-        """Return a remark that `figures` lacks errors, or an empty string if it has all of them."""
+        """Return a remark if an error in `figures` is unknown, else an empty string."""
         return "" if point.stated_errors.keys() >= {*self._stated_names(point)} else UNKNOWN_ERROR
 
     def in_words(self, point: Configuration) -> str:
@@ -532,7 +533,7 @@ class StudyFront:
     def cost_of(self, point: Configuration) -> tuple[float, ...]:
         """Return a key that sorts the cheapest first: by dollars, then by the objectives.
 
-        If a price is unknown, only the objectives count, the minimized ones first.
+        If the dollars of any feasible configuration are unknown, only the objectives count, minimized ones first.
         """
         if all(metrics.COST_USD in each.means for each in self.feasible):
             return (point.means[metrics.COST_USD], *costs(point.means, self.objectives))
@@ -542,9 +543,9 @@ class StudyFront:
     def hypervolume(self) -> float:
         """Volume that the feasible configurations dominate, up to a reference point; 0 if there are none.
 
-        The reference point follows from the first trial of the first feasible configuration: ten times its value of
-        each minimized objective, and 0 for each maximized one. It stays the same, so the volume grows with every
-        improvement.
+        The reference point follows from the first trial of the first feasible configuration: ten times that trial's
+        value of each minimized objective, and 0 for each maximized one. The point does not move, so the volume grows
+        with every improvement.
         """
         if not self.feasible:
             return 0.0
@@ -581,9 +582,9 @@ def ranks(points: Sequence[Configuration], objectives: Mapping[str, str]) -> lis
 
     A configuration is dominated by another that is at least as good in every objective and better in one. It is also
     dominated by another that is better in one objective by more than TELLING_ERRORS standard errors of the difference,
-    unless it is itself better in some objective by more than CREDIBLE_ERRORS of them. Without this second rule, a
-    useless model would stay on the front because it happened to cost a dollar less. Configurations with the same means
-    do not dominate each other.
+    unless it is itself better in some objective by more than CREDIBLE_ERRORS standard errors. Without this second kind
+    of dominance, a useless model would stay on the front because it happened to cost a dollar less. Configurations with
+    the same means do not dominate each other.
     """
     if not points:
         return []

@@ -30,7 +30,7 @@ from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 
 _MOST_POINTS = 30  # rows of the table of the front
-_LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
+_LOG_FROM = 20  # an axis is logarithmic if the ratio of its largest to its smallest value is above this
 _OF_THE_PAIR = ("x", "y", "error_x", "error_y", "name", "showlegend", "textposition")
 """Keys of plotly's traces that change if another pair of objectives is chosen."""
 _BASELINES = {
@@ -57,7 +57,8 @@ def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last:
 def study_name(answer: StudyAnswer) -> str:
     """Return a name for the study's run: `study demo: g5.xlarge b16 lr1e-4, F1 .812, 0.27 USD`.
 
-    It has the recommendation because MLflow shows the note of a run only below its child runs, tags and data sets.
+    The name includes the recommendation, because MLflow shows a run's note only below its child runs, tags and data
+    sets.
     """
     title = f"study {answer.name}"
     if not answer.picks:
@@ -117,7 +118,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         web_address=web_address,
         label=label,
     )
-    return text.replace("<!-- chart -->", chart, 1)  # rendering it would search plotly's whole script for secrets
+    return text.replace("<!-- chart -->", chart, 1)  # the template would search plotly's whole script for secrets
 
 
 def _about(front: StudyFront) -> str:
@@ -148,7 +149,10 @@ def _has_better_by_noise(front: StudyFront) -> bool:
 
 
 def _is_wide(front: StudyFront, name: str) -> bool:
-    """Return whether an objective's largest error exceeds half the range of its means: bars would hide the marks."""
+    """Return whether error bars of an objective would hide the marks.
+
+    They would if its largest error exceeds half the range of its means.
+    """
     values = [point.means[name] for point in front.points if name in point.means]
     errors = [point.stated_errors[name] for point in front.points if name in point.stated_errors]
     return len(values) > 1 and max(errors, default=0.0) > (max(values) - min(values)) / 2
@@ -157,8 +161,8 @@ def _is_wide(front: StudyFront, name: str) -> bool:
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
     """Return the plotly figure of all configurations over the main pair of objectives, or None if it would be empty.
 
-    A menu shows other pairs. The line joins those configurations of the front that no other one beats in the pair that
-    is shown. The rest of the front has open marks. `address` maps a run id to its URL.
+    A menu switches to other pairs. The line joins the configurations of the front that no other one beats in the two
+    objectives that are shown. The rest of the front has open marks. `address` maps a run id to its URL.
     """
     marks = _marks(front, picks, address)
     if marks.empty or front.main_pair is None:
@@ -189,7 +193,8 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
     others = [label(name) for name in front.objectives if name not in pair]
     for kind, look in MARKS.items():
         is_of_front = kind in ("front", "elsewhere")
-        # Both kinds have all configurations of the front, so that another pair only changes which of them are drawn.
+        # The traces of both kinds have all configurations of the front, so that another pair of objectives only changes
+        # which of them are drawn.
         group = marks[marks["kind"] == ("front" if is_of_front else kind)]
         if group.empty or (kind == "elsewhere" and not others):
             continue
@@ -244,9 +249,9 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
 def _places(across: Sequence[float], up: Sequence[float], low: float, high: float) -> list[str]:
     """Return plotly's position for the label of each mark. The marks are in order from left to right.
 
-    A label is above its mark and to the right, away from the axis. It is below if the next mark is near and higher,
-    because the line goes up there, or if the label of the previous mark is near and above. It is to the left of marks
-    at the right end.
+    A label is above its mark and to the right, away from the axis. It is below the mark if the next mark is near and
+    higher, because the line goes up there, or if the previous mark is near and has its label above. At the right end, a
+    label is to the left of its mark.
     """
     near, places = (high - low) / 5, list[str]()
     for index, (x, y) in enumerate(zip(across, up, strict=True)):

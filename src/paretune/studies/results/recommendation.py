@@ -15,7 +15,7 @@ from paretune.studies.results.front import FEWEST_EQUAL, INTERVAL, Configuration
 from paretune.studies.results.trials import label
 
 _NEVER = 0.01  # probability of a collapse below which it is not mentioned
-_RARE = 0.05  # the same if more than FEWEST_EQUAL runs have trained
+_RARE = 0.05  # the same if more than FEWEST_EQUAL runs did not collapse
 _RISKY = 0.15  # probability of a collapse above which the learning rate is called too high
 _ROOM = 1.25  # time limit of a recommended job, as a multiple of the longest time that it is expected to take
 _UPPER = (metrics.JOB_SECONDS, f"{metrics.ESTIMATED_SECONDS}_high")
@@ -30,7 +30,7 @@ class Pick:
     point: Configuration
     reason: str
     risk: str = ""  # a sentence about collapses; empty if there is nothing to say
-    runs: str = ""  # number of runs that it is based on, and why there are no more
+    runs: str = ""  # the number of runs that it is based on and, if known, why there are no more
     command: str = ""  # the command that repeats its job; empty if its parameters are not a valid job
     real_command: str = ""  # for a simulated configuration, the command that runs its job for money; else empty
 
@@ -73,8 +73,8 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
 def launch_command(point: Configuration, without: Collection[str] = ()) -> str:
     """Return the command that launches a configuration's job; empty if its parameters are not a valid job.
 
-    The command leaves out the parameters in `without`. If any job time was measured or estimated, the job's time limit
-    is a quarter above the longest one.
+    The command leaves out the parameters in `without`. If any time of the configuration's jobs was measured or
+    estimated, the time limit is a quarter longer than the longest such time.
     """
     left_out = {"dry_run", "force", *without}
     given = {name: text for name, text in point.trial.given.items() if name.partition(".")[0] not in left_out}
@@ -126,8 +126,8 @@ def _fastest(front: StudyFront) -> _Role | None:
 def _knee(front: StudyFront) -> _Role | None:
     """Return the knee of the front in the main pair of objectives, or None if there is no knee.
 
-    With both objectives scaled, it is the configuration that is farthest below the straight line between the ends of
-    the front, or the cheapest one within noise of that configuration.
+    With both objectives scaled to 0 to 1, the knee is the configuration that is farthest below the straight line from
+    one end of the front to the other. If others are within noise of it, the cheapest of them all is returned.
     """
     if (pair := front.main_pair) is None:
         return None
@@ -148,7 +148,7 @@ def _knee(front: StudyFront) -> _Role | None:
 def collapse_risk(front: StudyFront, point: Configuration) -> float:
     """Return the probability that another run collapses; 0 if it is too small to mention.
 
-    It is also 0 if there are several runs that did not collapse and have exactly the same quality.
+    It is also 0 if there are several runs, none of them collapsed, and all have exactly the same quality.
     """
     probability, count = point.collapse_probability or 0.0, len(point.trials)
     are_equal = count > 1 and len({trial.values.get(front.quality or "") for trial in point.trials}) == 1
@@ -157,7 +157,7 @@ def collapse_risk(front: StudyFront, point: Configuration) -> float:
 
 
 def _risk(front: StudyFront, point: Configuration) -> str:
-    """Describe the risk of a collapse; empty if none is expected."""
+    """Describe the risk of a collapse; return an empty string if none is expected."""
     probability, count = collapse_risk(front, point), len(point.trials)
     if point.collapses:
         again = f"the next run collapses with a probability of about {probability:.0%}"
@@ -175,7 +175,7 @@ def _measured(front: StudyFront) -> list[str]:
 
 
 def _cheapest(front: StudyFront, points: Sequence[Configuration]) -> Configuration:
-    """Return the cheapest configuration; if several cost the same within noise, the one with the best model."""
+    """Return the cheapest configuration; if several cost the same within noise, the one of them with the best model."""
     cheapest, name = min(points, key=front.cost_of), front.quality
     priced = [point for point in points if metrics.COST_USD in point.means]
     if name is None or cheapest not in priced:
@@ -188,8 +188,8 @@ def _cheapest(front: StudyFront, points: Sequence[Configuration]) -> Configurati
 def best_in(front: StudyFront, name: str) -> tuple[Configuration, list[Configuration]]:
     """Return the best configuration of the front in one objective, and all of the front within noise of it.
 
-    A configuration off the front may have a better mean, but only within noise, and it is worse beyond noise in another
-    objective.
+    A configuration that is not on the front may have a better mean, but only within noise, and it is worse beyond noise
+    in another objective.
     """
     goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
     best = min(front.best, key=lambda point: (costs(point.means, goal), front.cost_of(point)))

@@ -39,7 +39,7 @@ class StudyResult(Result):
 
     @property
     def front(self) -> pd.DataFrame:
-        """The rows of `trials_dataframe` that are on the Pareto front."""
+        """The rows of `trials_dataframe` whose configurations are on the Pareto front."""
         trials = self.trials_dataframe()
         return trials[trials["pareto_rank"] == 0].reset_index(drop=True)
 
@@ -49,7 +49,7 @@ class StudyResult(Result):
         return _recommended(self.answer.picks[0]) if self.answer.picks else None
 
     def trials_dataframe(self) -> pd.DataFrame:
-        """Return a table with a row per ended trial, even if it failed, but not the predicted points of `to_frame`."""
+        """Return a table with a row per ended trial, including failed ones, but without the predicted points."""
         frame = self.to_frame()
         return frame[frame["origin"] != PREDICTED].reset_index(drop=True)
 

@@ -18,7 +18,8 @@ def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None
     """Return the content of pareto.csv: one row per trial in order of number, then one row per predicted point.
 
     Unknown values are empty. In a designed experiment, `levels` maps the number of a trial to the level of each factor.
-    The column `repeats` has the number of the first trial with the same job but another seed.
+    If a trial has the same job as an earlier one but another seed, its column `repeats` has the number of the first
+    such trial.
 
     Each row has the trial's own values, not means. Columns that end in `_low` and `_high` bound the interval that
     contains the configuration's mean over seeds (collapsed runs excluded) with probability `front.INTERVAL`. They are
@@ -60,7 +61,7 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mappi
 
 
 def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFrame:
-    """Return the front as a table, cheapest first, with the known standard errors.
+    """Return the front as a table, cheapest first, with standard errors where they are known.
 
     `without` has the numbers of configurations to leave out.
     """
@@ -89,5 +90,5 @@ def trials_table(front: StudyFront) -> pd.DataFrame:
 
 
 def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
-    """Return the rows, without columns that are empty in all of them."""
+    """Return the rows as a table without empty columns."""
     return without_empty_columns(pd.DataFrame(rows, dtype=object).fillna(""))

@@ -3,7 +3,7 @@
     COMPLETED                         the point has a result
     OUT_OF_MEMORY, DIVERGED, STOPPED  the point has no result, and is not tried again
     FAILED, CUT_OFF                   the point is tried once more if the search asks for it
-    INTERRUPTED, REFUSED              not the point's fault: it is tried again, and the trial does not count in n_trials
+    INTERRUPTED, REFUSED              the point was not at fault, so it is tried again; the trial is not in n_trials
 
 `studies/search/ended_trials.py` decides how often and after which pause a point is tried again.
 """
@@ -13,7 +13,7 @@ from enum import Enum
 
 from paretune.specification.container import FailureKind
 
-_AT_ITS_LIMIT = "MaxRuntimeExceeded"  # SageMaker's word, which the other launchers use too
+_AT_ITS_LIMIT = "MaxRuntimeExceeded"  # SageMaker's word, which the other launchers also use
 _OF_FAILURES = {
     FailureKind.OUT_OF_MEMORY: "OutOfMemory",
     FailureKind.DIVERGED: "Diverged",
@@ -32,7 +32,7 @@ class TrialStatus(Enum):
     CUT_OFF = "CutOff"  # at its maximum runtime: retried once if the search asks for it, with a longer limit
     FAILED = "Failed"  # by itself: retried once if the search asks for it
     STOPPED = "Stopped"  # on request
-    INTERRUPTED = "Interrupted"  # its job died with its driver, which is not the point's fault: retried
+    INTERRUPTED = "Interrupted"  # its job died with its driver, so the point was not at fault: retried
     REFUSED = "Refused"  # no capacity, quota or dollars: retried after a pause
 
     @classmethod
@@ -43,7 +43,7 @@ class TrialStatus(Enum):
             failure: why it failed, if the launcher knows.
             reason: the same in the launcher's words.
             is_stopped: whether it was stopped on request.
-            is_lost: whether it died with the driver that had started it.
+            is_lost: whether it died with the process that had started it.
         """
         if _AT_ITS_LIMIT in reason:
             return cls.CUT_OFF
@@ -60,7 +60,7 @@ class TrialStatus(Enum):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the end was not the fault of the trial's point, so that the point is tried again."""
+        """Whether the trial's point was not at fault, so that it is tried again."""
         return self in (TrialStatus.INTERRUPTED, TrialStatus.REFUSED)
 
     @property

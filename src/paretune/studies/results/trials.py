@@ -1,4 +1,4 @@
-"""A trial: its point, its job, and after its end its metrics, its cost and whether it may be retried."""
+"""A trial: its point and its job; after its end, also its metrics, its cost and whether it may be retried."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -47,11 +47,11 @@ class Trial:
 
     number: int  # from 0, in the order of suggestion
     run_id: str = ""  # id of its MLflow run
-    point: Mapping[str, str | int | float]  # searched parameter to value, as typed
+    point: Mapping[str, str | int | float]  # searched parameter to value
     status: TrialStatus
-    given: Mapping[str, str] = field(default_factory=dict)  # the given parameters of its job, as strings
+    given: Mapping[str, str] = field(default_factory=dict)  # the parameters of its job that were set, as strings
     values: Mapping[str, float] = field(default_factory=dict)  # objective to finite value; only measured ones
-    cost_usd: float | None = None  # dollars of its job, also if it failed or was stopped; None if the price is unknown
+    cost_usd: float | None = None  # dollars of its job, even if it failed or was stopped; None if the price is unknown
     origin: str = "measured"  # measured or simulated; PREDICTED for a point that a search predicts and has not run
     repeats: int | None = None  # number of the trial that it repeats with another seed, or None
     reason: str = ""
@@ -65,7 +65,7 @@ class Trial:
     kept_usd: float | None = None  # limit on the cost of the warm pool that is kept after its job; None without a pool
     billed_s: float | None = None  # billed seconds; None if unknown
     ended_at: float = 0.0  # when it ended by the launcher's clock, in seconds since the epoch
-    running_when_refused: int | None = None  # if the launcher refused its job: how many jobs of its study ran then
+    running_when_refused: int | None = None  # if the launcher refused its job: how many jobs of the study ran then
 
     @property
     def is_probe(self) -> bool:
@@ -115,7 +115,10 @@ class Trial:
         return json.dumps([self.origin, batch, sorted(texts.items())])
 
     def value(self, name: str) -> str | int | float | None:
-        """Return the value of a parameter: from its point, or for AS_RUN, as its job used it; None if it is unknown."""
+        """Return the value of a parameter, or None if it is unknown.
+
+        The value comes from the trial's point; for parameters in AS_RUN, it is the value that the job used, if known.
+        """
         # A script may choose its own batch if none was given.
         given = _BATCH if name == "global_batch_size" else _BATCH[2:]
         is_known = self.spec.entry_script is None or any(getattr(self.spec, parameter) for parameter in given)
@@ -139,7 +142,7 @@ class Trial:
         return np.format_float_scientific(float(text), trim="-", exp_digits=1) if 0 < abs(value) < 1e-3 else text
 
     def setting(self) -> str:
-        """Return the searched parameters and the batch as used, in words: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""
+        """Return the searched parameters and the batch of the job, in words: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""
         return ", ".join(self.settings())
 
     def settings(self) -> list[str]:
