@@ -50,7 +50,7 @@ class Trial:
     point: Mapping[str, str | int | float]  # searched parameter to value
     status: TrialStatus
     given: Mapping[str, str] = field(default_factory=dict)  # the parameters of its job that were set, as strings
-    values: Mapping[str, float] = field(default_factory=dict)  # objective to finite value; only measured ones
+    values: Mapping[str, float] = field(default_factory=dict)  # measured finite values of objectives and constraints
     cost_usd: float | None = None  # dollars of its job, even if it failed or was stopped; None if the price is unknown
     origin: str = "measured"  # measured or simulated; PREDICTED for a point that a search predicts and has not run
     repeats: int | None = None  # number of the trial that it repeats with another seed, or None

@@ -1,4 +1,4 @@
-"""paretune's own Optuna sampler, which learns the seconds of jobs from short probes and their quality from cheap jobs.
+"""paretune's own Optuna sampler: short probes show how long jobs take, and cheap jobs show what quality they reach.
 
 sampler     `SplitSampler`, the sampler itself
 decision    chooses the next job from the outcomes of earlier ones, or decides that the search is over

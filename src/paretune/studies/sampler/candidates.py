@@ -2,22 +2,23 @@
 
 The models assume that quality depends on the global batch size, learning rate, epochs, precision and further
 parameters, but not otherwise on where a job runs. Seconds depend on the cluster, the per-device batch and further
-parameters; a probe of a few steps measures the seconds of a step:
+parameters. A probe of a few steps measures the seconds of a step:
 
     seconds            = start-up + steps x seconds of a step
     seconds of a step  = effects x (accumulation x (latency + per-device batch x row) + further instances x exchange)
 
-Latency, row and exchange are seconds; exchange is the communication that each instance beyond the smallest number of
-instances adds. A hierarchical prior gives each instance type its own three, close to those of the other types. Each
-further parameter has an effect, a factor with a log-normal prior.
+Accumulation is the number of micro-batches in a step. A micro-batch takes the latency and, for each of its rows, the
+seconds `row`. Each instance beyond the smallest number of instances in the search adds the seconds `exchange`, for
+communication. A hierarchical prior gives each instance type its own latency, row and exchange, close to those of the
+other types. Each further parameter has an effect, a factor with a log-normal prior.
 
-A job that runs the user's own training code counts as one step. Before any run, a typical one is assumed to take 300
-seconds, or half of the shortest time limit if that is less. Its dollars are assumed to grow with the price of its
-cluster and with its counts, such as epochs, units or workers, and to fall as its batch grows.
+A job that runs the user's own training code counts as one step. Before any run, a typical job is assumed to take 300
+seconds, or half of the shortest time limit if that is less. The dollars of a job are assumed to grow with the price of
+its cluster and with its counts, such as epochs, units or workers, and to fall as its batch grows.
 
 A job that was cut off at its time limit is assumed to need somewhat longer than that limit.
 
-In shapes, N is the number of jobs, T of instance types and D of further columns.
+In shapes, N is the number of jobs, T that of instance types and D that of further columns.
 """
 
 import itertools
@@ -46,7 +47,7 @@ from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.sampler.quality import CATEGORY, Hypothesis, Part, Surface, are_numbers, scaled
 
 PROBE = "probe_steps"
-N_VALUES = 7  # how many values of a range are tried; `_grid_values` has the exceptions
+N_VALUES = 7  # how many values of a range are tried; see `_grid_values` for exceptions
 MOST_CANDIDATES = 5000
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
 _KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # have columns of their own in `quality_keys`
@@ -185,8 +186,8 @@ class Space:
     def counts(self) -> dict[str, tuple[float, int]]:
         """Searched positive integers that are assumed to set how long the user's own training code runs, by name.
 
-        Each has its smallest value, and 1 if larger values take longer, or -1 if it is a batch: larger batches take
-        fewer steps. Seeds and numbers that change the price of the cluster are left out.
+        Each maps to its smallest value and a sign: 1 if larger values take longer, or -1 for a batch size, because
+        larger batches take fewer steps. Seeds and numbers that change the price of the cluster are left out.
         """
         counts = dict[str, tuple[float, int]]()
         for name, values in self._values.items() if self.is_own else ():
@@ -263,10 +264,10 @@ def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
 def _grid_values(distribution: BaseDistribution, *, is_batch: bool) -> list[Any]:
     """Return the values of a parameter that the search tries.
 
-    A list gives all of its values. A range of batches, or of whole numbers on a log scale, gives its ends and the
-    powers of two between them, because clusters can share only round batches; its step must be 1. Any other range gives
-    N_VALUES evenly spaced values, or on a log scale, one per octave if that is more. These are rounded to the range's
-    step or to four digits, and duplicates are left out. The noise of runs would hide differences between closer values.
+    Of a list, these are all values. Of a range of batch sizes, or of whole numbers on a log scale, if its step is 1,
+    they are its ends and the powers of two between them, because clusters can share only round batches. Of any other
+    range, they are N_VALUES evenly spaced values, or on a log scale one per octave if that is more, rounded to the
+    range's step or to four digits, without duplicates. The noise of runs would hide differences between closer values.
     """
     if isinstance(distribution, CategoricalDistribution):
         return list(distribution.choices)
@@ -299,10 +300,10 @@ class Row:
     job: Candidate
     status: TrialStatus
     seconds: float
-    is_timed: bool  # if not, its seconds are dollars divided by the price, and the dollars may be in another unit
+    is_timed: bool  # whether a time was reported; if not, seconds are dollars (in any unit) divided by the price
     startup_s: float | None
     step_s: float | None
-    values: tuple[float, ...] | None  # of all objectives, if it was trained to the end
+    values: tuple[float, ...] | None  # of all objectives; None unless the job was trained to the end
     baseline: float | None  # quality of a model that predicts one class for every row
 
     @property
@@ -319,8 +320,8 @@ class Row:
 def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[str]) -> list[Row]:
     """Return a row for each trial, and set `space.rows`, if it is unknown, to the median of the trials' attribute ROWS.
 
-    A trial that is just being asked for counts if it has claimed a job. Trials are left out if they lack a searched
-    parameter, are in the queue, make no valid job, or if their outcome says nothing about their point.
+    A trial that does not have its parameters yet counts if it has claimed a job. Trials are left out if they lack a
+    searched parameter, are in the queue or make no valid job, or if their outcome says nothing about their point.
 
     Seconds come from the attribute SECONDS, otherwise from an objective in seconds, otherwise from dollars and the
     price, otherwise from the time between the trial's start and end.
@@ -358,7 +359,7 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[st
 
 _NOISE, _EFFECT = 0.05, 1.0  # standard deviations of log seconds: of the residuals, and of an effect before any run
 _USUAL = np.array([0.03, 0.01, 0.02])  # seconds assumed before any run: latency, row, exchange
-_USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0  # assumed before any run: of a start-up, and of the user's own training
+_USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0  # the same for the start-up, and for a job of the user's own training code
 _OWN_POWER = 0.5
 """Before any run, the dollars of the user's own training are assumed to grow with this power of its cluster's price per
 second and of its size (see `Terms.size`): a cluster at twice the price is faster, but not twice as fast."""
@@ -410,7 +411,7 @@ class Terms:
         return cls(types, factors.astype(float), effects, np.array(steps), np.array(usd_per_s), np.array(size))
 
     def of_those(self, chosen: np.ndarray) -> "Terms":
-        """Return the inputs for those jobs for which `chosen`, shape (N,), is true."""
+        """Return the inputs for the jobs where `chosen`, shape (N,), is true."""
         return Terms(**{name: column[chosen] for name, column in vars(self).items()})
 
 
@@ -509,8 +510,8 @@ class SecondsModel:
 def _own_hypotheses(n_runs: int, n_keys: int) -> Iterator[Hypothesis]:
     """Yield hypotheses about the log ratio of the dollars of the user's own training to those assumed before any run.
 
-    Each models it as a sum of a level, linear effects, a smooth term and noise. See `_OWN_POWER` for the assumed
-    dollars.
+    Each hypothesis models the ratio as a sum of a level, linear effects, a smooth term and noise. See `_OWN_POWER` for
+    the assumed dollars.
     """
     level, linear, smooth = Part(), Part(is_linear=True), Part(lengths=np.full(n_keys, _LENGTH))
     for bend, noise in itertools.product(_BENDS, _SCATTERS):

@@ -1,8 +1,8 @@
 """Chooses the next job of a search from the outcomes of earlier jobs, or decides that the search is over.
 
-The point of a job is its parameters. Points in objective space, such as those of a front, have M columns, all
-minimized: the costs (dollars, seconds or both), then the negated quality. Arrays of shape (N,) have one entry for each
-job, usually for each candidate of the space. A median job is an amount of dollars, see `Decision._median_usd`.
+The point of a job is its parameters. Points in objective space, such as those of a front, have M columns: the costs
+(dollars, seconds or both), then the negated quality. All columns are minimized. Arrays of shape (N,) have one entry for
+each job, usually for each candidate of the space. A median job is an amount of dollars, see `Decision._median_usd`.
 """
 
 import itertools
@@ -24,6 +24,7 @@ from paretune.studies.sampler.candidates import Candidate, Row, SecondsModel, Sp
 from paretune.studies.sampler.opinion import PlainModel
 from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel, smooth
 
+# Nodes and weights of Gauss-Hermite quadrature: over quality, and over the logarithm of the costs.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 _USD_NODES, _USD_WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
 LEAST_GAIN = 0.0005  # share of the front's hypervolume; a smaller gain is within the models' own errors
@@ -33,7 +34,7 @@ FRONT_JOBS = 1000.0  # the whole front is worth this many times the median dolla
 # noise of one run.
 SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6
 MOST_TRIES = 2  # limit on the starts of a job that fails or reaches its time limit
-# A value is skipped once this many points with it have failed and none has completed, but a point without it has.
+# A parameter value is skipped once this many points with it have failed, none has completed, and one without it has.
 MOST_FAILING = 3
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
 _TRIED_AGAIN = (*_FAILED, TrialStatus.CUT_OFF)
@@ -45,7 +46,7 @@ ENOUGH = 10.0  # the search pays for at least this many median jobs, and for as 
 LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
 LEAST_NEXT = 0.1  # the search continues while the next `ENOUGH` median jobs are expected to add this share of the front
 _NEAR = 0.3  # length scale, as a share of a parameter's span, over which a failure counts against other jobs
-BRIEF = 0.5  # a probe is skipped if it takes this share of its training's seconds: the training shows quality, too
+BRIEF = 0.5  # a probe is skipped if it takes this share of the seconds of its full training: that also shows quality
 
 Expected = tuple[float, float] | None
 """Expected billed seconds of a job and the standard deviation of their logarithm; None if they cannot be predicted."""
@@ -86,7 +87,7 @@ class Aims:
         return [text for text, is_unmet in texts if is_unmet] or [text for text, _ in texts]
 
     def excess(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
-        """Return the sum of each job's violations, as shares of the violated bounds, shape (N,); 0 if it meets all."""
+        """Return the sum of each job's violations, as shares of the violated bounds, shape (N,); 0 if all are met."""
         total = np.zeros(len(quality))
         for name, values in self._measures(usd, seconds, quality).items():
             for end, bound in self.constraints.get(name, {}).items():
@@ -117,7 +118,7 @@ class Belief:
         mean: expected quality; more is better.
         deviation: standard deviation of the quality.
         chance: probability that the job trains and does not collapse.
-        usable: whether the job would be worth considering if it had not run.
+        usable: whether the job is worth considering, whether or not it has run.
         known: whether seconds and quality are known about as well as if they had been measured.
         meets: whether the job is expected to meet the constraints.
     """
@@ -190,9 +191,9 @@ class Decision:
     def first(self) -> Candidate | None:
         """Return the training job with the most usual settings that has not run, on the cheapest cluster.
 
-        For the user's own training code, it is the cheapest job. If any candidates are expected to meet the constraints
-        on dollars and time, the job is one of them. Jobs with parameter values that failed before come last. Returns
-        None if no training job may start.
+        For the user's own training code, this is the cheapest job. If any candidates are expected to meet the
+        constraints on dollars and time, only those are considered. Jobs with parameter values that failed before come
+        last. Return None if no training job may start.
         """
         keys, is_own, usd = self._space.keys, self._space.is_own, self._usd
         usable = self._usable & self._is_few & self._is_new
@@ -240,9 +241,10 @@ class Decision:
         return self._may_begin(job, expected)
 
     def _final(self, tries: int) -> set[Any]:
-        """Return the identities of jobs not to start again.
+        """Return the identities of jobs that must not start again.
 
-        These have failed or been cut off `tries` times, are running, or ended in any other way, such as completed.
+        These jobs have failed or been cut off `tries` times, are running, or have ended in another way, such as
+        completed.
         """
         counts = Counter[Any]()
         for row in self._rows:
@@ -291,9 +293,9 @@ class Decision:
         """Yield the jobs that probes should measure.
 
         On each instance type, these are the jobs with the smallest and the largest per-device batch that fit into
-        memory on the fewest instances; if time counts, also the largest batch on the space's largest number of
-        instances. Then come jobs that differ in one further parameter from the probed job on the cheapest cluster, and
-        if time does not count, jobs on more instances.
+        memory on the fewest instances. If an objective or constraint depends on time, the largest batch on the space's
+        largest number of instances is added. Then come jobs that differ in one further parameter from the probed job on
+        the cheapest cluster. If nothing depends on time, jobs on more instances come last.
         """
         space, limits_time = self._space, self._aims.limits_time
         cluster = {"instance_type", "instance_count", "per_device_train_batch_size", "global_batch_size"}
@@ -319,9 +321,9 @@ class Decision:
                 yield from self._on_more(cheapest.spec.instance_type)
 
     def _on_more(self, cheapest: str) -> Iterator[Candidate]:
-        """Yield the job with the largest probed batch, on the next larger number of instances of the cheapest type.
+        """Yield the job with the largest probed batch, but on the next larger number of instances of the cheapest type.
 
-        If more instances save dollars on that type, yield one such job for every instance type.
+        If more instances save dollars on that type, yield such a job for every instance type.
         """
         for kind in self._space.types if self._saves.get(cheapest) else [cheapest]:
             ran = [row.job for row in self._rows if row.job.is_probe and row.step_s]
@@ -336,9 +338,9 @@ class Decision:
     def _saves(self) -> dict[str, bool]:
         """Whether a job costs less on more instances, by instance type.
 
-        It has the types on which jobs with the same per-device batch completed on different numbers of instances. With
-        that batch, twice the instances take half the steps at twice the price per second. So the number of instances
-        with the shorter step costs less.
+        Only types are included on which jobs with the same per-device batch completed on different numbers of
+        instances. With the same batch per device, twice the instances take half the steps at twice the price per
+        second. So the number of instances with the shorter step costs less.
         """
         steps: dict[tuple[str, int], dict[int, float]] = {}
         for row in self._rows:
@@ -353,7 +355,8 @@ class Decision:
         """Whether each candidate's number of instances is worth considering, shape (N,).
 
         A number is worth considering if it is the smallest of its type on which a job fits into memory, or if more
-        instances of its type save dollars. If time counts or the training code is the user's own, all numbers are.
+        instances of its type save dollars. All numbers are worth considering if an objective or constraint depends on
+        time, or if the training code is the user's own.
         """
         if self._aims.limits_time or self._space.is_own:
             return np.ones(len(self._jobs), dtype=bool)
@@ -391,8 +394,8 @@ class Decision:
     def _limits_s(self) -> np.ndarray:
         """Time limit of each candidate in seconds, shape (N,).
 
-        Infinite if a training job has completed but no job has reported its time: the seconds are then dollars divided
-        by the price, and the dollars may be in another unit.
+        Infinite if a training job has completed but no completed job reported its time: the seconds are then dollars
+        divided by the price, and the dollars may be in another unit.
         """
         if not any(row.is_timed for row in self._rows if row.status is TrialStatus.COMPLETED) and self.has_quality:
             return np.full(len(self._jobs), math.inf)
@@ -401,7 +404,7 @@ class Decision:
     def _worthiest(self) -> Candidate | None:
         """Choose the job with the largest expected gain per dollar; None if no gain is worth its dollars.
 
-        The gain is the sum of those from knowing the job's quality and from running it, see `_gains`.
+        The gain is the sum of two gains, from knowing the job's quality and from running the job, see `_gains`.
         """
         belief, usd = self._belief, self._usd
         if not belief.usable.any():
@@ -419,7 +422,7 @@ class Decision:
         return next((self._jobs[i] for i in best_first if self._accepts(self._jobs[i])), None)
 
     def _by_opinion(self) -> Candidate | None:
-        """Choose the job whose gain per dollar, as the plain Gaussian process expects it, is the largest."""
+        """Choose the job from which the plain Gaussian process expects the largest gain per dollar."""
         gains, usd = self._opinion
         return self._first_accepted(gains / usd)
 
@@ -501,8 +504,8 @@ class Decision:
     def since_growth_usd(self) -> float:
         """Dollars spent since the front of the completed training jobs last grew.
 
-        It last grew with the first job after which its hypervolume is within `LEAST_GROWTH` of its present value. If no
-        completed job meets the constraints, these are all dollars spent.
+        The front last grew with the first job after which its hypervolume was within `LEAST_GROWTH` of the present one.
+        If no completed job meets the constraints, these are all dollars spent.
         """
         _, jobs, seconds, reached = self._learned
         ended = [row for row in self._rows if not row.is_running]
@@ -528,7 +531,7 @@ class Decision:
 
     @cached_property
     def next_gain(self) -> float:
-        """Share of the front that the plain Gaussian process expects the next `ENOUGH` median jobs to add."""
+        """How much the plain Gaussian process expects the next `ENOUGH` median jobs to add, as a share of the front."""
         gains, usd = self._opinion
         order = np.argsort(-gains / usd, kind="stable")
         within = np.cumsum(usd[order]) <= ENOUGH * self._median_usd
@@ -574,8 +577,9 @@ class Decision:
 
         Both are expected hypervolume improvements as shares of the hypervolume of `front`, the expected front,
         multiplied by the probability that the job neither fails nor collapses. The gain from knowing is over the front
-        of the candidates whose outcome is known; it is 0 for these. The gain from running is over the front of the jobs
-        that ran. For it, the quality varies only as much as one noisy run is expected to move the posterior mean.
+        of the candidates whose outcome is known, and 0 for these candidates. The gain from running is over the front of
+        the jobs that have completed or are running. For this gain, the quality varies only as much as one noisy run is
+        expected to move the posterior mean.
         """
         belief, noise = self._belief, self._quality.noise
         low, high = front.min(axis=0), front.max(axis=0)
@@ -640,7 +644,7 @@ class Decision:
 
     @property
     def _expected_at_best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Dollars, seconds and metric of each candidate, all one standard deviation better than expected."""
+        """Dollars, seconds and metric of each candidate, each one standard deviation better than expected."""
         (seconds, log_deviation), (mean, deviation) = self._expected, self._expected_quality
         faster = np.exp(-log_deviation)
         return self._usd * faster, seconds * faster, self._sign * (mean + deviation)
@@ -704,7 +708,7 @@ def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np
     """Return the hypervolume that each of N points, shape (N, M), adds to that of a front of K points, shape (K, M).
 
     All objectives are minimized. Points beyond the reference point add nothing. The volume is cut into slabs along the
-    last objective; within each slab, the volume of the other objectives is computed recursively.
+    last objective. Within each slab, a recursive call computes the volume in the other objectives.
     """
     if points.shape[1] == 1:
         best = min(float(front.min(initial=math.inf)), float(reference[0]))

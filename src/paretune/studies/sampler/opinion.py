@@ -1,7 +1,8 @@
 """The second opinion: a plain Gaussian process that predicts quality from all searched parameters.
 
 Unlike the model in `quality`, it assumes nothing about learning rates, clusters or collapses. The search consults it
-when its own models expect no more gain, and before a study ends, because an overconfident model stops too early.
+when the other models expect no more gain, and before a study ends, because an overconfident model would end the study
+too early.
 
 Each parameter has its own length scale. The hyperparameters (length scales, noise and signal variance) are first drawn
 from a prior. Two more rounds then add draws near those with the highest posterior density. Predictions average over the
@@ -20,12 +21,12 @@ _LENGTH, _LENGTH_SD = math.log(0.8), 0.8  # prior mean and deviation of log(leng
 _NOISE, _NOISE_SD = math.log(0.05), 1.2  # prior mean and deviation of log(noise / scatter)
 _SCALE_SD = 0.4  # prior deviation of log(signal deviation / scatter), whose mean is 0
 _LEVEL = 3.0  # prior deviation of the constant level, in scatters
-_STEP = 0.35  # deviation of the step from one of the best draws to a new one, in deviations of the prior
+_STEP = 0.35  # deviation of the random step from one of the best draws to a new draw, in deviations of the prior
 _LEAST = 0.03  # draws with less than this share of the largest weight are dropped
 # Minimum scatter as a share of the largest absolute value: _FEW_SCATTER if there are fewer than _FEW runs, else
 # _LEAST_SCATTER.
 _FEW, _FEW_SCATTER, _LEAST_SCATTER = 5, 0.1, 1e-3
-_FAR = 4.0  # values lower than this many widths below the median of the better half are compressed, see `_tamed`
+_FAR = 4.0  # values more than this many widths below the median of the better half are compressed, see `_tamed`
 
 
 class PlainModel:
@@ -100,8 +101,8 @@ class PlainModel:
 def _tamed(values: np.ndarray) -> np.ndarray:
     """Compress values far below the better half, so that one collapsed run does not distort the surface.
 
-    The width of the better half is the distance from its median to the best value, with a minimum. Fewer than `_FEW`
-    values stay as they are.
+    The width of the better half is the distance from its median to the best value, but at least 5 % of the largest
+    absolute value. Fewer than `_FEW` values stay as they are.
     """
     if len(values) < _FEW:
         return values

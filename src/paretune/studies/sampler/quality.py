@@ -1,11 +1,11 @@
 """The model of quality: runs that collapse, and a smooth surface for those that do not.
 
 A run that collapses learns nothing; for example, it predicts one class for every row. The quality of the other runs is
-modeled as a smooth surface plus noise. The surface is a Gaussian process over `Space.quality_keys`. Its predictions
-average over hypotheses about its hyperparameters, weighted by their posterior probabilities. Good learning rates lie
-along a ridge: they grow with the square root of the global batch size. The precision (for the user's own training code,
-the instance type) may shift quality, but such a shift has a low prior probability. A collapsed run does not change the
-surface; it raises the probability of a collapse near it.
+modeled as a smooth surface plus noise. The surface is a Gaussian process over `Space.quality_keys`. Predictions average
+over hypotheses about the hyperparameters, weighted by the posterior probabilities of the hypotheses. Good learning
+rates lie along a ridge: they grow with the square root of the global batch size. The precision (for the user's own
+training code, the instance type) may shift quality, but such a shift has a low prior probability. A collapsed run does
+not change the surface, but raises the probability of a collapse near it.
 """
 
 import itertools
@@ -37,12 +37,12 @@ _RIDGE = 0.5  # power of the global batch size with which good learning rates gr
 _BENDS, _NOISES, _TYPES = (0.5, 1.5), (1.0, 2.0, 4.0), (0.0, 0.5)
 """Standard deviations that the hypotheses combine: of the surface, in spreads; of the noise of one run, in multiples of
 `_NOISE`; and of the shift by an instance type or precision, in spreads."""
-# Replaces _NOISES if the spread is learned. It has smaller values too, because one bad setting makes the spread large.
+# Replaces _NOISES if the spread is learned. It also has smaller values, because one bad setting makes the spread large.
 _NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)
 # Minimum of a learned spread as a share of the largest absolute value: _FEW_SPREAD if there are fewer than _FEW runs,
 # else _LEAST_SPREAD.
 _LEAST_SPREAD, _FEW_SPREAD, _FEW = 1e-3, 0.1, 5
-_FAILED = 0.8  # a failed run counts as this share of a collapse, so that it can be retried once a run near it completes
+_FAILED = 0.8  # a failed run counts as this share of a collapse, so it may be retried after a run near it completes
 _UNLIKELY = 0.02  # hypotheses whose probability is below this share of the likeliest one's are dropped
 # A length scale so long that its column has no effect, and the distance below which keys count as the same.
 _ANY, _SAME = 1e9, 1e-9
@@ -144,7 +144,7 @@ class QualityModel:
         collapsed: whether each run is known to have collapsed, shape (N,). Ignored if all have.
 
     Attributes:
-        collapsed: the same, including runs that the model itself judges to have collapsed.
+        collapsed: like the argument, but also true for runs that the model itself judges to have collapsed.
         noise: standard deviation of the noise of a single run.
     """
 
@@ -255,9 +255,9 @@ def smooth(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False) -> np.ndarray:
     """Return N values of a parameter as columns: scaled numbers, shape (N, 1), or one-hot categories, shape (N, K).
 
-    `among` has the K values of the parameter. Its smallest number becomes 0 and its largest 1; the one-hot columns have
-    `CATEGORY` in place of 1. Numbers are replaced by their logarithms before they are scaled if `among` is positive and
-    either `is_log` is true or its largest number is at least `_RATIO` times its smallest.
+    `among` has the K values of the parameter. Its smallest number becomes 0 and its largest 1. The one-hot columns have
+    `CATEGORY` instead of 1. Numbers are scaled by their logarithms if all of `among` are positive, and either `is_log`
+    is true or the largest number in `among` is at least `_RATIO` times the smallest.
     """
     if not are_numbers(among):
         is_it = [[value == each for each in among] for value in values]

@@ -1,7 +1,8 @@
 """`SplitSampler`, an Optuna sampler that takes the cost of each job into account.
 
-First it runs a few short probes on each instance type, from which it predicts the seconds of every job. Then it chooses
-the job with the largest expected hypervolume improvement per dollar (see `decision`).
+First it runs a few short probes on each instance type, and predicts from them the seconds of every job. Then it chooses
+the job with the largest expected gain per dollar. The gain is the increase in the hypervolume of the front, which is
+the size of the area that the front beats (see `decision`).
 """
 
 import time
@@ -35,19 +36,26 @@ _CLAIMING = Lock()  # one lock for all samplers, because a sampler with a lock o
 class SplitSampler(optuna.samplers.BaseSampler):
     """Suggests the job with the largest expected hypervolume improvement per dollar.
 
-    All that the sampler learns, it reads from `study.trials`. So you can continue an interrupted study with a new
+    The hypervolume is the size of the area that the front beats.
+
+    The sampler reads everything that it learns from `study.trials`. So you can continue an interrupted study with a new
     sampler.
 
-    A trial whose `probe_steps` is above 0 is a probe: train only that many steps and report it as PRUNED. An objective
-    function that does not suggest `probe_steps` gets no probes.
+    A trial whose `probe_steps` is above 0 is a probe: train for this number of steps only, and report the trial as
+    PRUNED. An objective function that does not suggest `probe_steps` gets no probes.
 
-    Report the outcome of a job as user attributes of its trial: `seconds` (billed), `startup_seconds` (the part of them
-    outside the training), `step_seconds` (of one optimizer step), and for a failed job `outcome`: out_of_memory,
-    cut_off (at its time limit), diverged, failed, or interrupted (which says nothing about its parameters). Without
-    `seconds`, the sampler uses an objective in seconds, such as job_seconds; otherwise cost_usd divided by the price;
-    otherwise the time between the trial's start and end. The sampler also reads `train_rows` (training rows of the
-    whole data set) and `baseline` (quality of a model that predicts one class for every row; a run with a worse quality
-    has collapsed).
+    Report the outcome of a job as user attributes of its trial:
+
+    - `seconds`: billed seconds
+    - `startup_seconds`: the part of the billed seconds that is outside the training
+    - `step_seconds`: seconds of one optimizer step
+    - `train_rows`: training rows of the whole data set
+    - `baseline`: quality of a model that predicts one class for every row; a run with a worse quality has collapsed
+    - `outcome`, if the job failed: out_of_memory, cut_off (at its time limit), diverged, failed, or interrupted (which
+      says nothing about the job's parameters)
+
+    Without `seconds`, the sampler uses an objective in seconds, such as job_seconds; without such an objective, it uses
+    cost_usd divided by the price; without dollars, the time between the trial's start and end.
 
     Args:
         job: parameters that all jobs share, as a `JobSpec` or a mapping.
@@ -58,14 +66,14 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows: training rows of the whole data set, if known.
         metric: the objective that measures the model; by default the one that is neither dollars nor time.
         constraints: the bounds on each metric, such as `{"f1": {"min": 0.9}}`.
-        stop: whether the search ends once it has spent ten times the median cost of a job, the front has not grown
-            for as many dollars, and a plain Gaussian process expects the same amount to add less than 10 % to the
-            front; it also ends if no job is expected to meet the constraints. If False, the search continues until no
-            job is left.
+        stop: whether the search ends when three things hold: it has spent ten times the median cost of a job; the front
+            has not grown while the last such amount was spent; and a plain Gaussian process expects another such amount
+            to add less than 10 % to the front. It also ends if no job is expected to meet the constraints. If False,
+            the search continues until no job is left.
 
     Attributes:
-        space: the distributions to ask for, by name: of the searched parameters and, for paretune's own training, of
-            `probe_steps`.
+        space: the distributions to ask for, by name: those of the searched parameters and, for paretune's own training,
+            that of `probe_steps`.
         accepts: returns whether a job may start now, for example within a budget. It gets the job and a pair: the job's
             expected seconds and the standard deviation of their logarithm. The pair is None if the seconds cannot be
             predicted. Set this function before you ask for a trial.
@@ -101,18 +109,18 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self.space: dict[str, BaseDistribution] = {**searched, **self._space.own}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return `space`, or nothing if the study's directions do not fit; then `sample_independent` raises."""
+        """Return `space`; if the study's directions do not fit, an empty one, so that `sample_independent` raises."""
         return self.space if self._misfit(study) is None else {}
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the parameters in `search_space`: those of the next job, and random values for any others.
+        """Return values for `search_space`: those of the next job, and random ones for parameters that it does not set.
 
         An enqueued trial keeps its values. If no job should start now, because the next one depends on jobs that are
-        running or no job is worth its cost, the trial gets the training job with the most usual settings that has not
-        run. If no such job may start either, the trial repeats the last training job that has completed, or if there
-        is none, gets the first candidate.
+        running or because the search is over, the trial gets the training job with the most usual settings that has not
+        run. If no such job may start either, the trial repeats the last training job that has completed, or if there is
+        none, gets the first candidate.
         """
         params = self._claimed(study, trial) if self.space.keys() & search_space.keys() else {}
         return {
@@ -151,7 +159,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return {**job.point, **({PROBE: PROBE_STEPS * job.is_probe} if PROBE in self.space else {})}
 
     def next_job(self, study: optuna.Study) -> Candidate | None:
-        """Return the job that the next trial would get; None if none should start, either now or ever."""
+        """Return the next job; None if no job should start, either now or ever."""
         return self._decision(study).job
 
     def is_done(self, study: optuna.Study) -> bool:
@@ -196,7 +204,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _decision(
         self, study: optuna.Study, *, ended: FrozenTrial | None = None, without: int | None = None
     ) -> Decision:
-        """Return the decision after all trials except number `without`. The end of trial `ended` is not yet stored."""
+        """Return the decision after all trials but number `without`. `ended` is a trial whose end is not stored yet."""
         if (misfit := self._misfit(study)) is not None:
             raise misfit
         trials = study.get_trials(deepcopy=False)
@@ -226,8 +234,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _can_probe(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> bool:
         """Return whether the objective function suggests `probe_steps`, and so can run probes.
 
-        Until a trial has shown whether it does, `Study.optimize` gets training jobs, which any objective function can
-        run, and a loop that calls `Study.ask` gets probes.
+        Until a trial has shown this, `Study.optimize` gets training jobs, which any objective function can run, but a
+        loop that calls `Study.ask` gets probes.
         """
         if PROBE not in self.space:
             return False
