@@ -7,8 +7,8 @@ For paretune's own training, the study searches
 - if the job runs on instances, the instance types on the estimated Pareto front of dollars and hours
 
 For a script, the study searches the learning rate and batch size that the script declares, around the script's own
-defaults. A parameter that the request sets is not searched, but if the request lists instance types, the study searches
-these.
+defaults. A parameter that the request sets is not searched. The exception is a list of instance types: the study then
+searches these types.
 """
 
 import ast

@@ -140,7 +140,7 @@ def _rows_of(runs: "Result | pandas.DataFrame | Iterable[Mapping[str, object] | 
 def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     """Return name, rows of pareto.csv, and objectives of a recorded study.
 
-    That is the newest study called `name`, or else the one whose run id begins with `name` (at least four characters).
+    This is the newest study called `name`, or else the one whose run id begins with `name` (at least four characters).
     """
     tracking = Tracking(dict(os.environ), SystemClock())
     studies = tracking.runs(f"tags.`{schema.KIND}` = 'study'")
@@ -175,7 +175,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
         name: name of the study in MLflow; by default its name in Optuna.
 
     Raises:
-        BadInput: no trial of the study has ended, or its name has an apostrophe, which MLflow cannot search for.
+        BadInput: no trial of the study has ended, or the name has an apostrophe, which MLflow cannot search for.
         TrackingUnavailable: the MLflow server does not answer.
 
     Examples:

@@ -548,7 +548,7 @@ def _remarks(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list
 
 
 def _described(file: StudyFile) -> str:
-    """Return job, search space or rows, and objectives of a study as JSON, by which a continued study is recognized."""
+    """Return what must stay the same when a study is continued, as JSON: job, search space or rows, and objectives."""
     given = file.given() | {"objectives": file.objectives}
     described = {
         f"{section} {name}": value

@@ -149,7 +149,7 @@ class StudyFile(Parameters):
 
     @property
     def command(self) -> str:
-        """The command line that starts this study and also continues it; empty if it was not read from a file."""
+        """The command line that starts or continues this study; empty if the study was not read from a file."""
         return self._command
 
     @classmethod

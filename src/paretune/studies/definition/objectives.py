@@ -1,4 +1,7 @@
-"""The metrics that a study can optimize or constrain, prior knowledge about them, and checks of a study's choice."""
+"""The metrics that a study can optimize or constrain.
+
+Has the prior knowledge about each metric, and checks the objectives and constraints of a study.
+"""
 
 import math
 from collections.abc import Mapping
@@ -77,7 +80,8 @@ def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dic
 def judged_by(objectives: Mapping[str, str]) -> Objective | None:
     """Return the objective that measures the model, or None if all objectives are dollars or metrics of speed.
 
-    If several measure the model, it is the one that OBJECTIVES lists first; if OBJECTIVES has none of them, the first.
+    If several objectives measure the model, return the one that OBJECTIVES lists first; if OBJECTIVES has none of them,
+    return the first one.
     """
     names = [name for name in [*OBJECTIVES, *objectives] if name in objectives and name not in metrics.OF_THE_CLUSTER]
     if not names:

@@ -110,11 +110,11 @@ class Design:
         return {name: tuple(dict.fromkeys(row[name] for row in self.rows if name in row)) for name in names}
 
     def correlations(self) -> "DataFrame":
-        """Return the correlation matrix of the main effects, which has a row and a column per sum contrast."""
+        """Return the correlation matrix of the main effects, with a row and a column for each sum contrast."""
         return self._coded().corr().fillna(0.0).round(2) + 0.0
 
     def findings(self) -> list[str]:
-        """Return sentences about effects that the design cannot show, to read before money is spent."""
+        """Return a warning, to read before money is spent, if the design cannot show or test all main effects."""
         import numpy as np
 
         coded = self._coded()
@@ -192,7 +192,7 @@ def _chosen(points: Points, seed: int) -> list[tuple[Level, Labels]]:
 def _optimal(every: Sequence[tuple[str, ...]], count: int, seed: int) -> list[tuple[str, ...]]:
     """Choose `count` rows that make |X'X| large, where X is the model matrix of the main effects (D-optimality).
 
-    It returns the best result of `_MOST_STARTS` random starts. Raises BadInput if X has more columns than rows.
+    Return the best result of `_MOST_STARTS` random starts. Raises BadInput if X has more columns than rows.
     """
     import numpy as np
     import pandas as pd

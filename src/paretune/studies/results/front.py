@@ -164,8 +164,8 @@ class Configuration:
     def stated_errors(self) -> dict[str, float]:
         """Metric to the standard error of its mean; metrics whose error is unknown after a single run are absent.
 
-        Seconds and dollars also need two runs of this configuration, although their means include other jobs on the
-        same cluster. An error of 0 is always stated.
+        Errors of seconds and dollars also require two runs of this configuration, although the means include other jobs
+        on the same cluster. An error of 0 is always stated.
         """
         is_repeated = len(self.trials) > 1
         known = {name for name, count in self.counts.items() if is_repeated and count > 1}
@@ -227,7 +227,7 @@ def merge(
 
 
 def value_of(trial: Trial, objective: str) -> float | None:
-    """Return the trial's value of an objective, or None. Its dollars are known even if they are not an objective."""
+    """Return the trial's value of an objective, or None. Dollars that are not an objective are the trial's cost."""
     value = trial.values.get(objective)
     return trial.cost_usd if value is None and objective == metrics.COST_USD else value
 

@@ -12,9 +12,9 @@ seconds `row`. Each instance beyond the smallest number of instances in the sear
 communication. A hierarchical prior gives each instance type its own latency, row and exchange, close to those of the
 other types. Each further parameter has an effect, a factor with a log-normal prior.
 
-A job that runs the user's own training code counts as one step. Before any run, a typical job is assumed to take 300
-seconds, or half of the shortest time limit if that is less. The dollars of a job are assumed to grow with the price of
-its cluster and with its counts, such as epochs, units or workers, and to fall as its batch grows.
+A job that runs the user's own training code counts as one step. Before any run, a typical such job is assumed to take
+300 seconds, or half of the shortest time limit if that is less. Its dollars are assumed to grow with the price of its
+cluster and with its counts, such as epochs, units or workers, and to fall as its batch grows.
 
 A job that was cut off at its time limit is assumed to need somewhat longer than that limit.
 

@@ -42,7 +42,9 @@ REACH = 3.0
 """Each cost of the reference point is at least this multiple of the lowest such cost on the front. So jobs that cost up
 to this much have an expected improvement even if the model thinks a better quality unlikely. With a nearer reference
 point, an overconfident model would never try them."""
-ENOUGH = 10.0  # the search pays for at least this many median jobs, and for as many after the front last grew
+ENOUGH = (
+    10.0  # the search ends for lack of growth only after paying for this many median jobs since the front last grew
+)
 LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
 LEAST_NEXT = 0.1  # the search continues while the next `ENOUGH` median jobs are expected to add this share of the front
 _NEAR = 0.3  # length scale, as a share of a parameter's span, over which a failure counts against other jobs
@@ -293,9 +295,9 @@ class Decision:
         """Yield the jobs that probes should measure.
 
         On each instance type, these are the jobs with the smallest and the largest per-device batch that fit into
-        memory on the fewest instances. If an objective or constraint depends on time, the largest batch on the space's
-        largest number of instances is added. Then come jobs that differ in one further parameter from the probed job on
-        the cheapest cluster. If nothing depends on time, jobs on more instances come last.
+        memory on the fewest instances. If an objective or constraint depends on time, the job with the largest
+        batch on the space's largest number of instances follows. Then come jobs that differ in one further parameter
+        from the probed job on the cheapest cluster. If nothing depends on time, jobs on more instances come last.
         """
         space, limits_time = self._space, self._aims.limits_time
         cluster = {"instance_type", "instance_count", "per_device_train_batch_size", "global_batch_size"}
@@ -540,7 +542,7 @@ class Decision:
 
     @cached_property
     def why_over(self) -> str:
-        """Why the search is over, in words; empty while it continues."""
+        """Why the search should end, in words; empty while it should continue."""
         if not self._may_meet.any():
             return f"no job is expected to meet {' and '.join(self._aims.unmet(*self._expected_at_best))}"
         enough_usd, since_usd = ENOUGH * self._median_usd, self.since_growth_usd

@@ -142,10 +142,10 @@ class EndedTrials:
     def hopeless(self) -> str:
         """Explain why no further job can complete, and what to change; empty while one may.
 
-        No job can complete if no trial has, and several that are not `assumed_fixed` failed with the same error in the
-        code, or were cut off at the time limit in the study's file. But if these trials share a value of a parameter
-        that the study varies, jobs with other values may still complete. Likewise, a time limit that is too short on
-        some instance types may suffice on others.
+        The study is hopeless if no training run has completed, and several trials that are not `assumed_fixed` failed
+        with the same error in the code, or were cut off at the time limit in the study's file. But if these trials
+        share a value of a parameter that the study varies, jobs with other values may still complete. Likewise, a time
+        limit that is too short on some instance types may suffice on others.
         """
         alike = dict[str, list[Trial]]()
         for trial in [] if self.completed else self.trials.values():

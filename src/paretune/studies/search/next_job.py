@@ -43,7 +43,7 @@ _GUESS = 0.5  # above this deviation of its log seconds, a prediction for paretu
 # Number of standard deviations from a prediction to each end of its interval (Student's t, 5 degrees of freedom).
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
 RUNS = 3  # runs that each recommended point should get, each with its own seed; collapsed runs do not count
-MOST_REPEATS = 12  # limit on a study's repeats: twice what three points need, as repeats may change the recommendation
+MOST_REPEATS = 12  # limit on a study's repeats: twice what three points need; repeats may change the recommendation
 
 
 class Sampled:
@@ -105,7 +105,7 @@ class Sampled:
         return not self._money.exceeds_limit(spec) and self._is_affordable(self._money.limited(spec))
 
     def _accepts(self, point: Mapping[str, Value]) -> bool:
-        """Return whether a point's job may run now, is estimated to end in time, and fits the budgets."""
+        """Return whether a point's job may run now and should end in time, and the budgets cover its worst case."""
         jobs = self._driver.file.jobs_at([point])
         return any(self._is_open(job) and self._can_be_paid(job) for _, job in jobs)
 

@@ -179,7 +179,7 @@ class StudyTable:
         return [trial.number for trial in asked if trial.state is TrialState.RUNNING and trial.number not in rows]
 
     def trials(self) -> tuple[list[Trial], list[Trial]]:
-        """Return the running trials by number, and the ended ones in the order in which they were reported to Optuna.
+        """Return the running trials in order of number, and the ended ones in the order of their reports to Optuna.
 
         Ended trials that were not yet reported come last.
         """
@@ -192,7 +192,7 @@ class StudyTable:
         self._read = None
 
     def _all(self) -> tuple[list[FrozenTrial], dict[int, Trial]]:
-        """Return all of Optuna's trials, and the `Trial` of those that have a job, by number, in the order reported."""
+        """Return all of Optuna's trials, and number to `Trial` for those that have a job, in the order reported."""
         if self._read is None:
             everything, later = self.study.get_trials(deepcopy=False), self.study.user_attrs
             in_order = sorted(everything, key=lambda each: (each.datetime_complete or datetime.max, each.number))
