@@ -42,9 +42,7 @@ REACH = 3.0
 """Each cost of the reference point is at least this multiple of the lowest such cost on the front. So jobs that cost up
 to this much have an expected improvement even if the model thinks a better quality unlikely. With a nearer reference
 point, an overconfident model would never try them."""
-ENOUGH = (
-    10.0  # the search ends for lack of growth only after paying for this many median jobs since the front last grew
-)
+ENOUGH = 10.0  # the search ends only after it has paid for this many median jobs without growth of the front
 LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
 LEAST_NEXT = 0.1  # the search continues while the next `ENOUGH` median jobs are expected to add this share of the front
 _NEAR = 0.3  # length scale, as a share of a parameter's span, over which a failure counts against other jobs
