@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STOPPED_ITSELF = "MaxRuntimeExceeded: the job stopped itself"  # first words of the reason that `stop_at` gives
+STARTED_AT = "PARETUNE_STARTED_AT"
+"""Variable in which container_start.py keeps the time of the container's start, in seconds of time.monotonic(), which
+all processes of a Linux machine share."""
 SILENCE_S = 1800.0  # seconds without activity after which a job counts as hanging
 SAMPLES = 10  # minimum number of samples within SILENCE_S
 _LONGEST_INTERVAL_S = 10.0
@@ -44,13 +47,14 @@ def watch(events: Path | None, end: Callable[[str], None]) -> None:
 
 
 def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end: Callable[[], None]) -> None:
-    """Stop this process after `deadline_s` seconds.
+    """Stop this process `deadline_s` seconds after its container started, or after this call if STARTED_AT is not set.
 
     A thread then calls `begin` with the reason, sends this process SIGTERM, waits `grace_s` seconds and calls `end`.
     """
+    stops_at = float(os.environ.get(STARTED_AT) or time.monotonic()) + deadline_s
 
     def wait() -> None:
-        time.sleep(deadline_s)
+        time.sleep(max(0.0, stops_at - time.monotonic()))
         begin(
             f"{STOPPED_ITSELF} {deadline_s / 60:.1f} minutes after its container started, to leave "
             "time to save and upload within its worst case: raise max_runtime_minutes"

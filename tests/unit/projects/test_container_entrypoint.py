@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,13 @@ def test_a_command_is_stopped_at_its_deadline_and_the_failure_says_so(ml: Path) 
 
     assert code != 0
     assert (ml / "output" / "failure").read_text().startswith("MaxRuntimeExceeded: the job stopped itself")
+
+
+def test_the_seconds_that_the_container_took_to_start_count_against_the_deadline(
+    ml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARETUNE_STARTED_AT", str(time.monotonic() - 3600))
+    code, _ = run(ml, "sleep 60", deadline_s=3600.2)
+
+    assert code != 0
+    assert (ml / "output" / "failure").read_text().startswith("MaxRuntimeExceeded: the job stopped itself 60.0 minutes")

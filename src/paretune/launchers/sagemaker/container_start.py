@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,6 +37,7 @@ def main(words: list[str]) -> None:
     if words[0] == "--install":
         install(["-r", words[1]])
         return
+    os.environ["PARETUNE_STARTED_AT"] = str(time.monotonic())  # the deadline in watchdog.py counts from here
     os.environ.update(variables())
     packages = json.loads((ML / "input" / "data" / "job" / "job.json").read_text())["packages"]
     if needed := [*packages, *(["-r", str(REQUIREMENTS)] if REQUIREMENTS.is_file() else [])]:

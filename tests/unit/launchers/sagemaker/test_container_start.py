@@ -239,3 +239,13 @@ def test_a_command_with_secrets_notices_that_its_launcher_was_killed(ml: Path, s
 
     os.kill(int(pid), signal.SIGKILL)
     assert watches == "True"
+
+
+def test_the_command_learns_when_the_container_started_even_if_pip_took_long(ml: Path, tmp_path: Path) -> None:
+    (ml / "input" / "data" / "job" / "job.json").write_text('{"packages": ["slow"]}')
+    (tmp_path / "pip.py").write_text("import time\ntime.sleep(1.5)\n")
+    age = "import os, time; print('age', time.monotonic() - float(os.environ['PARETUNE_STARTED_AT']))"
+
+    done = run(ml, "python3", "-c", age, PYTHONPATH=str(tmp_path))
+
+    assert float(done.stdout.rpartition("age ")[2]) > 1.5
