@@ -73,7 +73,7 @@ def _wished(texts: Mapping[str, str]) -> Wish:
     if "," in kind:
         types = split_list(kind)
         job["instance_type"] = str(types[0])
-    elif not kind and launcher is not None and launcher.has_instances:
+    elif not kind and launcher is not None and launcher.has_instances and not job.get("entry_script"):
         types = []
         of_launcher = (name for name, item in instances().items() if item.launcher == launcher.name)
         job["instance_type"] = next(of_launcher, next(iter(instances())))  # any type, until the types are chosen

@@ -81,8 +81,11 @@ def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
         search["instance_type"] = {"choices": list(wish.types)}
     given: dict[str, Any] = dict(job.given())
     if job.entry_script is not None:
-        reasons = [f"{Path(job.entry_script).name}: arguments that it declares, around their defaults"]
-        search |= _of_script(job)
+        of_script = _of_script(job, has_types=bool(wish.types))
+        search |= of_script
+        reasons = (
+            [f"{Path(job.entry_script).name}: arguments that it declares, around their defaults"] if of_script else []
+        )
         objectives = {metrics.COST_USD: "minimize", str(wish.metric): _direction(str(wish.metric))}
     else:
         workplace = workplaces.of(job)
@@ -226,10 +229,11 @@ def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, 
             yield name, spec, price
 
 
-def _of_script(job: JobSpec) -> dict[str, Any]:
+def _of_script(job: JobSpec, *, has_types: bool) -> dict[str, Any]:
     """Return what to search for a script: a range of learning rates and choices of batch sizes, around its defaults.
 
-    Raises BadInput if neither can be searched: the script lacks it, its default cannot be read, or the request sets it.
+    The result is empty if the request sets both. Raises BadInput if the script lacks both or their defaults cannot be
+    read, unless the study has instance types to search.
     """
     path, search = at_home(str(job.entry_script)).resolve(), dict[str, Any]()
     rate = argument_of(path, "learning_rate")
@@ -247,7 +251,8 @@ def _of_script(job: JobSpec) -> dict[str, Any]:
         else:
             choices = sorted({max(1, round(default * factor)) for factor in (0.25, 0.5, 1, 2, 4)})
             search[batch] = {"choices": choices}
-    if not search:
+    is_given = job.model_fields_set.intersection(("learning_rate", *OF_THE_BATCH))
+    if not (search or is_given or has_types):
         declared = ", ".join(read_own_script(path).arguments) or "none"
         why = (
             f"no default of its {' and '.join(lacking)} can be read"

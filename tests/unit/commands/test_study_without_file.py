@@ -41,6 +41,19 @@ def test_a_dry_run_prints_the_study_file_which_runs_as_it_is(
     assert main(["study", "saved.yaml", "--dry_run"]) == 0
 
 
+def test_instance_types_are_searched_even_if_rate_and_batch_of_the_script_are_given(
+    workplace: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    types = ("--instance_type", "ml.g5.xlarge,ml.g6.xlarge", "--launcher", "sagemaker")
+    given = ("--learning_rate", "0.1", "--per_device_train_batch_size", "32", "--max_runtime_minutes", "10")
+    asked = ("--budget_usd", "20", "--metric", "val_f1", "--dry_run")
+    assert main(["study", "train.py", *types, *given, *asked]) == 0, capsys.readouterr().err
+
+    assert yaml.safe_load(capsys.readouterr().out)["search"] == {
+        "instance_type": {"choices": ["ml.g5.xlarge", "ml.g6.xlarge"]}
+    }
+
+
 @pytest.mark.parametrize(
     "parameters", ["lr: float = 0.1, batch_size: int = 32", "*, lr: float = 0.1, batch_size: int = 32"]
 )
@@ -105,6 +118,7 @@ def test_a_study_without_a_file_runs_to_its_answer_within_its_dollars(
         (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "x"], "budget_usd must be a number"),
         (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "3", "--metric", "f1"], "metric is for a script"),
         (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--learning_rate", "1", "--batch_size", "8"], "batch"),
+        (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--launcher", "sagemaker"], "needs an instance_type"),
         ([*REHEARSED[1:], "--budget_usd", "0.01"], "budget_usd 0.01 pays for fewer than 4 of these jobs"),
         (["smoke", "--metric", "f1"], "metric is for a study without a file"),
     ],
