@@ -72,7 +72,9 @@ def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dic
     """
     if judged_by(objectives) is not None:
         return dict(objectives)
-    ends = {name: {"min": "maximize", "max": "minimize"}[next(iter(bounds))] for name, bounds in constraints.items()}
+    directions = {"min": "maximize", "max": "minimize"}
+    firsts = {name: next(iter(bounds), "") for name, bounds in constraints.items()}
+    ends = {name: directions[first] for name, first in firsts.items() if first in directions}  # others are refused
     quality = judged_by({name: direction for name, direction in ends.items() if name not in metrics.OF_THE_CLUSTER})
     return {**objectives, **({quality.metric: quality.direction} if quality is not None else {})}
 
@@ -127,7 +129,8 @@ def bounds_faults(name: str, bounds: Mapping[str, float], task: str | None) -> l
     if fault := _unmeasured(name, task):
         return [f"constraints: {fault}"]
     if not bounds or bounds.keys() - {"min", "max"}:
-        return [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}, got {', '.join(bounds)}"]
+        got = ", ".join(bounds) or "no bound"
+        return [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}, got {got}"]
     metric = OBJECTIVES.get(name) or Objective(metric=name, direction="")
     low, high = metric.lowest, metric.highest
     allowed = f"from {low:g} to {high:g}" if high < math.inf else f"at least {low:g}"

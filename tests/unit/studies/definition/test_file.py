@@ -163,6 +163,15 @@ def test_a_bad_file_is_answered_with_one_fault_that_says_where_and_what_to_do(ki
     assert "\n" not in fault
 
 
+@pytest.mark.parametrize(("bounds", "got"), [("{at_least: 0.9}", "at_least"), ("{}", "no bound")])
+def test_a_constraint_that_is_no_bound_is_refused_even_if_its_metric_is_no_objective(
+    tmp_path: Path, bounds: str, got: str
+) -> None:
+    text = swap("  f1: maximize\n", "") + f"constraints: {{f1: {bounds}}}\nsampler: split\n"
+
+    assert faults(tmp_path, text)[0].endswith(f"f1 must have min, max, or both, such as {{min: 0.9}}, got {got}")
+
+
 def test_all_faults_of_a_file_are_named_at_once_in_the_order_of_its_lines(tmp_path: Path) -> None:
     messages = faults(
         tmp_path,
