@@ -44,6 +44,7 @@ from paretune.specification.container import Event, JobDocument
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
+from paretune.specification.rules import launch_faults
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
@@ -167,8 +168,7 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
         jobs, workplace, _ = _check(file, workplaces, say_on_stderr)
     except NoAccount as error:
         unasked = f"your AWS account was not asked: {error}"
-        file = file.replace(job=file.job.given() | {"launcher": "simulated"})
-        jobs, workplace, _ = _check(file, workplaces, say_on_stderr, is_played=False)
+        jobs, workplace = _check_without_account(file, workplaces)
     pattern = file.name.replace("'", "_")  # matches any character, because an apostrophe cannot be searched for
     condition = f"tags.`{schema.TRIAL}` LIKE '%' and tags.`{schema.STUDY}` LIKE '{pattern}'"
     trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
@@ -221,13 +221,10 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
             return StudyRun(file, table, workplace, given=uncharged, say=say, show=show).work()
 
 
-def _check(
-    file: StudyFile, workplaces: Workplaces, say: Callable[[str], None], *, is_played: bool = True
-) -> tuple[list[JobSpec], Workplace, str]:
+def _check(file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]) -> tuple[list[JobSpec], Workplace, str]:
     """Check a study, and return some of its jobs, their workplace and the address of its storage.
 
-    Raises the errors of `run_study` before anything is written or paid. `is_played` is False if this is a dry run that
-    uses a simulation because there is no AWS account. Then the simulation need not know the study's quality metric.
+    Raises the errors of `run_study` before anything is written or paid.
     """
     jobs = some_jobs(file)
     workplace, storage = workplaces.of(jobs[0]), file.storage or usual_storage(workplaces.home, workplaces.environment)
@@ -242,10 +239,32 @@ def _check(
         raise BadInput([f"once=true with storage {redacted(storage)} needs the ledger of {text}"])
     if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
         say("preparing model and data")
-    _check_jobs(jobs, workplace)
-    if is_played:
-        _check_quality(file, jobs, workplace)
+
+    def check(spec: JobSpec) -> None:
+        setup = workplace.launcher.check(spec)
+        workplace.launcher.check_inputs(setup, inputs_of(spec, workplace))
+
+    _check_jobs(jobs, check)
+    _check_quality(file, jobs, workplace)
     return jobs, workplace, storage
+
+
+def _check_without_account(file: StudyFile, workplaces: Workplaces) -> tuple[list[JobSpec], Workplace]:
+    """Check what can be checked without the study's AWS account; return some of its jobs, and their workplace.
+
+    The workplace has a simulation as its launcher, which knows public prices. Raises BadInput.
+    """
+    jobs, here = some_jobs(file), workplaces.of(JobSpec())
+    traits = {"launcher": "simulated", "instance_type": jobs[0].instance_type, "region": jobs[0].region}
+    workplace = workplaces.of(JobSpec.read({name: text for name, text in traits.items() if text is not None}))
+
+    def check(spec: JobSpec) -> None:
+        refuse(launch_faults(spec))
+        if spec.runs_user_code:
+            inputs_of(spec, here)
+
+    _check_jobs(jobs, check)
+    return jobs, workplace
 
 
 class StudyRun:
@@ -509,16 +528,12 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
     raise BadInput([f"{text}Set simulation.runs, or take {quality.metric} out of objectives"])
 
 
-def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
-    """Raise BadInput if none of the jobs can run, with the faults of the first check that the first job fails."""
+def _check_jobs(jobs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:
+    """Raise BadInput with the faults that `check` raises for the first job, unless some job passes the check."""
     first = list[str]()
     for spec in jobs:
         with collecting(faults := list[str]()):
-            setup = workplace.launcher.check(spec)
-        if not faults:
-            inputs = inputs_of(spec, workplace)
-            with collecting(faults):
-                workplace.launcher.check_inputs(setup, inputs)
+            check(spec)
         if not faults:
             return
         first = first or faults

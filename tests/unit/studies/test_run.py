@@ -242,12 +242,39 @@ def test_a_dry_run_lists_each_point_once_and_no_more_than_the_study_tries(
     assert all(re.fullmatch(r"  learning_rate \S+, worst case \d\.\d USD", line) for line in lines)
 
 
-def test_a_dry_run_of_a_study_on_sagemaker_needs_no_account(
-    workplace: Path, no_settings: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def no_account(workplace: Path, no_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(workplace / "none"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(workplace / "none"))
+
+
+def test_a_dry_run_of_a_study_of_an_own_script_on_sagemaker_needs_no_account_either(
+    workplace: Path, no_account: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float, default=0.1)\n"
+        "print('val_f1:', parser.parse_args().lr)\n"
+    )
+    types = {"choices": ["ml.g5.xlarge", "ml.g5.12xlarge"]}
+    job = {"entry_script": "train.py", "max_runtime_minutes": 60, "region": "us-east-1"}
+    goals = {"cost_usd": "minimize", "val_f1": "maximize"}
+    terms = {"objectives": goals, "sampler": "grid", "n_trials": 2, "budget_usd": 20, "once": True}
+    path = write_study(workplace, job=job, search={"instance_type": types}, **terms)
+
+    assert main(["study", str(path), "--dry_run"]) == 0, capsys.readouterr().err
+
+    output = capsys.readouterr().out
+    assert "your AWS account was not asked: no usable AWS credentials" in output
+    assert len(re.findall(r"instance_type ml\.g5\.\w+, worst case \d[\d.]* USD", output)) == 2
+    (workplace / "train.py").unlink()
+    assert main(["study", str(path), "--dry_run"]) == 2
+    assert "train.py" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_a_study_on_sagemaker_needs_no_account(
+    workplace: Path, no_account: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     search = {"instance_type": {"choices": ["ml.g5.xlarge", "ml.g5.12xlarge"]}}
     job = {"max_train_samples": 800, "max_runtime_minutes": 60, "region": "us-east-1"}
     path = write_study(workplace, job=job, search=search, sampler="grid", n_trials=2, budget_usd=20)
