@@ -19,7 +19,7 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.core.result import value_of
 from paretune.core.untrusted import read_table
-from paretune.launchers.simulated.recorded_runs import COMPLETED, ReplayedJob
+from paretune.launchers.simulated.recorded_runs import COMPLETED, STATUSES, ReplayedJob
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, share_of
 
@@ -45,6 +45,10 @@ class OwnRuns:
         wrong = [line for line, row in rows if not (isinstance(s := row["billable_seconds"], float) and s > 0)]
         if not rows:
             raise BadInput([f"{path.name} has no rows below the header"])
+        for line, row in rows:
+            if (row.get("status") or COMPLETED) not in STATUSES:
+                allowed = ", ".join(STATUSES)
+                raise BadInput([f"{path.name}: line {line}: status must be one of {allowed}, got {row['status']!r}"])
         if wrong:
             raise BadInput([f"{path.name}: line {wrong[0]}: billable_seconds must be a number above 0"])
         return cls(path.name, rows)
@@ -62,7 +66,11 @@ class OwnRuns:
         own = [row for row in alike if row[1].get("seed") == spec.seed] or alike
         first = int(share_of(f"{draw} {_words(asked)}") * len(own))
         line, row = own[(first + spec.seed) % len(own)]  # consecutive seeds select different rows
-        measured = {n: v for n, v in row.items() if isinstance(v, float) and n not in {*given, *_OF_A_RUN}}
+        measured = {
+            n: v
+            for n, v in row.items()
+            if isinstance(v, float) and n not in {*given, *_OF_A_RUN, *JobSpec.model_fields}
+        }
         status, seconds = str(row.get("status") or COMPLETED), row["billable_seconds"]
         return ReplayedJob(
             billable_seconds=seconds,

@@ -41,7 +41,7 @@ from paretune.specification.declaration import COMPUTES, Parameters, affecting, 
 from paretune.specification.job import JobSpec, share_of
 from paretune.specification.parallelism import DEEPSPEED, SHARDED, BatchPlan
 
-COMPLETED, OUT_OF_MEMORY, FAILED = "Completed", "OutOfMemory", "Failed"
+STATUSES = COMPLETED, OUT_OF_MEMORY, FAILED = "Completed", "OutOfMemory", "Failed"
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
 CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
 NEEDED = (*CLUSTER, "f1")

@@ -65,6 +65,12 @@ def test_words_for_true_and_false_are_equal_and_a_metric_that_is_no_number_is_ab
     assert [answer.measured for answer in answers] == [{}, {"acc": 0.5}]
 
 
+def test_a_setting_that_the_job_leaves_open_is_not_a_metric(tmp_path: Path) -> None:
+    table = "instance_type,billable_seconds,num_train_epochs,acc\nml.m5.large,100,3,0.5\n"
+
+    assert runs(tmp_path, table).answer(job(2)).measured == {"acc": 0.5}
+
+
 def test_a_failed_run_has_seconds_and_no_metric(tmp_path: Path) -> None:
     answer = runs(tmp_path).answer(job(4))
 
@@ -80,6 +86,10 @@ def test_a_job_that_no_row_has_is_refused_with_its_settings(tmp_path: Path) -> N
     ("table", "words"),
     [
         ("instance_type,acc\nml.m5.large,0.7\n", "column billable_seconds is missing"),
+        (
+            "instance_type,billable_seconds,status\nml.m5.large,9,completed\n",
+            "line 2: status must be one of Completed, OutOfMemory, Failed, got 'completed'",
+        ),
         *(
             (
                 f"instance_type,billable_seconds\nml.m5.large,{text}\n",
