@@ -4,6 +4,7 @@ The `datasets` library reads the rows; this module splits, samples and checks th
 """
 
 import csv
+import itertools
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -147,7 +148,8 @@ def _read_named(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datase
     try:
         # Data sets on the hub get no options: offline, `datasets` finds only data fetched with the same options.
         builder = datasets.load_dataset_builder(name) if is_local else None
-        options = _csv_options(spec) if builder is not None and isinstance(builder.config, CsvConfig) else {}
+        is_csv = builder is not None and isinstance(builder.config, CsvConfig)
+        options = {**_csv_options(spec), **_separator_of(builder)} if is_csv else {}
         tables = dict(datasets.load_dataset(name, configuration, **options))
     except Exception as error:
         raise BadInput([_load_fault("dataset", dataset, error, is_local=is_local)]) from error
@@ -155,6 +157,15 @@ def _read_named(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datase
         tables.setdefault("validation", tables["valid"])
     splits = [split for split in ("train", "validation", "test") if split in tables]
     return {split: _with_numbers(spec, tables[split]) if options else tables[split] for split in splits}
+
+
+def _separator_of(builder: datasets.DatasetBuilder) -> dict[str, str]:
+    """Return pandas' option for the separator of a folder's CSV files; empty if it is not the same in all of them."""
+    marks = set[str]()
+    for name in itertools.chain.from_iterable((builder.config.data_files or {}).values()):
+        with Path(name).open("rb") as file:
+            marks.add(separator(Path(name), file.readline(LARGEST_SETTINGS)))
+    return {"sep": marks.pop()} if len(marks) == 1 else {}
 
 
 def _csv_options(spec: JobSpec) -> dict[str, Any]:

@@ -61,11 +61,11 @@ def test_every_file_format_gives_the_same_rows(tmp_path: Path, name: str, separa
     assert sorted([*rows["train"].texts, *rows["validation"].texts]) == sorted(TEXTS)
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_a_folder_gives_its_own_splits(tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize(("ending", "separator"), [("csv", ","), ("csv", ";"), ("tsv", ""), ("parquet", "")])
+def test_a_folder_gives_its_own_splits(tmp_path: Path, ending: str, separator: str) -> None:
     for split, count in (("train", 20), ("validation", 6), ("test", 4)):
         texts = [f"{split} {number}" for number in range(count)]
-        write(tmp_path / "folder" / f"{split}.{ending}", texts, LABELS[:count])
+        write(tmp_path / "folder" / f"{split}.{ending}", texts, LABELS[:count], separator=separator)
 
     rows, names = read_rows(spec(tmp_path / "folder"))
 
