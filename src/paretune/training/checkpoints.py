@@ -64,10 +64,17 @@ def read(checkpoint: Path, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def agree(folder: Path) -> Path | None:
-    """Return the newest checkpoint that every process finds complete, or None. All processes must call this."""
+    """Return the newest checkpoint that every process finds complete, or None. All processes must call this.
+
+    Newer ones lose their mark: `write` must not keep them instead of checkpoints that can be read.
+    """
     complete = {_step(path.name): path for path in folder.glob("checkpoint-*") if _is_complete(path)}
     common = set.intersection(*map(set, processes.gather(sorted(complete))))
-    return complete[max(common)] if common else None
+    newest = max(common, default=-1)
+    for mark in folder.glob(f"checkpoint-*/{COMPLETE}") if processes.is_first(of_instance=True) else ():
+        if _step(mark.parent.name) > newest:
+            os.truncate(mark, 0)
+    return complete[newest] if common else None
 
 
 def _step(name: str) -> int:

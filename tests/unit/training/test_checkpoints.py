@@ -25,3 +25,14 @@ def test_the_newest_checkpoint_that_lacks_no_file_is_continued_from(tmp_path: Pa
     (newest / lost).unlink()
 
     assert agree(tmp_path / "checkpoints") == older
+
+
+def test_a_checkpoint_that_could_not_be_read_is_not_kept_instead_of_the_one_that_was(tmp_path: Path) -> None:
+    older, newer = (write(tmp_path, step) for step in (100, 200))
+    (newer / "state" / "__0_0.distcp").unlink()  # its copy was incomplete when the job was interrupted
+    assert agree(tmp_path) == older
+
+    checkpoints.write(tmp_path / "checkpoint-150", {"weight": torch.ones(2)}, {"step": 150}, keep=2)
+    (tmp_path / "checkpoint-150" / "progress.json").unlink()  # interrupted again
+
+    assert agree(tmp_path) == older
