@@ -151,6 +151,8 @@ def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
     has_flags = labels.ndim == 2
     most = min(_TFIDF_ROWS, max(2_000, _FITTED_CELLS // labels.shape[1])) if has_flags else _TFIDF_ROWS
     index = np.random.default_rng(0).permutation(len(texts))[:most]
+    if not has_flags and len(np.unique(labels[index])) < 2:
+        return baselines
     words = max(1, _FITTED_WEIGHTS // (1 if has_flags else len(answers)))  # the most frequent words are kept
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, max_features=words)
     try:

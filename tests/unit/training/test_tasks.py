@@ -239,6 +239,16 @@ def test_the_most_frequent_set_and_single_words_predict_labels() -> None:
     assert result["baseline_f1_tfidf"] == 1.0
 
 
+def test_a_class_that_is_too_rare_for_the_sample_leaves_the_baseline_of_words_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks, "_TFIDF_ROWS", 10)
+    texts, labels = [f"common word{number % 50}" for number in range(200)], np.zeros(200)
+    labels[np.random.default_rng(0).permutation(200)[-1]] = 1
+
+    assert text_baselines((texts, labels), (texts[:50], labels[:50])) == {"baseline_f1_majority": 1.0}
+
+
 def test_the_baseline_of_many_classes_has_a_bound_on_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     texts, labels = [f"common word{number % 50}" for number in range(200)], np.arange(200) % 50
     shapes = []
