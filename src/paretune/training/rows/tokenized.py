@@ -324,7 +324,7 @@ def tokenize_words(
                 target[token], last = of_words[word], word
         tokens.append(encoded["input_ids"])
         targets.append(target)
-        truncated += last + 1 < len(of_words)
+        truncated += bool(encoded.encodings[0].overflowing)
     return tokens, targets, truncated
 
 

@@ -165,3 +165,5 @@ def test_the_first_token_of_each_word_has_its_label(tiny_model: Path) -> None:
     assert truncated == 0
     short, targets, truncated = tokenize_words([text], [[5, 6, 7]], tokenizer, 3)
     assert (len(short[0]), targets, truncated) == (3, [[-100, 5, -100]], 1)
+    _, _, truncated = tokenize_words(["the film \x01"], [[5, 6, 7]], tokenizer, 64)  # the last word has no tokens
+    assert truncated == 0
