@@ -26,9 +26,9 @@ def accepts_connections(endpoint: str, environment: Mapping[str, str]) -> bool:
     """
     if any(environment.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")):
         return True
-    address = urlsplit(endpoint)
-    port = address.port or (443 if address.scheme == "https" else 80)
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: the port is not a number
+        address = urlsplit(endpoint)
+        port = address.port or (443 if address.scheme == "https" else 80)
         socket.create_connection((address.hostname or "", port), timeout=_TIMEOUT_S).close()
         return True
     return False

@@ -171,6 +171,7 @@ def test_a_hub_that_does_not_answer_is_named_without_the_token() -> None:
 
         near = refusal("distilbert/distilbert-base-uncasd", {"HF_ENDPOINT": address})
 
+    assert "http://hub:one did not provide it" in refusal("good/bert", {"HF_ENDPOINT": "http://hub:one"})
     assert "is not well known (did you mean distilbert-base-uncased?), and its config.json" in near
     assert "did you mean" not in text
     assert f"{address} did not provide it" in text
