@@ -112,7 +112,12 @@ def local_gpu() -> Accelerator | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip()
     if not visible or visible.startswith("-"):
         return None
-    words = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    words = [
+        "nvidia-smi",
+        f"--id={visible.partition(',')[0]}",
+        "--query-gpu=name,memory.total",
+        "--format=csv,noheader,nounits",
+    ]
     with suppress(OSError, subprocess.SubprocessError):
         answer = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout
         model, _, mib = answer.partition("\n")[0].rpartition(", ")

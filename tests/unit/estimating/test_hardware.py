@@ -70,6 +70,21 @@ def test_a_gpu_that_is_hidden_or_absent_is_none(gpu: Gpu, monkeypatch: pytest.Mo
         assert (gpu("Tesla T4, 15360") is not None) is is_there
 
 
+def test_the_first_visible_gpu_counts_on_a_machine_with_different_ones(
+    tmp_path: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu("Tesla T4, 15360")
+    script = '#!/bin/sh\ncase "$*" in *--id=1*) echo "NVIDIA A10G, 23028";; *) echo "Tesla T4, 15360";; esac\n'
+    (tmp_path / "nvidia-smi").write_text(script)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    local_gpu.cache_clear()
+
+    found = local_gpu()
+
+    assert found is not None
+    assert found.name == "NVIDIA A10G"
+
+
 def test_a_gpu_that_is_not_listed_is_a_gpu_with_the_memory_that_its_driver_reports(gpu: Gpu) -> None:
     found, silent = gpu("NVIDIA GeForce RTX 4090, 24564"), gpu("NVIDIA GB10, [N/A]")
 
