@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,18 @@ def test_hostile_names_do_nothing(opened: Open) -> None:
     assert EVIL in message
     assert output.title() == EVIL
     assert output.locator("img").count() == 0
+
+
+def test_a_table_is_sorted_by_the_length_of_durations(browser: Any) -> None:
+    script = files("paretune.presentation").joinpath("tables.js").read_text("utf-8")
+    rows = "".join(f"<tr><td>{text}</td></tr>" for text in ("53 m", "18 h 17 m", "", "4.1 s", "1 h 5 m"))
+    table = f"<table class=sortable><thead><tr><th>time</th></tr></thead><tbody>{rows}</tbody></table>"
+    output = browser.new_page()
+    output.set_content(f"{table}<script>{script}</script>")
+    output.locator("th button").click()
+
+    assert output.locator("td").all_inner_texts() == ["4.1 s", "53 m", "1 h 5 m", "18 h 17 m", ""]
+    output.close()
 
 
 VIEWER = """<iframe sandbox="allow-scripts" width="1000" height="800"></iframe><script>
