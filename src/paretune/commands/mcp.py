@@ -215,7 +215,7 @@ class Tools:
 
         workplaces = Workplaces.of_process()
         jobs = standing(open_tracking(os.environ, SystemClock()), workplaces.of) if has_store(os.environ) else []
-        launched = [self._described(each) for each in self._names if name in (None, each)]
+        launched = [self._described(each) for each in (self._names if name is None else [name])]
         return {"launched": launched, "running": jobs}
 
     def stop(self, name: str) -> dict[str, Any]:
@@ -255,7 +255,8 @@ class Tools:
 
     @property
     def _names(self) -> list[str]:
-        return sorted(path.name for path in self.folder.glob("*/"))
+        names = (path.name for path in self.folder.glob("*/"))
+        return sorted(names, key=lambda name: (len(name), name))  # train-2 before train-10
 
     def _described(self, name: str) -> dict[str, Any]:
         """Return the state, result and last lines of a launched command.

@@ -92,6 +92,7 @@ def test_a_job_is_estimated_previewed_and_launched_within_the_budget_of_the_serv
     assert agent.begun == [JOB | {"budget": agent.budget}]
     status = agent.call("status")
     assert ([entry["name"] for entry in status["launched"]], status["running"]) == (["train-1"], [])
+    assert "nothing was launched under the name 'train-7'" in agent.call("status", name="train-7")
 
 
 def test_without_a_budget_nothing_is_launched(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
