@@ -26,6 +26,7 @@ TRAITS = LauncherTraits(
     implementation="paretune_slurm.launcher:SlurmLauncher",
     is_billed=_has_prices(TABLE),
     has_instances=True,
+    is_experimental=True,
     instance_table=TABLE,
     disk_remedy="make room on the shared file system, or set PARETUNE_HOME to another one",
 )
