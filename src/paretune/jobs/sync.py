@@ -5,6 +5,7 @@ records a finished job again if its record has gaps, and registers models that a
 the cost of instances kept after a job once they are given back. Jobs of MLflow projects are treated the same way.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -149,9 +150,9 @@ def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) ->
     claimed_at = number_in(run.tags.get(schema.CLAIMED_AT, ""))
     age_s = workplace.clock.now() - (run.started if claimed_at is None else claimed_at)
     if age_s < CREATED_WITHIN_S and lives is not False:
-        minutes = (CREATED_WITHIN_S - age_s) / 60
+        minutes = math.ceil((CREATED_WITHIN_S - age_s) / 60)
         return (
-            f"its job is not created yet; `sync` closes the run if the job is still missing in {minutes:.0f} minutes; "
+            f"its job is not created yet; `sync` closes the run if the job is still missing in {minutes} minutes; "
             f"{again}"
         )
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))

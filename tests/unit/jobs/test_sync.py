@@ -150,6 +150,7 @@ def test_a_colleagues_sync_leaves_a_job_alone_whose_upload_takes_an_hour(desk: D
 
     assert len(remarks) == 12
     assert all("its job is not created yet" in remark for remark in remarks)
+    assert not any("in 0 minutes" in remark for remark in remarks)
     tags = desk.tags(outcome.run_id)
     assert (desk.status(outcome.run_id), tags["state"]) == ("FINISHED", "Completed")
     assert not tags.get("failure_reason")
