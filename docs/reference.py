@@ -163,7 +163,7 @@ def _recorded() -> Iterator[str]:
     tags = {name: text for name, text in rows.items() if re.fullmatch(rf"{re.escape(schema.PREFIX)}\w+", name)}
     yield from _list((name, text) for name, text in tags.items() if name not in _NAMED_ONLY)
     named = ", ".join(f"`{name}`" for name in tags if name in _NAMED_ONLY)
-    yield f"The other tags say what their names say, or only paretune itself uses them: {named}.\n"
+    yield f"The other tags explain themselves, or only paretune itself uses them: {named}.\n"
 
 
 def _constants(module: ModuleType) -> list[tuple[str, list[tuple[str, str]]]]:

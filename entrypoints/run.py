@@ -13,7 +13,7 @@ if __name__ == "__main__":
     words = sys.argv[1:]
     if words[:1] == ["main"]:
         if {"--entry_script", "--project"} & {*words}:
-            sys.exit("paretune: a training of your own has its own entry point: mlflow run . -e train -P ...")
+            sys.exit("paretune: your own training code has its own entry point: mlflow run . -e train -P ...")
         defaults = {f"--{name}={text}" for name, text in JobSpec().as_text().items()}
         words = ["train", *(word for word in words[1:] if word not in defaults)]
     project = go_where_typed()

@@ -177,7 +177,7 @@ class Tools:
         """Estimate seconds, dollars and memory of a job with 80 % intervals, on one or many clusters.
 
         Every combination of the lists among the parameters, such as many instance types, makes a row; the first row is
-        the cheapest that fits into memory. `paretune estimate --json` has all columns.
+        the cheapest that fits, or may fit, into memory. `paretune estimate --json` has all columns.
         """
         from paretune.commands.estimate.estimate import MAIN_COLUMNS, run_estimate
 
@@ -188,7 +188,7 @@ class Tools:
         return answer | {"rows": [{name: row[name] for name in columns if row.get(name) is not None} for row in rows]}
 
     def preview(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Check a job and bound its dollars; launches nothing."""
+        """Check a job and return the most that it should cost. Launches nothing."""
         from paretune.jobs.launch import launch
 
         return launch(JobSpec.read(_texts(parameters, self.reads)), dry_run=True, quiet=True).to_dict()

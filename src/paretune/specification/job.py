@@ -39,7 +39,7 @@ _FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), 
 _ADAPTERS_OVER_FULL = 10.0
 """Learning rate of adapters divided by that of full fine-tuning (Schulman et al., "LoRA Without Regret", Thinking
 Machines Lab, 2025)."""
-_ONE_TRAINING = "a study compares settings of one training"
+_ONE_TRAINING = "a study compares settings of the same training code and environment"
 
 
 class Lora(Parameters):
@@ -81,7 +81,7 @@ class SageMaker(Parameters):
     package_index: str | None = parameter(None)
     """address of a package index for pip in subnets without internet access"""
     keep_alive_minutes: float = parameter(0.0, ge=0, le=LONGEST_POOL, experimental=ANY)
-    """keep the instances as a warm pool after the job; it is billed"""
+    """keep the instances as a warm pool after the job; the pool is billed"""
 
 
 class Simulation(Parameters):
@@ -300,9 +300,9 @@ class JobSpec(Parameters):
     register: str | None = parameter(  # type: ignore[assignment]  # hidden in the base to quiet pydantic
         None, "launcher", not_searched="it changes no result; a study registers the model that it recommends"
     )
-    """name in MLflow's model registry; the model becomes a version of it, with the alias candidate"""
+    """name in MLflow's model registry; the model becomes a new version under this name, with the alias candidate"""
     force: tuple[Literal["again", "limit", "learning_rate"], ...] = parameter((), "launcher")
-    """launch despite: an equal running job (again), an estimate above the limit (limit), a high rate (learning_rate)"""
+    """launch even if the job is already running (again), seems too long (limit), or has a high rate (learning_rate)"""
     dry_run: bool = parameter(False, "launcher", basic=True)
     """check everything and print the job and its worst-case dollars, but do not launch it"""
 

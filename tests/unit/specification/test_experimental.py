@@ -49,7 +49,7 @@ def test_help_marks_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "(experimental: smp, smddp, fsdp, deepspeed, deepspeed_zero3, device_map)" in shown
     assert "split each layer's matrices (experimental)" in shown
     assert "SageMaker training instances (experimental)" in shown
-    assert re.search(r"--sagemaker.keep_alive_minutes NUMBER [^-]*it is billed \(experimental\)", shown)
+    assert re.search(r"--sagemaker.keep_alive_minutes NUMBER [^-]*the pool is billed \(experimental\)", shown)
 
 
 def test_the_first_line_of_a_dry_run_and_of_a_result_says_it() -> None:
