@@ -77,7 +77,7 @@ def test_a_job_that_fails_is_recorded_and_ends_with_exit_code_3(store: MlflowCli
     run = simulate(store, 3, learning_rate=4e-5, simulation='{"failure_rate": 1}')
 
     assert (run.info.status, tags(run)["state"]) == ("FAILED", "Failed")
-    assert tags(run)["failure_reason"] == "simulated, by failure_rate"
+    assert tags(run)["failure_reason"] == "simulated failure (simulation.failure_rate)"
     assert 0 < run.data.metrics["billable_seconds"] < 760
     assert run.data.metrics["cost_usd"] > 0
 

@@ -332,7 +332,8 @@ def _announcement(job: Admitted, name: str) -> list[str]:
     spec, inputs = job.spec, job.inputs
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     limits = (
-        f"stopped after {spec.max_runtime_minutes:g} minutes, or {watchdog.SILENCE_S / 60:g} without a sign of life"
+        f"stopped after {spec.max_runtime_minutes:g} minutes, "
+        f"or after {watchdog.SILENCE_S / 60:g} minutes without a sign of life"
     )
     batch = "" if spec.runs_user_code else f"; {batch_in_words(job.plan)}"
     kind = "simulated job" if spec.is_simulated else "job"

@@ -131,8 +131,8 @@ def _not_ignored(folder: Path) -> list[Path]:
     if not _is_in_git(folder):
         files = files_below(folder, _MOST_FILES)
         if files is None:
-            text = f"{folder} must be a folder of code, but has more than {_MOST_FILES:,} files: name another one"
-            raise BadInput([text])
+            must = f"{folder} must be a folder of code, but has more than {_MOST_FILES:,} files"
+            raise BadInput([f"{must}: move the code into a folder of its own"])
         return [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     names = set[bytes]()
     for kind in (["--cached", "--recurse-submodules"], ["--others", "--exclude-standard"]):  # git accepts one at a time

@@ -71,7 +71,7 @@ class Account:
     """
 
     def __init__(self, region: str | None, environment: Mapping[str, str]) -> None:
-        with refused_to("sign in"):
+        with refused_to("identify your account"):
             # AWS's own services set AWS_REGION. boto reads only AWS_DEFAULT_REGION and the profile.
             self.session = boto3.Session(region_name=region or environment.get("AWS_REGION"))
         if self.session.region_name is None:
@@ -102,7 +102,7 @@ class Account:
     @cached_property
     def identity(self) -> Mapping[str, str]:
         """Account and Arn of the caller. Raises LaunchRefused if AWS does not accept the credentials."""
-        with refused_to("sign in"):
+        with refused_to("identify your account"):
             answer: Mapping[str, str] = self.client("sts").get_caller_identity()
         return answer
 

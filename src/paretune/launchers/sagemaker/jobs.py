@@ -388,7 +388,7 @@ class SageMakerJob(Job):
         except AWS_ERRORS as error:
             if not is_transient(error):
                 raise LostContact(
-                    f"{explain(error, 'look at the job')}\n{self.name} may still be running, or its instances kept: "
+                    f"{explain(error, 'describe the job')}\n{self.name} may still be running, or its instances kept: "
                     f"sign in again, then `{command_line('sync')}`"
                 ) from error
 

@@ -234,7 +234,7 @@ class SageMakerLauncher(Launcher):
 
     def attach(self, job_name: str) -> SageMakerJob | None:
         until = self._clock.monotonic() + GONE_AFTER_S
-        with refused_to(f"look at the training job {job_name}"):
+        with refused_to(f"describe the training job {job_name}"):
             # Without a description, nobody knows which run owns the job.
             while (description := described(self.account, job_name)) == NOT_DESCRIBED:
                 if self._clock.monotonic() > until:

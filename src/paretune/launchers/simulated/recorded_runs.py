@@ -354,7 +354,9 @@ class RunTable:
         if spec.probe_steps is not None:
             if steps is None:
                 unknown = f"a probe is a share of all steps, and the training rows of {spec.dataset} are unknown"
-                raise BadInput([f"{unknown}: set max_train_samples, or add a column train_rows to recorded_runs"])
+                raise BadInput(
+                    [f"{unknown}: set max_train_samples, or add a column train_rows to the table of simulation.runs"]
+                )
             done = min(spec.probe_steps, steps)
             seconds, basis = startup + (seconds - startup) * done / steps, f"{done} of {steps} steps of {basis}"
             return ReplayedJob(billable_seconds=seconds, basis=basis, startup_seconds=startup, steps=done)
@@ -377,13 +379,15 @@ class RunTable:
         wanted = {name: spell(getattr(spec, name)) for name in ("instance_type", *self.others)}
         if rows := self._groups.get(tuple(wanted.values())):
             return rows
-        recorded, must = zip(*self._groups, strict=True), f"must be a value in recorded_runs {self.name}"
+        recorded, must = zip(*self._groups, strict=True), f"must be a value in simulation.runs {self.name}"
         faults = [
             f"{name} {must} ({', '.join(sorted(map(_plain, set(values)))[:_SHOWN])}), got {_plain(text)}"
             for (name, text), values in zip(wanted.items(), recorded, strict=True)
             if text not in values
         ]
-        raise BadInput(faults or [f"recorded_runs {self.name} has no run with this combination of {', '.join(wanted)}"])
+        raise BadInput(
+            faults or [f"simulation.runs {self.name} has no run with this combination of {', '.join(wanted)}"]
+        )
 
     def _quality(self, spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
         """Return rows at or around the job's global batch size and learning rate, of another type if necessary."""
@@ -400,7 +404,7 @@ class RunTable:
     def _lacking(self, what: str, rows: Sequence[RecordedRow], at: Point, axes: Sequence[str]) -> BadInput:
         near = sorted(rows, key=lambda row: math.dist(at, point_of(row, axes)))[:3]
         nearest = "; ".join(f"line {row.line}: {_setting(row.spec, row.plan)}, {row.cells.status}" for row in near)
-        return BadInput([f"recorded_runs {self.name} has no {what}; the nearest are {nearest or 'none'}"])
+        return BadInput([f"simulation.runs {self.name} has no {what}; the nearest are {nearest or 'none'}"])
 
 
 def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:

@@ -193,7 +193,7 @@ def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline
     elif answer.status != COMPLETED:
         failure = FailureKind.ERROR, f"{answer.basis} failed"
     elif settings.share("failure", *job) < settings.failure_rate:
-        failure = FailureKind.ERROR, "simulated, by failure_rate"
+        failure = FailureKind.ERROR, "simulated failure (simulation.failure_rate)"
         work *= settings.share("when", *job)
     phases = [(name, seconds) for name, seconds in _phases(document.spec, answer, work) if seconds > 0]
     starting = sum(seconds for name, seconds in phases if name in _UNBILLED)

@@ -153,7 +153,7 @@ def test_other_hyperparameters_must_be_in_the_table_and_are_never_mixed(tmp_path
     assert ask(table, model="bert", num_train_epochs=3.0, per_device_train_batch_size=32).f1 == 0.8
     assert ask(table, model="bert", num_train_epochs=3.0).billable_seconds == 300
     (fault,) = faults(ask, table, model="bert", num_train_epochs=2.0)
-    assert "num_train_epochs must be a value in recorded_runs runs.csv (1, 3), got 2" in fault
+    assert "num_train_epochs must be a value in simulation.runs runs.csv (1, 3), got 2" in fault
 
 
 def test_repeats_are_drawn_always_the_same_and_all_of_them_in_turn(tmp_path: Path) -> None:
