@@ -154,7 +154,7 @@ def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "n
     except OSError as error:
         raise BadInput([f"{must}{path} cannot be read ({error.strerror}): {hint}"]) from error
     if len(content) > largest:
-        raise BadInput([f"{path} has more than {largest:,} bytes, the most that is read: is it the right file?"])
+        raise BadInput([f"{path} has more than {largest:,} bytes, the limit: is it the right file?"])
     return content
 
 
@@ -197,7 +197,7 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict[str, Any]()
     for name, value in pairs:
         if name in values:
-            raise ValueError(f"{name} is given twice: take one out")
+            raise ValueError(f"{name} is given twice: remove one")
         values[name] = value
     return values
 

@@ -77,7 +77,9 @@ def instance(instance_type: str) -> Instance:
     if listed is None:
         remedy = f"describe another one in {OWN_TYPES}, with the columns of the shipped instances.csv"
         if "," in instance_type:
-            remedy = "a job takes one, and others only in fallback_instance_types; `estimate` and a study take several"
+            remedy = (
+                "a job uses one type, and others only in fallback_instance_types; `estimate` and a study take several"
+            )
         raise BadInput([f"{unknown_type(instance_type, instances())}; {remedy}"])
     return listed
 

@@ -254,8 +254,8 @@ def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
             yield Fault(("training_arguments", name), f"{text}{way}")
     for name, value in job.tags.items():
         if looks_secret(name, value):
-            text = f"tags must not contain secrets, but {name!r} looks like one: everybody who sees the job can read it"
-            yield Fault(("tags", name), text)
+            text = f"tags must not contain secrets, but the value of {name!r} looks like one"
+            yield Fault(("tags", name), f"{text}: everybody who sees the job can read it")
     yield from tag_faults(job.tags)
 
 

@@ -219,14 +219,14 @@ def unknown_arguments(path: Path, script: OwnScript, names: Iterable[str]) -> li
     unknown = [name for name in names if script.argument(name) is None and not _is_added(script, name)]
     if not unknown or not script.is_complete:
         return []
-    meant = (_meant(script, name) for name in unknown)
+    meant, them = (_meant(script, name) for name in unknown), "it" if len(unknown) == 1 else "them"
     listed = ", ".join(sorted(script.arguments)) or "none"
     all_names = f"it has {listed}" if len(script.arguments) <= _MOST_LISTED else f"{path.name} --help lists all"
-    remedy = "give the script's own names in training_arguments" if script.arguments else "add it with argparse"
+    remedy = "give the script's own names in training_arguments" if script.arguments else f"add {them} with argparse"
     if script.parser == "hydra":
         remedy = f"+{unknown[0]} in training_arguments adds a key"
     hints = "; ".join([*dict.fromkeys(filter(None, meant)), all_names])
-    return [f"{path.name} has no argument {', '.join(unknown)}: {hints}; leave it out, or {remedy}"]
+    return [f"{path.name} has no argument {', '.join(unknown)}: {hints}; leave {them} out, or {remedy}"]
 
 
 def _last(name: str) -> str:

@@ -108,7 +108,7 @@ class Document:
                 raise BadInput([f"{self._path}:{line}: a key must be a name, such as learning_rate"])
             if key in values:
                 first = self._lines[*keys, key]
-                self.faults.append((line, f"{key} is given twice, first in line {first}: take one out"))
+                self.faults.append((line, f"{key} is given twice, first in line {first}: remove one"))
                 continue
             if self._is_refused(item):
                 continue

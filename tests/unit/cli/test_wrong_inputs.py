@@ -43,7 +43,9 @@ WRONG = {  # words to sentences of the one message
     "train --spot": ["spot is for instances that support it"],
     "train --max_cost_usd all": ["max_cost_usd must be a number at least 0, got 'all'"],
     "train --instance_type ml.g5.xlage": ["known types, got 'ml.g5.xlage': did you mean ml.g5.xlarge or"],
-    "train --instance_type ml.g5.xlarge,ml.g6.xlarge": ["a job takes one, and others only in fallback_instance_types"],
+    "train --instance_type ml.g5.xlarge,ml.g6.xlarge": [
+        "a job uses one type, and others only in fallback_instance_types"
+    ],
     "train --instance_type p4d": ["did you mean ml.p4d.24xlarge?"],
     "train --dataset none.csv --model ./no_model": [
         "dataset none.csv does not exist",

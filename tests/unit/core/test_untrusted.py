@@ -15,7 +15,7 @@ from paretune.core.untrusted import parse_json, printable, printable_json, read_
     [
         ('{"lr": NaN}', "NaN is not a number"),
         ("[1, -Infinity]", "-Infinity is not a number"),
-        ('{"a": {"lr": 1, "b": 2, "lr": 2}}', "lr is given twice: take one out"),
+        ('{"a": {"lr": 1, "b": 2, "lr": 2}}', "lr is given twice: remove one"),
     ],
 )
 def test_json_is_as_strict_as_yaml(text: str, reason: str) -> None:

@@ -127,11 +127,14 @@ DATA = PLAIN + "parser.add_argument('--data')\n"
 WITHOUT_PARSER = "train.py has no argument learning_rate: it has none"
 NO_ARGUMENT = "train.py has no argument max_seq_length, epoch: did you mean epochs?; it has batch-size, epochs, lr"
 
+NO_ARGUMENTS = "train.py has no argument a, b: it has none; leave them out, or add them with argparse"
+
 
 @pytest.mark.parametrize(
     ("text", "values", "fault"),
     [
         ("import torch\n", {"learning_rate": 0.1}, f"{WITHOUT_PARSER}; leave it out, or add it with argparse"),
+        ("import torch\n", {"training_arguments": {"a": 1, "b": 2}}, NO_ARGUMENTS),
         (PLAIN, {"max_seq_length": 64, "training_arguments": {"epoch": 3, "lr": 1}}, NO_ARGUMENT),
         (PLAIN, {"training_arguments": {"lr": 1}}, ""),
         (REQUIRED, {}, "train.py does not run without --lr: add --learning_rate VALUE"),

@@ -87,7 +87,7 @@ IN_JSON = (
     '"search": {"learning_rate": {"low": 1e-5, "high": 1e-4, "log": true}}, "n_trials": 9}'
 )
 BAD: dict[str, tuple[str | bytes, list[str]]] = {
-    "a key twice": (GOOD + "n_trials: 11\n", [":11:", "n_trials is given twice", "line 10", "take one out"]),
+    "a key twice": (GOOD + "n_trials: 11\n", [":11:", "n_trials is given twice", "line 10", "remove one"]),
     "a key twice in JSON": (
         IN_JSON.replace("ARGUMENTS", '{"lr": 1,\n"lr": 2}'),
         [":2:", "lr is given twice, first in line 1"],
