@@ -55,7 +55,7 @@ class BudgetRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetStatus:
-    """The dollars of one budget in one month: spent, reserved (promised) for running jobs, and left."""
+    """The dollars of one budget in one month: spent, reserved for running jobs, and left."""
 
     budget: Budget
     month: str
@@ -86,7 +86,7 @@ class BudgetStatus:
             return ""
         return (
             f"budget {self._name} ({limit}, {path}): worst case {request.worst_usd:.4g} USD does not fit: in "
-            f"{self.month} {self.balance.spent_usd:.4g} are spent and {self.balance.committed_usd:.4g} promised to "
+            f"{self.month} {self.balance.spent_usd:.4g} are spent and {self.balance.committed_usd:.4g} reserved for "
             f"running jobs and kept instances, so {max(0.0, self.left_usd):.4g} are left: lower max_runtime_minutes, "
             f"which bounds a job, raise usd_per_month of {name}, or wait for the next month (UTC); "
             f"`{command_line('sync')}` records the cost of jobs whose launcher was killed"

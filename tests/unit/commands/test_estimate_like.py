@@ -63,7 +63,7 @@ def test_a_run_of_the_store_is_shown_as_it_ran_and_on_what_was_asked_for(client:
     assert {row["global_batch_size"] for row in made["rows"]} == {16}  # as many rows in a step: 8 GPUs with 2
     assert made["remarks"][0].startswith("it took 50 m on 1 x ml.p4d.24xlarge and cost 21.04")
     assert made["remarks"][1].startswith("on 1 x ml.g5.xlarge it would have cost ")
-    assert " less, for " in made["remarks"][1]
+    assert " less and taken " in made["remarks"][1]
 
 
 def test_without_clusters_it_is_shown_on_every_gpu_type_with_a_price(client: MlflowClient, answer: Answer) -> None:
@@ -83,7 +83,7 @@ def test_what_would_have_cost_less_by_a_doubtful_price_says_so(
     (workplace / "own.csv").write_text(f"instance_type,region,price_usd_per_hour,as_of,source\n{row}\n")
     monkeypatch.setenv("PARETUNE_PRICES", "own.csv")
     run_id = recorded(client, 3000.0, instance_type="ml.p4d.24xlarge")
-    (sentence,) = [text for text in answer(run_id, instance_type="ml.g5.xlarge")["remarks"] if "less, for" in text]
+    (sentence,) = [text for text in answer(run_id, instance_type="ml.g5.xlarge")["remarks"] if "less and taken" in text]
 
     assert sentence.endswith("in 80 % of such jobs, at a price of 2020)")
 

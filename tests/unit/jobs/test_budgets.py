@@ -130,7 +130,7 @@ def test_of_two_that_pass_the_first_look_only_one_that_fits_is_launched(
 ) -> None:
     payer.is_killed(max_runtime_minutes=270.0)  # 4.5 of 5 USD
     monkeypatch.setattr(Workplace, "check_budgets", lambda *_, **__: [])  # as if it had checked before the other one
-    with pytest.raises(BudgetRefused, match=r"4\.5 promised to running jobs"):
+    with pytest.raises(BudgetRefused, match=r"4\.5 reserved for running jobs"):
         payer.type(seed=7)
 
     assert len(payer.launcher.created) == 1

@@ -67,7 +67,7 @@ def test_a_refusal_names_budget_limit_spent_promised_worst_case_and_the_way_out_
     assert caught.value.exit_code == 4
     assert str(caught.value).startswith(
         "budget nlp (5 USD a month, team.yaml): worst case 1 USD does not fit: in 2026-11 1.25 are spent and 3 "
-        "promised to running jobs and kept instances, so 0.75 are left: lower max_runtime_minutes"
+        "reserved for running jobs and kept instances, so 0.75 are left: lower max_runtime_minutes"
     )
     assert "everything" not in str(caught.value)
     assert left(accounts) == {"everything": 15.75, "nlp": 0.75}

@@ -211,7 +211,9 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     forecast = Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
     if first.runs_user_code:
         own = [(spec, estimate_own(spec, price, forecast.evidence.own)) for spec, price in priced]
-        remark = "seconds of a training of your own are learned from its runs on each cluster: run one job, or a study"
+        remark = (
+            "estimates for your own training code are learned from its runs on each cluster: run one job, or a study"
+        )
         return EstimateTable(jobs=own, region=region, remarks=[remark] if any(item is None for _, item in own) else [])
     estimator, jobs = forecast.estimator, []
     for (spec, price), (built, facts) in zip(priced, known, strict=True):

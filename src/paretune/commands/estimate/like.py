@@ -286,7 +286,7 @@ def _sentences(estimates: Sequence[Estimate], paid_usd: float | None) -> Iterato
     else:
         later = cheapest.time.seconds - took_s
         time = f"{duration(abs(later))} {'more' if later > 0 else 'less'}"
-        yield f"on {_cluster(cheapest)} it would have cost {usd(saved)} less, for {time} ({_between(cheapest)})"
+        yield f"on {_cluster(cheapest)} it would have cost {usd(saved)} less and taken {time} ({_between(cheapest)})"
 
 
 def _cluster(item: Estimate) -> str:
