@@ -307,7 +307,9 @@ def new_cost(job: RecordedRun, prices: PriceList, request: ReportRequest, today:
     if job.billable_seconds is None:
         return {"remark": "no billable seconds are recorded: it cannot be priced again"}
     if not region:
-        return {"remark": "no region is recorded: set region"}
+        if catalog.owner(kind).has_regions:
+            return {"remark": "no region is recorded: set region"}
+        return {"remark": "its launcher has no regions: it cannot be priced again"}
     price = prices.price(kind, region, request.on)
     remarks = price_remarks(price, kind, region, request.on or today)
     if price is None and request.on is not None:

@@ -1,5 +1,6 @@
 """What recorded runs cost at other prices and in all, and how well they were estimated, by sums worked out by hand."""
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from paretune.commands.report import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.tables import ALL, NONE, Report, costs_report, frame_of, new_cost, records, totals
+from paretune.launchers import SAGEMAKER
 from paretune.pricing import Price, PriceList
 from paretune.tracking.recorded_run import RecordedRun
 from tests.support.recorded_jobs import on_p3, recorded
@@ -73,6 +75,14 @@ def test_a_run_is_priced_again_by_its_seconds_and_instances_or_has_no_cost_and_a
     else:
         assert cost.get("new_cost_usd") is None
         assert str(cost["remark"]).startswith(usd_or_reason)
+
+
+def test_a_launcher_without_regions_is_not_told_to_set_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paretune.specification.catalog.owner", lambda _: replace(SAGEMAKER, has_regions=False))
+
+    cost = new_cost(run(price_region=None), PRICES, ReportRequest(price_date="2026-11-20"), TODAY)
+
+    assert cost == {"remark": "its launcher has no regions: it cannot be priced again"}
 
 
 @pytest.mark.parametrize(
