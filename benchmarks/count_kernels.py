@@ -1,6 +1,6 @@
 """Count the kernels that a training step launches on a GPU, and how often the host waits. No GPU is needed.
 
-    python benchmarks/count_kernels.py            # about five minutes
+    python benchmarks/count_kernels.py            # five to ten minutes
 
 The steps run on a CPU. Each operator that autograd and autocast finally call counts as one kernel, as on CUDA; views
 and allocations do not count. Attention counts as one kernel in the forward pass and three in the backward pass,

@@ -299,7 +299,7 @@ def memory(rates: Sequence[Rate]) -> str:
     refused = [rate for rate in rates if rate.estimate.fits == "no"]
     fused = sum(rate.source.startswith(_FUSES_THE_LOSS) for rate in refused)
     sentence = f"{len(refused)} of {len(rates)} jobs, all of which have run, are said not to fit"
-    sentence += f"; {fused} of them had a loss that takes 2 bytes of each logit, and ours takes 12."
+    sentence += f"; {fused} of them had a loss that takes 2 bytes per logit, and ours takes 12."
     median, worst = statistics.median(map(abs, errors)), max(errors, key=abs)
     return f"Memory by formula is {median:.0%} off (median of {len(errors)}, the worst {worst:+.0%}). {sentence}"
 

@@ -40,7 +40,7 @@ WAYS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (DECODER, {"training_arguments": {"gradient_checkpointing": True}}),
 )
 _SMALL = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 4}
-"""Configuration of the decoder with --small. Training the embeddings of a wide one takes minutes on a processor."""
+"""Configuration of the decoder with --small. Training the embeddings of a wide one takes minutes on a CPU."""
 _CAUSAL = {"task": "causal-lm", "max_seq_length": 512}
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 

@@ -1,6 +1,6 @@
 """Measure the dollars that a search needs until its front is good, and the front that it has at the end.
 
-    python benchmarks/search_cost.py                            # held-out worlds; hours on two idle threads
+    python benchmarks/search_cost.py                    # kept-aside worlds; about 40 minutes on two idle threads
     python benchmarks/search_cost.py --tables cliff,heavy --seeds 3 --methods random,tpe,split
     python benchmarks/search_cost.py --tables plain --development           # worlds that may be looked at
     python benchmarks/search_cost.py --tables "" --outside FOLDER    # trainings that others measured
