@@ -252,7 +252,7 @@ def test_an_instance_that_is_gone_ends_the_others_and_is_not_called_the_cause(
     failure = folders[0].read_failure()
     assert failure is not None
     assert failure[0] is FailureKind.ERROR
-    assert "another process of the job has ended, which is the cause" in failure[1]
+    assert "another process of the job ended first" in failure[1]
     assert not folders[0].report.exists()
 
 

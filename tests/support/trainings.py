@@ -12,7 +12,7 @@ SPEC = JobSpec(
     per_device_train_batch_size=4,
     training_arguments={"warmup_steps": 2, "weight_decay": 0.01},
 )
-"""A small training; with the data set of the fixture `folder`, it has six steps per epoch."""
+"""A small training job; with the data set of the fixture `folder`, it has six steps per epoch."""
 
 
 def give(folder: JobFolder, prepared: PreparedDataset, model: Path) -> None:

@@ -239,7 +239,7 @@ def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpe
     deviation = posterior_deviation(_SPREAD, _SPREAD_DEGREES, scatter)
     factor = math.exp(Z80 * deviation * math.sqrt(1.0 + 1.0 / count))
     time = Prediction(seconds=middle, seconds_low=middle / factor, seconds_high=middle * factor)
-    basis = f"{count} run{'s' if count > 1 else ''} of this training on this cluster: equal ones"
+    basis = f"{count} run{'s' if count > 1 else ''} of the same job on this cluster"
     return Estimate(spec=spec, plan=spec.plan(), measured_here=count, time=time, price=price, basis=basis)
 
 

@@ -193,7 +193,7 @@ def precision_faults(precision: str, instance: Instance) -> list[str]:
     """
     chip, name = accelerator_of(instance), instance.instance_type
     if precision == "fp16" and not instance.has_gpu:
-        return [f"precision fp16 needs a GPU, {name} has none: use auto or fp32"]
+        return [f"precision fp16 needs a GPU, but {name} has none: use auto or fp32"]
     if precision in {"bf16", "bf16-true"} and chip is not None and not chip.has_bf16:
         return [
             f"precision {precision} needs a GPU that has it; {name} has {instance.accelerator}: use auto, fp16 or fp32"

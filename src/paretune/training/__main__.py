@@ -25,7 +25,7 @@ _LONGEST_COMMAND = 100  # characters of a command in a message
 _LOST_CONNECTION = re.compile(
     "connection closed by peer|connection reset by peer|broken pipe|remote process exited|socket closed", re.IGNORECASE
 )
-"""Parts of gloo's and NCCL's messages after another process has ended; that process reports the cause."""
+"""Parts of gloo's and NCCL's messages after another process has ended; the process that ended reports the cause."""
 
 
 def main(folder: JobFolder) -> int:
@@ -128,7 +128,7 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
     if type(error).__name__ == "ScriptEnded":  # compared by name: our own training does not import its module
         return FailureKind.ERROR, str(error)
     if _LOST_CONNECTION.search(str(error)):
-        return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
+        return FailureKind.ERROR, f"another process of the job ended first: {sentence}"
     if isinstance(error, subprocess.CalledProcessError):  # the command itself has printed why
         words = error.cmd if isinstance(error.cmd, str) else " ".join(map(str, error.cmd))
         command = words if len(words) <= _LONGEST_COMMAND else f"{words[:_LONGEST_COMMAND]}..."

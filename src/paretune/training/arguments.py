@@ -25,7 +25,7 @@ def argument_faults(spec: JobSpec) -> list[str]:
         try:
             schedule_of(training_arguments(spec, 1000), spec.plan().learning_rate)
         except Exception as error:
-            faults.append(f"training_arguments {dict(spec.training_arguments)} are refused by transformers: {error}")
+            faults.append(f"training_arguments {dict(spec.training_arguments)} cannot be used: {error}")
     return faults
 
 

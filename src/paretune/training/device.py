@@ -86,9 +86,9 @@ def device_faults(spec: JobSpec) -> list[str]:
         faults.append(f"precision bf16 needs a device that supports it, and {device_name()} does not: use auto or fp32")
     elif spec.precision == "fp16" and not has_gpu():
         faults.append("precision fp16 needs a GPU: use auto, bf16 or fp32")
-    most, unit = (torch.cuda.device_count(), "GPUs") if has_gpu() else (machine.usable_cores(), "processor cores")
+    most, unit = (torch.cuda.device_count(), "GPU") if has_gpu() else (machine.usable_cores(), "CPU core")
     if spec.instance_count > most:
-        rule = f"instance_count must be at most {most} here, one per process ({unit})"
+        rule = f"instance_count must be at most {most} on this machine (one {unit} per process)"
         faults.append(f"{rule}, got {spec.instance_count}")
     return faults
 

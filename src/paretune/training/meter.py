@@ -136,7 +136,9 @@ class Meter:
             self._logged.append(loss)
             self._not_finite = 0 if math.isfinite(loss) else self._not_finite + 1
             if self._not_finite >= DIVERGED_STEPS:
-                raise Diverged(f"the loss is not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row")
+                raise Diverged(
+                    f"the loss was not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row"
+                )
         self._losses, self._counts = [], []
         gc.collect(1)  # the loop has switched automatic collections off
         self._exchanged_at, self._last_exchange = time.perf_counter(), step

@@ -50,7 +50,7 @@ def begin(spec: JobSpec) -> None:
     """
     if spec.strategy == "smddp" and "RANK" in os.environ:
         if not can_be_imported("smdistributed"):
-            rule = "strategy smddp needs package smdistributed, which this image lacks"
+            rule = "strategy=smddp needs the package smdistributed, which this image lacks"
             raise BadInput([f"{rule}: set sagemaker.training_image to an image that has it, or use ddp or fsdp"])
         # transformers would expect variables of SageMaker's MPI launcher.
         # Source: SageMaker Developer Guide, "Adapt your training script to use the SMDDP collective operations".

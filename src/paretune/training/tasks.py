@@ -226,7 +226,7 @@ def _rows_of_labels(
             if row is None or (declared and any(item not in range(len(declared)) for item in row))
         ]
         if wrong:
-            others = f"{len(wrong)} {split} rows hold others: {_examples(wrong, values)}"
+            others = f"{len(wrong)} {split} rows contain something else: {_examples(wrong, values)}"
             remedy = _REMEDIES.get(type(values[wrong[0]]), "") if has_one else ""
             faults.append(f"label_column {spec.label_column!r} must hold {rule}; {others}{remedy}")
             continue

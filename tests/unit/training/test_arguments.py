@@ -27,7 +27,7 @@ def test_a_probe_neither_evaluates_nor_saves_whatever_the_arguments_are() -> Non
     [
         ({"wramup_steps": 5}, "does not support wramup_steps: did you mean warmup_steps"),
         ({"optim": "adafactor"}, "does not support optim: the supported ones are adam_beta1, adam_beta2, "),
-        ({"lr_scheduler_type": "cosinus"}, "are refused by transformers: cosinus is not a valid SchedulerType"),
+        ({"lr_scheduler_type": "cosinus"}, "cannot be used: cosinus is not a valid SchedulerType"),
         ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "epoch"}, "depends on measured losses"),
         ({"load_best_model_at_end": True}, "requires the save and eval strategy to match"),
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model must be one of loss, f1, accuracy, got bleu"),

@@ -28,7 +28,7 @@ def test_fp16_and_too_many_processes_are_refused_together_on_a_processor() -> No
 
     assert faults == [
         "precision fp16 needs a GPU: use auto, bf16 or fp32",
-        f"instance_count must be at most {places} here, one per process (processor cores), got {places + 1}",
+        f"instance_count must be at most {places} on this machine (one CPU core per process), got {places + 1}",
     ]
 
 
@@ -51,7 +51,7 @@ def test_a_gpu_instance_without_a_visible_gpu_is_refused_with_the_versions_that_
     ("instance_type", "precision", "fault"),
     [
         ("ml.g4dn.xlarge", "bf16", "ml.g4dn.xlarge has NVIDIA T4"),
-        ("ml.m5.large", "fp16", "precision fp16 needs a GPU, ml.m5.large has none"),
+        ("ml.m5.large", "fp16", "precision fp16 needs a GPU, but ml.m5.large has none"),
         ("ml.g5.xlarge", "bf16", None),
     ],
 )

@@ -29,7 +29,7 @@ from tests.support.processes import wait_until
         (
             RuntimeError("[pair.cc:553] Connection closed by peer [10.0.0.2]:56753"),
             FailureKind.ERROR,
-            "another process of the job has ended, which is the cause: [pair.cc:553] Connection closed by peer",
+            "another process of the job ended first: [pair.cc:553] Connection closed by peer",
         ),
         (ValueError("odd"), FailureKind.ERROR, "ValueError: odd"),
         (FileNotFoundError(2, "No such file", "rows.csv"), FailureKind.ERROR, f"'rows.csv' (looked from {Path.cwd()})"),
