@@ -46,8 +46,8 @@ _BATCHES = (8, 16, 32, 64, 128, 256)
 _FEWEST_STEPS = 20  # a batch size is searched only if a run has at least this many steps: in fewer, no model learns
 _FEWEST_JOBS = 4  # an instance type is searched only if the budget covers the estimated cost of this many jobs on it
 _BELOW, _ABOVE = 4.0, 8.0
-"""The searched rates reach from the default divided by the first factor to the default times the second, which is
-larger because rates that train well grow with the batch."""
+"""Learning rates are searched from the default divided by `_BELOW` to the default times `_ABOVE`. `_ABOVE` is larger
+because rates that train well grow with the batch."""
 _SCRIPT_FACTOR = 8.0  # factor between a script's default and either end of the searched range
 _ROOM = 1.25  # time limit of a job as a multiple of the upper end of its estimated time
 _BILLED = ("confirmed", "single_source", "user")  # a search relies only on prices with one of these confidences

@@ -434,8 +434,8 @@ class StudyRun:
         self._run.delete_tags(schema.DRIVEN_UNTIL, schema.FAILURE_REASON)  # an earlier command may have set them
         self._run.end("FINISHED" if final.picks else "FAILED")
         repeats = sum(each.repeats is not None and not each.status.is_retryable for each in final.front.trials)
-        times = f"{repeats} more job{'s' if repeats > 1 else ''}"
-        again = f"; recommended points were trained again, {times}" if repeats else ""
+        jobs = f"{repeats} more job{'s' if repeats > 1 else ''}"
+        again = f"; recommended configurations were trained again in {jobs}" if repeats else ""
         if (name := self._file.job.register) and best is not None:
             again += f"; recommended trial {best.number}: {register(name, best.trials[0].run_id, self._tracking)}"
         ended = self.driver.ended

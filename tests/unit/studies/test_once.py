@@ -30,7 +30,8 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     completed = Counter(trial.identity for trial in ended if trial.status is TrialStatus.COMPLETED)
     assert set(completed.values()) == {1}
     repeats = sum(trial.repeats is not None and not trial.status.is_retryable for trial in ended)
-    assert f"recommended points were trained again, {repeats} more jobs" in output.out  # over all rounds together
+    # All rounds together are counted.
+    assert f"recommended configurations were trained again in {repeats} more jobs" in output.out
 
 
 def test_rounds_are_refused_where_jobs_end_with_their_process_and_where_each_machine_has_budgets_of_its_own(

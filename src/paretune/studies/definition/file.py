@@ -72,7 +72,8 @@ TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
 IN_THE_FILE = ("job", "search", "points", "objectives", "constraints")
 """Keys of a study that cannot be set on the command line."""
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes")
-"""In a study of an MLflow project, these searched names are parameters of the job, and all others of the project."""
+"""In a study of an MLflow project, a searched name listed here is a parameter of the job; any other is one of the
+project."""
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
 """Objectives of seconds and dollars that are measured for any job, even if it runs the user's own code."""
 
@@ -95,7 +96,7 @@ class StudyFile(Parameters):
     budget_usd: float | None = parameter(None, gt=0)
     """dollars that all jobs of the study may cost together; required if jobs are billed"""
     n_trials: int | None = parameter(None, ge=1)
-    """most trials, not counting repeats of recommended ones; by default as many as the budget or the grid allows"""
+    """limit on trials, not counting repeats of recommended ones; by default as many as the budget or the grid allows"""
     n_parallel: int = parameter(1, ge=1, le=1000)
     """jobs at a time"""
     sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid"] | None = parameter(None)
@@ -365,8 +366,8 @@ def _parts(study: StudyFile) -> Iterator[Fault | str]:
 def _clashes(study: StudyFile) -> Iterator[Fault]:
     """Yield the faults of job parameters that a study does not allow, or that conflict with searched ones."""
     if study.job.runs_user_code and study.job.is_simulated and study.job.simulation.runs is None:
-        text = "a training of your own is simulated from recorded runs: set simulation.runs to their table, or leave"
-        yield Fault(("job", "launcher"), f"{text} launcher out")
+        text = "your own training code is simulated from a table of recorded runs: set simulation.runs to that table"
+        yield Fault(("job", "launcher"), f"{text}, or leave launcher out")
     if study.job.probe_steps is not None:
         text = "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
         yield Fault(("job", "probe_steps"), text)

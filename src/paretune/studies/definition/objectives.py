@@ -60,8 +60,8 @@ _TABLE = (
     Objective(metrics.EVAL_LOSS, "minimize", "evaluation loss", noise=F1_NOISE, lowest=0.0),
 )
 OBJECTIVES = {objective.metric: objective for objective in _TABLE}
-"""Metric to its objective. Of the metrics that measure a model, the most informative comes first. A user's own code may
-log other metrics, too."""
+"""Maps each known metric to its objective. Among the metrics that measure a model, the most informative comes first. A
+user's own code may also log metrics that are not listed here."""
 
 
 def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dict[str, str]:
@@ -144,7 +144,7 @@ def _unmeasured(name: str, task: str | None) -> str:
         return ""
     if name not in OBJECTIVES:
         hint = did_you_mean(name, OBJECTIVES, or_longer=True) or f"there are {', '.join(OBJECTIVES)}"
-        return f"unknown metric {name}: {hint}; any other one must be logged by a training of your own (entry_script)"
+        return f"unknown metric {name}: {hint}; any other one must be logged by your own training code (entry_script)"
     if task not in metrics.TASKS or name in metrics.TASKS[task].measures or OBJECTIVES[name].task in (None, task):
         return ""  # another rule refuses unknown tasks
     advice = f"use {metrics.TASKS[task].quality} or eval_loss, or set task: {OBJECTIVES[name].task} in job"

@@ -53,7 +53,7 @@ class StudyAnswer:
     budget_usd: float | None = None  # what the study may spend; None for no limit
     committed_usd: float = 0.0  # dollars reserved for the running jobs and for instances kept after a job
     unverified: Mapping[int, str] = field(default_factory=dict)
-    """Number of a configuration to the reason why it has no more runs."""
+    """Maps the number of a recommended configuration to the reason why it has fewer than three runs."""
     n_trials: int | None = None  # limit on the trials of the study; None for no limit
     running: tuple[str, ...] | None = None  # descriptions of the running jobs; None once the study has ended
     prices: Mapping[str, str] = field(default_factory=dict)
@@ -121,8 +121,8 @@ class StudyAnswer:
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
 
     def bill(self) -> str:
-        """Return the dollars that are spent, reserved for running jobs, and left, in words."""
-        reserved = f"reserved for running jobs {usd(self.committed_usd)} (their worst case)"
+        """Return the dollars that are spent, reserved for running jobs and kept instances, and left, in words."""
+        reserved = f"reserved {usd(self.committed_usd)} for running jobs and kept instances (worst case)"
         bill = f"spent {usd(self.front.spent_usd)}, {reserved}"
         if self.budget_usd is None:
             return bill
@@ -165,7 +165,7 @@ def _nothing(front: StudyFront) -> list[str]:
         return [text, *(f"{line.rstrip('.')}." for line in failures(front.trials))]
     trained = [point for point in front.points if not point.trial.is_probe]
     if not trained:
-        return [f"{len(front.points)} probes have measured seconds, and no training has completed."]
+        return [f"{len(front.points)} probes have measured seconds, and no training run has completed."]
     closest = min(trained, key=lambda point: _missed(front, point))
     absent = [name for name in front.objectives if not any(name in point.means for point in trained)]
     reasons = [*front.unmet(closest), *(f"{label(name)} was not measured in any of them" for name in absent)]

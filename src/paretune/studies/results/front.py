@@ -51,11 +51,11 @@ UNKNOWN_ERROR = "± unknown after one run"
 INTERVAL = 0.8  # probability that a stated interval contains a configuration's mean over all seeds
 _ONE = float(ndtr(1.0))  # probability that a normal variable is less than one standard deviation above its mean
 _USUAL_SHARE = 0.4
-"""Prior noise of quality, as a share of `Objective.noise`, which is the largest noise seen: the median difference
-between two repeats is only a tenth of the largest difference."""
+"""The prior noise of quality is this share of `Objective.noise`. It is less than 1 because `Objective.noise` is the
+largest noise seen: the median difference between two repeats is only a tenth of the largest difference."""
 _QUALITY_DEGREES = 1
-"""Degrees of freedom of the prior noise of quality: it counts no more than one repeat, because this noise differs
-five-fold between models. This number and the share above were chosen on the development worlds of benchmarks/search."""
+"""Degrees of freedom of the prior noise of quality. It counts only as much as one repeat, because noise differs
+five-fold between models. `_USUAL_SHARE` and this number were chosen on the development worlds of benchmarks/search."""
 _FEWEST_DEGREES = 2  # minimum degrees of freedom of Student's t: with one, no two values would ever be distinguished
 FEWEST_EQUAL = 2  # number of repeats with exactly the same quality after which training counts as deterministic
 _OF_THE_SPREAD = 0.03

@@ -299,7 +299,7 @@ class Driver:
         if identity in {trial.identity for trial in self.under_way}:
             return "the same job is under way"
         if self.ended.cannot_fit(spec):
-            return "an equal or smaller batch per device ran out of memory on a device of this size"
+            return "the same or a smaller batch per device ran out of memory on a device of this size"
         if identity not in self._faults:
             with collecting(faults):
                 self.money.check_prices(spec)

@@ -167,10 +167,8 @@ class EndedTrials:
             if reason:
                 fix = "correct the code, or add the missing package to its requirements.txt"
                 return f"{numbers} failed with the same error in the code, {none}: {last.reason}; {fix}"
-            fix = f"give them more, such as --max_runtime_minutes {4 * most:g}, or less work"
-            return (
-                f"{numbers} were ended at max_runtime_minutes {most:g}, {none}: {fix}, such as fewer max_train_samples"
-            )
+            fix = f"give them more, such as --max_runtime_minutes {4 * most:g}, or less work, such as fewer"
+            return f"{numbers} were stopped at max_runtime_minutes {most:g}, {none}: {fix} max_train_samples"
         return ""
 
     @cached_property

@@ -36,7 +36,8 @@ _DRAWN = 300
 FIRST_PREDICTED = 1_000_000
 """Predicted points are numbered from here, above the numbers of all trials."""
 _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
-"""A job's comfortable time limit is this multiple of a pessimistic prediction, and at least this many seconds."""
+"""A job's comfortable time limit is `_COMFORTABLE` times its pessimistically predicted seconds, but at least
+`_LEAST_LIMIT_S`."""
 # Its tight time limit is `_TIGHT` times that prediction, plus the lesser of the prediction and `_SLOW_START_S`.
 _TIGHT, _SLOW_START_S = 1.1, 60.0
 _GUESS = 0.5  # above this deviation of its log seconds, a prediction for paretune's own training sets no limit
@@ -249,7 +250,7 @@ class Split:
         name = quality.metric if quality is not None else ""
         if driver.running or any(name in trial.values for trial in driver.trials.values()):
             return self.sampler.why_done(driver.table.study) or "the next job depends on those that are running"
-        return f"no training has measured {label(name)}"
+        return f"no training run has measured {label(name)}"
 
     def _predicted(self, job: Candidate, belief: Any, *, number: int) -> Trial:
         quality = self._driver.file.judged_by
@@ -332,5 +333,5 @@ class Verification:
         if quality is not None and point.errors.get(quality.metric) == 0:
             return "the training does not depend on the seed: all repeats gave exactly the same values"
         if repeats_usd + (all_under_way + 1) * point.means.get(metrics.COST_USD, 0.0) > search_usd:
-            return f"repeats would cost more than the search has cost ({search_usd:.4g} USD)"
+            return f"all repeats together may not cost more than the search ({search_usd:.4g} USD)"
         return Start(point.trial.point, changes, point.number)

@@ -284,7 +284,7 @@ def test_points_that_fail_are_tried_once_more_by_the_next_command_and_then_given
 
 def test_two_trials_that_meet_the_limit_end_a_study_and_are_tried_again_once_it_was_raised(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: DONE if spec.max_runtime_minutes > 6 else CUT_OFF
-    with pytest.raises(JobFailed, match=r"were ended at max_runtime_minutes 6, .*, such as --max_runtime_minutes 24"):
+    with pytest.raises(JobFailed, match=r"were stopped at max_runtime_minutes 6, .*, such as --max_runtime_minutes 24"):
         searched(desk.driver())
     assert len(desk.launcher.asked) == 2
 
