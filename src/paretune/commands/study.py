@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paretune.commands.command import Command
-from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
+from paretune.core.errors import BadInput, NoAccount, collecting, did_you_mean, refuse
 from paretune.core.own_script import read_own_script
 from paretune.core.result import CommandOutput, Result
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
@@ -125,7 +125,15 @@ def _run(study: StudyFile | Wish) -> CommandOutput | Result:
     if isinstance(study, StudyFile):
         return run_or_preview(study)
     wants_file = bool(study.job.dry_run)
-    proposed = propose(replace(study, job=study.job.replace(dry_run=None)), Workplaces.of_process())
+    wish, workplaces = replace(study, job=study.job.replace(dry_run=None)), Workplaces.of_process()
+    try:
+        proposed = propose(wish, workplaces)
+    except NoAccount as error:
+        if not wants_file:
+            raise
+        proposed = propose(wish, workplaces, has_account=False)
+        unasked = f"your AWS account was not asked, so prices are public ones: {error}"
+        proposed = replace(proposed, reasons=[*proposed.reasons, unasked])
     if wants_file:
         run_or_preview(proposed.file().replace(job={**proposed.file().job.given(), "dry_run": True}))  # checks its jobs
         return CommandOutput(text=proposed.text(), document={"study": dict(proposed.values), "launched": False})

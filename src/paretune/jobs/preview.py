@@ -297,8 +297,7 @@ def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) 
 
     require_answer(tracking_uri())
     here = workplaces.of(JobSpec())  # prepares data
-    at_aws_prices = workplaces.of(JobSpec(launcher="simulated", instance_type=spec.instance_type, region=spec.region))
-    launcher = at_aws_prices.launcher
+    launcher = workplaces.at_public_prices(spec).launcher
     worst_usd = launcher.admit(spec)
     inputs = inputs_of(spec, here)
     job = _foreseen(spec, inputs, launcher, here.forecast)

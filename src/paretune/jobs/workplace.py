@@ -234,6 +234,11 @@ class Workplaces:
             )
         return self._workplaces[traits.name, region]
 
+    def at_public_prices(self, spec: JobSpec) -> Workplace:
+        """Return the workplace of a simulation for jobs like `spec`, which needs no account and knows public prices."""
+        simulated = JobSpec(launcher="simulated", instance_type=spec.instance_type, region=spec.region)
+        return self.of(simulated)
+
     def _surroundings(self, region: str | None) -> Surroundings:
         return Surroundings(
             home=self.home,

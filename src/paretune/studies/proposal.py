@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core import pareto
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.own_script import read_own_script
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.estimating.estimator import Estimate
@@ -34,6 +34,7 @@ from paretune.specification.container import JobInputs
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE
+from paretune.specification.rules import launch_faults
 from paretune.specification.script_arguments import argument_of
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile
@@ -70,8 +71,10 @@ class ProposedStudy:
         return StudyFile.read(self.values)
 
 
-def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
+def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> ProposedStudy:
     """Return a study for a request: what to search, and why.
+
+    Without `has_account`, public prices are used and no AWS account is asked.
 
     Raises BadInput if nothing is left to search, for example because the budget covers too few jobs.
     """
@@ -88,9 +91,9 @@ def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
         )
         objectives = {metrics.COST_USD: "minimize", str(wish.metric): _direction(str(wish.metric))}
     else:
-        workplace = workplaces.of(job)
+        workplace = workplaces.of(job) if has_account else workplaces.at_public_prices(job)
         inputs = _inputs(job, workplaces)
-        if workplace.launcher.virtual_clock is not None and inputs.dataset is not None:
+        if job.is_simulated and inputs.dataset is not None:
             # A simulation does not read the rows; it needs only their number.
             given["max_train_samples"] = round(inputs.dataset.facts["train_rows"])
             job = job.replace(max_train_samples=given["max_train_samples"])
@@ -220,13 +223,25 @@ def _in_words(estimate: Estimate) -> str:
 
 
 def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, Price]]:
-    """Yield each instance type that has a known price and may run the job, with the job on this type and its price."""
+    """Yield each instance type that has a known price and may run the job, with the job on this type and its price.
+
+    Raises BadInput with the faults of the first type if no type may run the job.
+    """
+    knows_rows = (
+        job.is_simulated or workplace.launcher.virtual_clock is None
+    )  # the simulation at public prices does not
+    first, may_run = list[str](), False
     for name in instances():
         with collecting(faults := list[str]()):
             spec = JobSpec.read({**job.given(), "instance_type": name})
-            workplace.launcher.check(spec)
+            if knows_rows:
+                workplace.launcher.check(spec)
+            else:
+                refuse(launch_faults(spec))
+        first, may_run = first or faults, may_run or not faults
         if not faults and (price := workplace.launcher.price(spec)) is not None:
             yield name, spec, price
+    refuse([] if may_run else first)
 
 
 def _of_script(job: JobSpec, *, has_types: bool) -> dict[str, Any]:

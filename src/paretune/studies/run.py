@@ -250,13 +250,11 @@ def _check(file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]) 
 
 
 def _check_without_account(file: StudyFile, workplaces: Workplaces) -> tuple[list[JobSpec], Workplace]:
-    """Check what can be checked without the study's AWS account; return some of its jobs, and their workplace.
+    """Check what can be checked without the study's AWS account; return some of its jobs, and `at_public_prices`.
 
-    The workplace has a simulation as its launcher, which knows public prices. Raises BadInput.
+    Raises BadInput if no job passes.
     """
     jobs, here = some_jobs(file), workplaces.of(JobSpec())
-    traits = {"launcher": "simulated", "instance_type": jobs[0].instance_type, "region": jobs[0].region}
-    workplace = workplaces.of(JobSpec.read({name: text for name, text in traits.items() if text is not None}))
 
     def check(spec: JobSpec) -> None:
         refuse(launch_faults(spec))
@@ -264,7 +262,7 @@ def _check_without_account(file: StudyFile, workplaces: Workplaces) -> tuple[lis
             inputs_of(spec, here)
 
     _check_jobs(jobs, check)
-    return jobs, workplace
+    return jobs, workplaces.at_public_prices(jobs[0])
 
 
 class StudyRun:
