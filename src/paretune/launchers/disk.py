@@ -7,6 +7,7 @@ from paretune.estimating.architecture import Architecture, config_in, of_config
 from paretune.launchers.deadlines import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
 from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.training_arguments import save_strategy
 
 SPARE_GIB = 10  # room for packages, logs and temporary files, which `bytes_on_disk` does not count
 _SMALLEST_VOLUME_GIB = 30
@@ -68,7 +69,7 @@ def _most_checkpoints(spec: JobSpec) -> float:
     arguments = spec.training_arguments
     most = int(arguments.get("save_total_limit") or CHECKPOINTS_KEPT) + 1
     # One is written after each epoch (after the last one only if the job is stopped), or every two minutes on spot.
-    is_by_epoch = arguments.get("save_strategy", "epoch") == "epoch" and not spec.spot
+    is_by_epoch = save_strategy(spec) == "epoch" and not spec.spot
     most = min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
     return most * (4 / 3 if arguments.get("load_best_model_at_end") else 1)
 

@@ -240,7 +240,8 @@ class Parameters(BaseModel):
         for name, value in sorted(values.items(), key=lambda item: "." in str(item[0])):
             outer, _, inner = str(name).partition(".")
             outer = outer.replace("-", "_")
-            if outer in fields and (value is None or (isinstance(value, str) and not value.strip())):
+            is_text = bool(inner) and outer in fields and fields[outer].annotation == dict[str, str]
+            if outer in fields and (value is None or (isinstance(value, str) and not value.strip() and not is_text)):
                 continue
             if inner:
                 before = nested.get(outer) or {}

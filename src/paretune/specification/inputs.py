@@ -210,7 +210,7 @@ def _json_rows(path: Path, parameter: str, text: str) -> Iterator[Any]:
     If a line is not JSON, raises BadInput if the first line was an object, and otherwise the parser's ValueError.
     """
     first: object = None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # a text in a row may contain other line separators
         if not line.strip():
             continue
         try:

@@ -40,10 +40,21 @@ def name_faults(spec: "JobSpec") -> list[str]:
             faults.append(f"training_arguments does not support {name}: {hint}")
         elif not isinstance(value, (int, float) if kind is float else kind) and (name, value) != _KEEPS_ALL:
             faults.append(f"training_arguments: {name} must be {_CALLED[kind]}, got {value!r}")
-        elif name == "save_total_limit" and value is not None and value < 1:
-            faults.append(f"training_arguments: {name} must be at least 1, or null to keep all, got {value!r}")
+        elif name == "save_total_limit" and value is not None and (value < 1 or not isinstance(value, int)):
+            faults.append(
+                f"training_arguments: {name} must be a whole number of at least 1, or null to keep all, got {value!r}"
+            )
     best = str(spec.training_arguments.get("metric_for_best_model", "loss")).removeprefix("eval_")
     measures = ("loss", *(() if spec.task == metrics.CAUSAL_LM else metrics.TASKS[spec.task].measures))
     if best not in measures:
         faults.append(f"training_arguments: metric_for_best_model must be one of {', '.join(measures)}, got {best}")
     return faults
+
+
+def save_strategy(spec: "JobSpec") -> str:
+    """Return when paretune's own training saves checkpoints: as requested, else after each epoch.
+
+    A request of `save_steps` alone means `steps`.
+    """
+    usual = "steps" if "save_steps" in spec.training_arguments else "epoch"
+    return str(spec.training_arguments.get("save_strategy", usual))

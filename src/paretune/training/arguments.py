@@ -9,7 +9,7 @@ from transformers import TrainingArguments, get_scheduler
 from paretune.estimating.workload import evaluation_schedule
 from paretune.specification.container import CHECKPOINTS_KEPT
 from paretune.specification.job import JobSpec
-from paretune.specification.training_arguments import name_faults
+from paretune.specification.training_arguments import name_faults, save_strategy
 from paretune.training import device
 
 LOG_POINTS = 50  # by default, a training curve has at least this many points, or one per step if there are fewer steps
@@ -18,12 +18,17 @@ LOG_POINTS = 50  # by default, a training curve has at least this many points, o
 def argument_faults(spec: JobSpec) -> list[str]:
     """Return the faults of the job's `training_arguments`; empty if there are none.
 
-    Names and types are checked first. If they are correct, transformers checks the values.
+    Names and types are checked first. If they are correct, transformers and PyTorch check the values.
     """
     faults = name_faults(spec)
     if not faults and spec.training_arguments:
         try:
-            schedule_of(training_arguments(spec, 1000), spec.plan().learning_rate)
+            read, rate = training_arguments(spec, 1000), spec.plan().learning_rate
+            schedule_of(read, rate)
+            betas, decay = (read.adam_beta1, read.adam_beta2), read.weight_decay
+            torch.optim.AdamW([torch.zeros(1)], lr=rate, betas=betas, eps=read.adam_epsilon, weight_decay=decay)
+            if not 0 <= read.label_smoothing_factor <= 1:
+                raise ValueError(f"label_smoothing_factor must be from 0 to 1, got {read.label_smoothing_factor:g}")
         except Exception as error:
             faults.append(f"training_arguments {dict(spec.training_arguments)} cannot be used: {error}")
     return faults
@@ -40,7 +45,7 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
         # These two add evaluations during training. The final model is evaluated without them.
         "eval_strategy": evaluates.strategy,
         "eval_steps": evaluates.every,
-        "save_strategy": "epoch",
+        "save_strategy": save_strategy(spec),
         "save_total_limit": CHECKPOINTS_KEPT if spec.runs_on.files_travel else 1,
         **spec.training_arguments,
     }

@@ -99,6 +99,10 @@ class Evaluation:
         return {metrics.F1: macro_f1(labels, predicted), metrics.ACCURACY: float(accuracy_score(labels, predicted))}
 
 
+_LAST, _ALONE = ("E", "L"), ("S", "U")
+_OF_ENTITIES = {f"{prefix}-" for prefix in ("B", "I", *_LAST, *_ALONE)}
+
+
 def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return the F1 of entities and the accuracy of words, from the labels of N rows of words.
 
@@ -117,15 +121,19 @@ def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Return kind, first word and end (exclusive) of each entity in a row. A stray I- label begins a new entity."""
-    spans, kind, first = set[tuple[str, int, int]](), "", 0
+    """Return kind, first word and end (exclusive) of each entity in a row. A stray I- label begins a new entity.
+
+    The last word of an entity may have E- or L-, and an entity of one word S- or U- (BIOES and BILOU).
+    """
+    spans, kind, first, has_ended = set[tuple[str, int, int]](), "", 0, False
     for number, label in enumerate([*labels, ""]):
-        prefix, _, name = label.partition("-") if label.startswith(("B-", "I-")) else ("", "", "")
-        if kind and (prefix != "I" or name != kind):
+        prefix, _, name = label.partition("-") if label[:2] in _OF_ENTITIES else ("", "", "")
+        if kind and (has_ended or prefix not in ("I", *_LAST) or name != kind):
             spans.add((kind, first, number))
             kind = ""
         if prefix and not kind:
             kind, first = name, number
+        has_ended = prefix in (*_LAST, *_ALONE)
     return spans
 
 
@@ -172,11 +180,11 @@ def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dic
     """
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for text, labels in zip(*train, strict=True):
-        for word, label in zip(text.split(" "), labels, strict=True):
+        for word, label in zip(text.split(), labels, strict=True):
             counts[word][label] += 1
     usual = sum(counts.values(), Counter[int]()).most_common(1)[0][0]
     best = {word: labels.most_common(1)[0][0] for word, labels in counts.items()}
-    predicted = [[names[best.get(word, usual)] for word in text.split(" ")] for text in validation[0]]
+    predicted = [[names[best.get(word, usual)] for word in text.split()] for text in validation[0]]
     truth = [[names[number] for number in labels] for labels in validation[1]]
     return {metrics.BASELINE_WORDS: word_metrics(truth, predicted)[metrics.F1]}
 

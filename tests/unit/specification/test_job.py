@@ -106,7 +106,7 @@ WRONG = [  # what was typed, and the beginning of its only fault
     ),
     (
         {"tags": '{"a": "x", "a": "y"}'},
-        """tags must be a JSON object such as {"team": "search"}, got '{"a": "x", "a": "y"}' (a is given twice: take""",
+        """tags must be a JSON object such as {"team": "search"}, got '{"a": "x", "a": "y"}' (a is given twice: remove""",
     ),
     ({"training_arguments": {"lr": [1.0, math.inf]}}, "training_arguments.lr must be finite, got [1.0, inf]"),
     ({"tags": {"team": ["a"]}}, "tags.team must be text, got a"),
@@ -274,3 +274,16 @@ def test_draws_have_the_distributions_they_are_named_for() -> None:
     assert shares[7] == simulation.share("share", 7) != Simulation(seed=1).share("share", 7)
     assert statistics.mean(shares) == pytest.approx(0.5, abs=0.02)
     assert statistics.stdev(errors) == pytest.approx(0.5, rel=0.05)
+
+
+def test_an_environment_variable_may_be_empty() -> None:
+    assert JobSpec.read({"environment.CUDA_VISIBLE_DEVICES": ""}).environment == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_a_text_of_a_json_line_may_contain_any_separator_of_lines(tmp_path: Path) -> None:
+    rows = [
+        json.dumps({"text": f"film\u2028{number}\x85", "label": number % 2}, ensure_ascii=False) for number in range(9)
+    ]
+    (tmp_path / "rows.jsonl").write_text("\r\n".join(rows), encoding="utf-8")
+
+    assert data_faults(JobSpec(dataset=str(tmp_path / "rows.jsonl"))) == []

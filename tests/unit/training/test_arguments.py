@@ -30,6 +30,10 @@ def test_a_probe_neither_evaluates_nor_saves_whatever_the_arguments_are() -> Non
         ({"lr_scheduler_type": "cosinus"}, "cannot be used: cosinus is not a valid SchedulerType"),
         ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "epoch"}, "depends on measured losses"),
         ({"load_best_model_at_end": True}, "requires the save and eval strategy to match"),
+        ({"adam_beta1": 1.5}, "cannot be used: Invalid beta parameter at index 0: 1.5"),
+        ({"weight_decay": -1}, "cannot be used: Invalid weight_decay value: -1"),
+        ({"label_smoothing_factor": 2}, "label_smoothing_factor must be from 0 to 1, got 2"),
+        ({"save_total_limit": 2.5}, "save_total_limit must be a whole number of at least 1"),
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model must be one of loss, f1, accuracy, got bleu"),
         (
             {"lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"lr_end": 5e-5}},
@@ -81,7 +85,8 @@ BEST = {"load_best_model_at_end": True, "eval_strategy": "steps"}
 def test_a_limit_of_no_checkpoints_is_refused(limit: int) -> None:
     (fault,) = argument_faults(BASE.replace(training_arguments={"save_total_limit": limit}))
 
-    assert fault == f"training_arguments: save_total_limit must be at least 1, or null to keep all, got {limit}"
+    rule = "save_total_limit must be a whole number of at least 1, or null to keep all"
+    assert fault == f"training_arguments: {rule}, got {limit}"
 
 
 @pytest.mark.parametrize(
@@ -99,3 +104,9 @@ def test_what_goes_is_not_refused(arguments: dict[str, Any]) -> None:
 
     assert argument_faults(spec) == []
     assert training_arguments(spec, 961).load_best_model_at_end == ("load_best_model_at_end" in arguments)
+
+
+def test_save_steps_alone_save_every_so_many_steps() -> None:
+    made = training_arguments(BASE.replace(training_arguments={"save_steps": 10}), 100)
+
+    assert (made.save_strategy, made.save_steps) == ("steps", 10)

@@ -18,7 +18,15 @@ from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.training import tasks
 from paretune.training.rows.sources import read_rows
-from paretune.training.tasks import Evaluation, entities, read_targets, summed_loss, text_baselines, word_metrics
+from paretune.training.tasks import (
+    Evaluation,
+    entities,
+    read_targets,
+    summed_loss,
+    text_baselines,
+    word_baselines,
+    word_metrics,
+)
 from tests.support.small_models import Calls
 
 SETS = [["a", "b"], ["b"], [], ["c"]] * 5
@@ -208,6 +216,15 @@ def test_class_metrics_agree_with_scikit_learn() -> None:
 def test_f1_of_words_is_that_of_whole_entities() -> None:
     labels = ["B-PER", "I-PER", "O", "I-LOC", "I-LOC", "B-LOC", "I-ORG", "O"]
     assert entities(labels) == {("PER", 0, 2), ("LOC", 3, 5), ("LOC", 5, 6), ("ORG", 6, 7)}  # as in CoNLL
+
+
+def test_the_last_words_of_entities_and_entities_of_one_word_have_their_own_labels_in_bioes_and_bilou() -> None:
+    bioes = ["B-PER", "I-PER", "E-PER", "I-PER", "S-LOC", "S-LOC", "O", "E-ORG"]
+    bilou = [{"E": "L", "S": "U"}.get(label[0], label[0]) + label[1:] for label in bioes]
+
+    assert entities(bioes) == entities(bilou)
+    assert entities(bioes) == {("PER", 0, 3), ("PER", 3, 4), ("LOC", 4, 5), ("LOC", 5, 6), ("ORG", 7, 8)}
+    assert word_metrics([["B-PER", "E-PER", "O", "S-LOC"]], [["B-PER", "O", "O", "O"]])["f1"] == 0
     truth = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG"]]
     answers = [["B-PER", "O", "O", "B-LOC"], ["O", "B-ORG"]]  # one entity of three ends too early
 
@@ -237,6 +254,12 @@ def test_the_most_frequent_set_and_single_words_predict_labels() -> None:
     # Always {first, third}: F1 of 2 x 2 / (2 x 2 + 1), none, and all of the last label, which every row has.
     assert result["baseline_f1_majority"] == pytest.approx((4 / 5 + 0 + 1) / 3)
     assert result["baseline_f1_tfidf"] == 1.0
+
+
+def test_a_row_without_words_has_no_word_to_predict() -> None:
+    train = (["a film", ""], [[0, 1], []])
+
+    assert word_baselines(train, train, ["O", "B-X"]) == {"baseline_f1_words": 1.0}
 
 
 def test_a_class_that_is_too_rare_for_the_sample_leaves_the_baseline_of_words_out(

@@ -275,8 +275,9 @@ def _pick(
     default = None if spec.max_train_samples is None else max(1, round(spec.max_train_samples * ninth))
     for split, (origin, index) in picked.items():
         limit = spec.max_train_samples if split == "train" else spec.max_eval_samples or default
+        order = generator.permutation(index)  # drawn even without a limit, which must not change the splits that follow
         if limit is not None and limit < len(index):
-            picked[split] = (origin, np.sort(generator.permutation(index)[:limit]))
+            picked[split] = (origin, np.sort(order[:limit]))
     return picked
 
 

@@ -115,6 +115,15 @@ def test_samples_are_the_asked_number_of_rows_and_the_same_each_time(tmp_path: P
     assert (len(more["train"]), len(more["validation"])) == (90, 15)
 
 
+def test_a_limit_of_training_rows_does_not_change_the_rows_of_the_evaluation(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", [f"row {number}" for number in range(200)], LABELS * 10)
+
+    some, _ = read_rows(spec(path, max_train_samples=90, max_eval_samples=10))
+    all_rows, _ = read_rows(spec(path, max_eval_samples=10))
+
+    assert list(some["validation"].texts) == list(all_rows["validation"].texts)
+
+
 def test_one_of_several_configurations_of_the_hub_is_read_by_its_name_and_none_lists_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
