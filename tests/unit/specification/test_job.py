@@ -106,7 +106,7 @@ WRONG = [  # what was typed, and the beginning of its only fault
     ),
     (
         {"tags": '{"a": "x", "a": "y"}'},
-        """tags must be a JSON object such as {"team": "search"}, got '{"a": "x", "a": "y"}' (a is given twice: remove""",
+        """tags must be a JSON object such as {"team": "search"}, got '{"a": "x", "a": "y"}' (a is given twice""",
     ),
     ({"training_arguments": {"lr": [1.0, math.inf]}}, "training_arguments.lr must be finite, got [1.0, inf]"),
     ({"tags": {"team": ["a"]}}, "tags.team must be text, got a"),
