@@ -354,8 +354,8 @@ def left_behind_warnings(inputs: JobInputs) -> list[str]:
         return []
     more = f" and {len(names) - _MOST_NAMES} more files" if len(names) > _MOST_NAMES else ""
     return [
-        f"not sent with the code, because their names look like secrets: {', '.join(names[:_MOST_NAMES])}{more}; "
-        "rename those that the training reads"
+        "not sent with the code, because their names look like secrets or begin with a dot: "
+        f"{', '.join(names[:_MOST_NAMES])}{more}; rename those that the training reads"
     ]
 
 

@@ -47,7 +47,7 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     Raises BadInput if git cannot list the files, or if there are too many. If the code `travels` to a job, also raises
     BadInput if the files are too large together, or if one of them links outside the folder.
     """
-    files, _ = _without_secrets(folder)
+    files, _ = _sorted_out(folder)
     links = _leading_out(folder, files)
     if travels and links:
         raise BadInput(
@@ -66,29 +66,33 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     return files
 
 
-def named_like_secrets(folder: Path) -> list[str]:
-    """Return the names of files below a user's folder that would travel if they were not named like secrets."""
-    return _without_secrets(folder)[1]
+def left_behind(folder: Path) -> list[str]:
+    """Return the names of files and folders that do not travel because they are named like secrets or begin with a dot.
 
-
-def _without_secrets(folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """Return the files that travel, by name, and the names of files that are left out because they look like secrets.
-
-    Files of environments and caches are in neither.
+    Environments and caches are not listed.
     """
+    return _sorted_out(folder)[1]
+
+
+def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
+    """Return the files that travel, by name, and the names that `left_behind` returns."""
     names = {path: path.relative_to(folder) for path in _not_ignored(folder)}
+    dots_travel = _is_in_git(folder)
     environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}
     environments |= {name.parents[1] for name in names.values() if name.parent.name == "conda-meta"}
-    files, secrets = dict[str, Path](), list[str]()
+    files, left = dict[str, Path](), list[str]()
     for path, name in names.items():
         hidden = _NEVER & set(name.parts) or environments & set(name.parents) or path.suffix == ".pyc"
         if not path.is_file() or hidden:
             continue
-        if is_secret_name(name.name) or is_secret_name(name.as_posix()):
-            secrets.append(name.as_posix())
+        hidden_at = 0 if dots_travel else next((at for at, part in enumerate(name.parts, 1) if part[0] == "."), 0)
+        if hidden_at:
+            left.append("/".join(name.parts[:hidden_at]) + "/" * (hidden_at < len(name.parts)))
+        elif is_secret_name(name.name) or is_secret_name(name.as_posix()):
+            left.append(name.as_posix())
         else:
             files[name.as_posix()] = path
-    return files, secrets
+    return files, list(dict.fromkeys(left))
 
 
 def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
@@ -133,7 +137,7 @@ def _not_ignored(folder: Path) -> list[Path]:
         if files is None:
             must = f"{folder} must be a folder of code, but has more than {_MOST_FILES:,} files"
             raise BadInput([f"{must}: move the code into a folder of its own"])
-        return [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+        return files
     names = set[bytes]()
     for kind in (["--cached", "--recurse-submodules"], ["--others", "--exclude-standard"]):  # git accepts one at a time
         command = ["git", "-C", str(folder), "ls-files", "-z", *kind, "."]

@@ -149,7 +149,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
         },
         inputs=inputs,
         linked={f"project/{name}": path for name, path in ignored},
-        left_behind=archive.named_like_secrets(root) if spec.runs_on.files_travel else (),
+        left_behind=archive.left_behind(root) if spec.runs_on.files_travel else (),
     )
     return JobInputs(code=payload)
 

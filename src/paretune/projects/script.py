@@ -40,7 +40,7 @@ def script_inputs(spec: JobSpec) -> JobInputs:
     return JobInputs(
         code=UserCode(
             files=files,
-            left_behind=archive.named_like_secrets(script.parent) if travels else (),
+            left_behind=archive.left_behind(script.parent) if travels else (),
             inputs=inputs,
             requirements=tuple(requirements.split("\n")) if requirements else (),
             moved=moved,

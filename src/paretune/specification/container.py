@@ -175,7 +175,7 @@ class UserCode:
         files: the files that are sent into the job, by their names in its working directory.
         linked: for a job on this machine, the files and folders that are linked into that directory and not copied.
         inputs: by channel, a file or folder on this machine, or an address in S3 if the launcher uploads files.
-        left_behind: names of files that are not sent, because they are named like secrets.
+        left_behind: names of files and folders that are not sent: named like secrets, or with a dot outside of git.
         requirements: lines that pip installs in the job.
         program: for a project, the file that starts its command; its argument is the root of the job's folder.
             Empty for a script, which paretune's own program runs.

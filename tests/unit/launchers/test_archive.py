@@ -9,7 +9,7 @@ import pytest
 
 import paretune
 from paretune.core.errors import BadInput
-from paretune.launchers.archive import LARGEST_MIB, pack, package_files, project_files
+from paretune.launchers.archive import LARGEST_MIB, left_behind, pack, package_files, project_files
 
 SECRETS = [
     *(".env", ".env.production", ".netrc", ".pypirc", ".git-credentials", "credentials", "keys/server.pem"),
@@ -65,6 +65,8 @@ def test_without_git_code_travels_and_secrets_caches_and_environments_do_not(pro
     write(project, ".unheard-of", ".config/gcloud/legacy.db")  # no name that begins with a dot travels
 
     assert set(project_files(project)) == {"train.py", "lib/model.py", "data/words.txt"}
+    assert {".unheard-of", ".config/", "hf_token"} <= set(left_behind(project))
+    assert not {"venv/", ".venv/", "mlflow.db"} & set(left_behind(project))
 
 
 def test_names_that_only_sound_like_secrets_travel(tmp_path: Path) -> None:

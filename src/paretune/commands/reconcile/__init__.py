@@ -48,8 +48,13 @@ class ReconcileRequest(Parameters):
 
     rules: ClassVar[Rules] = rules_of(
         {
+            "bill is missing: name an export of CUR 2.0 or FOCUS, such as --bill cur.parquet": lambda request: (
+                not request.bill.strip()
+            ),
             "bill must be an export of CUR 2.0 or FOCUS, a file, a folder, or s3://BUCKET/PREFIX/, got '{bill}': it "
-            "does not exist": lambda request: not (request.bill.startswith(IN_S3) or exists(request.bill.strip()))
+            "does not exist": lambda request: (
+                request.bill.strip() and not (request.bill.startswith(IN_S3) or exists(request.bill.strip()))
+            ),
         }
     )
 

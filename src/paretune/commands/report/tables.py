@@ -254,6 +254,7 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
     rows["new_cost_usd"] = rows.new_cost_usd.astype(float)
     rows["difference_usd"] = rows.new_cost_usd - rows.cost_usd
     rows["on_front"], rows["on_new_front"] = _fronts(rows, metrics.COST_USD), _fronts(rows, "new_cost_usd")
+    marks = bool(rows[["on_front", "on_new_front"]].eq(True).to_numpy().any())
     remarks = rows.remark[rows.remark.fillna("") != ""].value_counts(sort=False)
     sums = totals(frame, request.by)
     sums_by = {str(by): group for by, group in sums.groupby("by", sort=False)}
@@ -263,7 +264,11 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
             "Newest first",
             texts(rows, _RUNS),
             [
-                "front *: no other run of its origin, script and data set is as cheap and as good; "
+                *(
+                    ["front *: no other run of its origin, script and data set is as cheap and as good"]
+                    if marks
+                    else []
+                ),
                 "cost = seconds x instances x price",
                 *remarked,
             ],
