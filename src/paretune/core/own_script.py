@@ -272,11 +272,14 @@ def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
     for word, call in words:
         if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value.startswith("--"):
             name, keywords = word.value[2:], {item.arg: ast.unparse(item.value) for item in call.keywords}
+            plain = name.replace("-", "_")
             action = keywords.get("action", "").strip("'\"").rpartition(".")[2]
             if action == "BooleanOptionalAction":
                 actions |= {name: f"{OFF}no-{name}", f"no-{name}": f"{OFF}{name}"}
             elif keywords.get("type") == "bool":
                 actions[name] = TEXT_OF_BOOL
+            elif action == SWITCHED_OFF and keywords.get("dest", f"'{plain}'") != f"'{plain}'":
+                actions[name] = SWITCH  # --no-shuffle with dest="shuffle": `no-shuffle` is true if it is passed
             else:
                 actions[name] = action if action in (SWITCH, SWITCHED_OFF) else ""
     return actions

@@ -53,6 +53,24 @@ def test_the_scripts_own_arguments_are_passed_as_it_spells_them(script: Path) ->
     assert words(script, training_arguments={"shuffle": False}).endswith("--shuffle ")
 
 
+@pytest.mark.parametrize(
+    ("option", "name", "passed_for"),
+    [
+        ("'--no-shuffle', dest='shuffle'", "no-shuffle", True),
+        ("'--no-shuffle', dest='no_shuffle'", "no-shuffle", False),
+        ("'--shuffle'", "shuffle", False),
+    ],
+)
+def test_a_switch_that_stores_false_is_passed_for_the_value_that_its_name_says(
+    script: Path, option: str, name: str, passed_for: bool
+) -> None:
+    script.write_text(PLAIN + f"parser.add_argument({option}, action='store_false')\n")
+
+    for value in (True, False):
+        line = words(script, training_arguments={name: value})
+        assert line == "--output-dir /out" + f" --{name}" * (value is passed_for)
+
+
 def test_a_parameter_is_passed_by_the_name_that_the_script_has_for_it(script: Path) -> None:
     line = words(script, learning_rate=0.01, global_batch_size=64, num_train_epochs=1)
 
