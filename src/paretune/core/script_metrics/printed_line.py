@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 LONGEST_LINE = 2_000  # characters of a printed line that are read
 
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
+# Commas between thousands: 12,345.67, but not 0.9,0.8.
+_THOUSANDS = re.compile(r"(?<![\w.,(\[])([-+]?[1-9]\d{0,2}(?:,\d{3})+)(?!\d|,\d)")
 _CAMEL = re.compile(r"(?<=[a-z]{3})(?=[A-Z])")  # between the words of `bestIteration`
 _WORD = r"[A-Za-z_µ][\w./@'²-]*"
 _SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # data split of a metric
@@ -366,6 +368,7 @@ def _of_report(text: str) -> Line | None:
 
 def _of_words(text: str) -> Line:
     """Return the named numbers in a line of words."""
+    text = _THOUSANDS.sub(lambda match: match[1].replace(",", ""), text)
     step, is_first = None, True
     for counter in _COUNTER.finditer(text):
         kind = counter["kind"].lower()
