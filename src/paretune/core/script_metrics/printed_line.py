@@ -86,10 +86,12 @@ _AMOUNT = re.compile(
 )
 _PLUS_MINUS = re.compile(rf"\s*(?:\+/-|±|\+-)\s*{_NUMBER}(?:\s?%)?")  # 0.91 +/- 0.02
 _AVERAGE = re.compile(rf"({_NUMBER})(\s?%)?\s*\(\s*(-?\d+\.\d+)\s*%?\s*\)")  # AverageMeter: `0.412 ( 0.512)`
-_COMMENT = re.compile(r"(?<=[\d%])(\s*)\((?!\s*\))[^()]*\)")  # after a number: `0.91 (best so far)`
+# After a number, but not after the 1 of `F1`: `0.91 (best so far)`.
+_COMMENT = re.compile(rf"((?<![\w.@]){_NUMBER}\s?%?|%)(\s*)\((?!\s*\))[^()]*\)")
 _IN_NAME = re.compile(r"\(\s*([A-Za-z][\w +.@/-]{0,40})\s*\)")  # part of a name: `F1 (macro): 0.9`
 _CALL = re.compile(r"\b[A-Z]\w*\((?=\w+=)")  # EvaluationResult(accuracy=0.87)
 _COCO = re.compile(r"(?:\((A[PR])\)\s*)?@\[([^\]]*)\]")  # Average Recall (AR) @[ IoU=0.50 | area=all ]
+_RANGE = re.compile(r"@\[?(0?\.\d+):((?:0?\.\d+:)?0?\.\d+)\]?(?=\s*[:=|]|\s+0?\.\d)")  # mAP@0.5:0.95: 0.33
 # Words and arrows that mean = before a number: `accuracy is 0.9`, `loss -> 0.41`.
 _EQUALS = re.compile(rf"(?:\s*(?:-+>|=+>|→)|\s+(?:is|was|of|equals|reached)\b)\s*:?\s*(?=\[?{_NUMBER}(?![\w.]))")
 # Where one name with its number ends and the next begins: `loss 0.4, acc 0.9`, `loss 0.4 - acc 0.9`.
@@ -392,13 +394,14 @@ def _of_words(text: str) -> Line:
 
     text = _UNIT_IS_PER_CENT.sub(" %% ", _PER_CENT.sub("%", text))
     has_places = bool(_PLACE.search(text)) or is_step
+    text = _RANGE.sub(lambda match: f"@{match[1]}-{match[2].replace(':', '-')}", text)
     text = _COCO.sub(lambda match: " | " + re.sub(r"[^\w]+", "_", f"{match[1] or ''} {match[2]}").strip("_"), text)
     text = _FRACTION.sub(share, _PLACE.sub(" ", text))
     text = _AMOUNT.sub(" ~ ", _CLOCK.sub(" ~ ", text))
     text = _PLUS_MINUS.sub("", text)
     if len(_AVERAGE.findall(text)) > 1 or (has_places and _AVERAGE.search(text)):
         text = _AVERAGE.sub(r"\3\2", text)
-    text = _IN_NAME.sub(r" \1 ", _COMMENT.sub(r"\1", _CHANGE.sub("", text)))
+    text = _IN_NAME.sub(r" \1 ", _COMMENT.sub(r"\1\2", _CHANGE.sub("", text)))
     text = _with_short_gaps(_CALL.sub("| ", text).replace("(", " ").replace(")", " "))
     text = _TWO_CELLS.sub(r"\1 \2", _EQUALS.sub(" = ", _IMPROVED.sub(" = ", text)))
     numbers: dict[str, float] = {}
@@ -459,8 +462,8 @@ def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
             is_per_cent = bool(token[2]) or "%%" in words
             if carried and not _HAS_SPLIT.search(name) and has_metric_word(name):
                 name = f"{carried}_{name}"
-            elif (split := _HAS_SPLIT.search(name)) and split[1] != name and split.start() == 0:
-                carried = split[1]
+            elif (split := _HAS_SPLIT.search(name)) and split.start() == 0 and split[1] in re.findall(_WORD, words):
+                carried = split[1]  # `Train Loss: 0.5 Acc: 0.8`, but not `train_loss=0.5 f1=0.8`
             has_other_words = has_other_words or is_long
             pairs.append((name, _value(token[1], is_per_cent), is_explicit, is_per_cent))
         left = _MEASURED.sub(" ", f"{rest} {segment[start:]}").strip(" :=*'\"[]()~%")
