@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from types import TracebackType
@@ -57,11 +57,12 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     data = folder.report.parent if processes.is_first() else Path(tempfile.mkdtemp())
     settings = read_own_script(script).settings | setting_names(document.spec.training_arguments)
     streams, began = (sys.stdout, sys.stderr), time.time()
-    printed = PrintedNumbers(document.spec.metric_definitions, settings)
+    printed, outputs = PrintedNumbers(document.spec.metric_definitions, settings), list[PrintedMetrics]()
     if processes.is_first():
         logging_steps = max(1, int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS)))
-        sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), printed, logging_steps)
-        sys.stderr = PrintedMetrics(sys.stderr, None, printed)  # Python's logging writes to stderr
+        outputs.append(PrintedMetrics(sys.stdout, EventWriter(folder.events), printed, logging_steps))
+        outputs.append(PrintedMetrics(sys.stderr, None, printed))  # Python's logging writes to stderr
+        sys.stdout, sys.stderr = outputs
     is_alone = document.deadline_s is not None  # on an instance no other job shares the current folder
     if is_alone and not os.path.lexists("mlruns"):
         Path("mlruns").symlink_to(data / STORE / "mlruns")  # where MLflow before 3.11 puts the files of runs
@@ -73,6 +74,8 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
                 raise ScriptEnded(_why_ended(script.name, end.code)) from end
         finally:
             finish_loggers()
+            for output in outputs:
+                output.finish()
             sys.stdout, sys.stderr = streams
     if not processes.is_first():
         return
@@ -206,7 +209,12 @@ class PrintedMetrics:
         self._stream, self._events, self._printed, self._logging_steps = stream, events, printed, logging_steps
         self._line = ""
         self._step = 0
-        self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+
+    @property
+    def last_lines(self) -> list[str]:
+        """The last printed lines, with the one that has no line end yet."""
+        return [*self._last_lines, self._line]
 
     def write(self, text: str) -> int:
         """Forward `text` and parse the lines that it completes."""
@@ -214,12 +222,25 @@ class PrintedMetrics:
         *lines, self._line = (self._line + text).split("\n")
         self._line = self._line[-LONGEST_LINE:]
         for line in lines:
-            self.last_lines.append(line)
-            self._printed.read(line, has_curve=self._parse(line.strip()))
+            self._read(line)
         return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each of `lines`, which bring their own line ends."""
+        for line in lines:
+            self.write(line)
+
+    def finish(self) -> None:
+        """Parse the last line, if no line end follows it."""
+        self._read(self._line)
+        self._line = ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+    def _read(self, line: str) -> None:
+        self._last_lines.append(line)
+        self._printed.read(line, has_curve=self._parse(line.strip()))
 
     def _parse(self, line: str) -> bool:
         """Write an event if the line is a dictionary of metrics, and return whether it is one."""

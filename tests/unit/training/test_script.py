@@ -110,6 +110,30 @@ def test_a_script_logs_into_the_folder_of_its_job_and_what_it_writes_elsewhere_i
     assert "MLFLOW_TRACKING_URI" not in os.environ
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "print('val_f1: 0.91', end='')",
+        "for f1 in (0.5, 0.91):\n    print(f'val_f1: {f1}', end='\\r')",
+        "for f1 in (0.5, 0.91):\n    print(f'val_f1: {f1}', end='\\r')\nprint('done')",
+        "import sys\nsys.stdout.writelines(['epoch 1\\n', 'val_f1: 0.91\\n'])",
+        "import sys\nsys.stderr.write('val_f1: 0.91')\nsys.exit()",
+    ],
+)
+def test_a_metric_counts_however_its_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
+    folder.make()
+    script.write_text(text)
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr("sys.path", list(sys.path))
+
+    run_script(JobDocument.first("job", JobSpec(entry_script=str(script))), folder)
+
+    report = JobReport.read_json(folder.report.read_bytes())
+    assert report is not None
+    assert report.metrics == {"val_f1": 0.91}
+
+
 BOX = "╭─ Error ─╮\n│ No such option: --learning_rate Did you │\n│ mean --learning-rate? │\n╰─────────╯"
 
 
@@ -121,6 +145,7 @@ BOX = "╭─ Error ─╮\n│ No such option: --learning_rate Did you │\n│
             "No such option: --learning_rate Did you mean --learning-rate?",
         ),
         ("print('wrong key', file=sys.stderr)\nprint(file=sys.stderr)\nsys.exit(3)", "exit code 3: wrong key"),
+        ("sys.stderr.write('wrong key')\nsys.exit(3)", "exit code 3: wrong key"),
         ("sys.exit('no data here')", "exit code 1: no data here"),
     ],
 )

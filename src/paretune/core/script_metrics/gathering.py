@@ -46,17 +46,22 @@ class PrintedNumbers:
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
 
     def read(self, line: str, *, has_curve: bool = False) -> None:
-        """Read the numbers of one line. If the line redraws a progress bar, only the last state counts.
+        """Read the numbers of one line. If carriage returns redraw it, the last state that has numbers counts.
 
         With `has_curve`, only the last value of each number is kept, because events already record its curve.
         """
         text = line.rstrip("\r\n")
-        found = read_line(text, self._settings)
+        states: list[Line] = []  # the newest first
+        for state in reversed(text.split("\r")):
+            states.append(read_line(state, self._settings))
+            if states[-1].numbers:
+                break
         if header := header_in(text):
-            self._header, found = header, found._replace(numbers={})
+            self._header, states = header, [states[0]._replace(numbers={})]
         elif self._header and (row := row_in(text, self._header, self._settings)):
-            found = row
-        self._take(found, has_curve=has_curve)
+            states = [row]
+        for found in reversed(states):
+            self._take(found, has_curve=has_curve)
         if self._definitions and text.strip():
             self._lines.append(text.rpartition("\r")[2])
 
