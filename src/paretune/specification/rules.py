@@ -160,6 +160,8 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "register={register} needs a model, but a job with probe_steps saves none: leave it out": lambda job: (
         job.register and job.probe_steps is not None
     ),
+    "probe_steps={probe_steps} is for paretune's own training, got entry_script={entry_script}: leave it out, and give "
+    "your script fewer steps in training_arguments": lambda job: job.probe_steps and job.entry_script is not None,
     "profile_steps={profile_steps} needs a real job with paretune's training, got launcher={launcher} and "
     "entry_script={entry_script}: leave it out, or call torch.profiler in your script": lambda job: (
         job.profile_steps and (job.is_simulated or job.entry_script is not None)

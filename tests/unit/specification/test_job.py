@@ -140,6 +140,7 @@ WRONG = [  # what was typed, and the beginning of its only fault
     ({"strategy": "device_map"}, "strategy=device_map needs fine_tuning=lora or qlora"),
     ({"register": "a_b"}, "register must be at most 57 letters, digits and hyphens"),
     ({"register": "a", "probe_steps": 20}, "register=a needs a model"),
+    ({"probe_steps": 20, "entry_script": "t.py"}, "probe_steps=20 is for paretune's own training, got entry_script=t."),
     ({"profile_steps": 5, "launcher": "simulated"}, "profile_steps=5 needs a real job"),
     ({"project": "p", "learning_rate": 1e-4}, "project=p cannot be combined with learning_rate: it is for"),
     ({"project": "p", "launcher": "simulated"}, "project=p needs a real job"),
