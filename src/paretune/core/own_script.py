@@ -54,6 +54,7 @@ _FORMATTED = re.compile(r"\{[^{}]*\}|%[-+ #0]*\d*(?:\.\d+)?[diouxXeEfFgGs]")  # 
 _PRINTS = {"print", "info", "debug", "warning", "echo", "write", "set_description", "set_postfix_str"}
 _LOGS_NAME = {"log_metric", "add_scalar", "log"}
 _LOGS_DICTIONARY = {"print", "log_metrics", "dump", "dumps", "log", "log_dict", "set_postfix", "info", "add_scalars"}
+_ADDS_OPTION = {"add_argument", "option", "Option"}  # of argparse, Click and Typer
 _MOST_MODULES = 50  # modules that are read: the script, and those of its folder that it imports, even indirectly
 
 
@@ -67,6 +68,7 @@ class OwnScript:
     arguments: Mapping[str, str]
     """Maps each option, spelled as in the script but without leading dashes, to its action (see `Options`)."""
     required: tuple[str, ...]  # required arguments; without -- if positional
+    aliases: tuple[frozenset[str], ...]  # groups of options that are spellings of the same one
     is_complete: bool  # whether there are no other arguments
     mentions_seed: bool
     first_words: tuple[str, ...]  # one of these must precede its options, such as `fit` of LightningCLI
@@ -129,6 +131,8 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
     trees = {file: ast.parse(module) for file, module in modules.items()}
     options = read_options(parser, Program(path, trees))
     arguments = {**_added(words), **options.actions}
+    named = [(getattr(call.func, "attr", getattr(call.func, "id", "")), call) for _, call in calls]
+    spellings = (frozenset(_options(call)) for name, call in named if name in _ADDS_OPTION)
     required = [_required(call) for file, call in declared if file.parent == path.parent]
     all_nodes = [node for inside in nodes.values() for node in inside]
     settings = _settings(path, modules, all_nodes, arguments)
@@ -142,6 +146,7 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
         parser=parser,
         arguments=arguments,
         required=() if "add_subparsers" in text else (*filter(None, required), *options.required),
+        aliases=tuple(group for group in spellings if len(group) > 1),
         is_complete=parser in ("places", "none") or ((options.is_complete or is_argparse) and is_named),
         mentions_seed=bool(re.search(r"\bseed\b", text)),
         first_words=("fit",) if _FIT.search(main) else options.commands,
@@ -283,6 +288,12 @@ def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
             else:
                 actions[name] = action if action in (SWITCH, SWITCHED_OFF) else ""
     return actions
+
+
+def _options(call: ast.Call) -> list[str]:
+    """Return the options that a call declares, without their leading dashes."""
+    words = [word.value for word in call.args if isinstance(word, ast.Constant)]
+    return [word[2:] for word in words if isinstance(word, str) and word.startswith("--")]
 
 
 def _required(call: ast.Call) -> str:

@@ -180,6 +180,7 @@ def argument_faults(spec: JobSpec) -> list[str]:
     if not (script.has_hugging_face_parser or script.is_complete):
         return faults
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
+    passed |= {name for group in script.aliases if group & passed for name in group}
     if missing := [name for name in script.required if name.removeprefix("--") not in passed]:
         parameter_of = {f"--{_name_in(script, name)}": name for name in (*OF_THE_BATCH, *OF_SCRIPTS)}
         added = [parameter_of.get(name, f"training_arguments.{name.removeprefix('--')}") for name in missing]

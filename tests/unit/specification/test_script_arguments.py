@@ -130,6 +130,19 @@ def test_a_script_of_hugging_face_gets_its_usual_arguments(script: Path) -> None
 
 
 REQUIRED = PLAIN.replace("type=float, default=0.3", "required=True")
+ALIASES = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("-b", "--batch-size", "--bs", type=int, required=True)
+parser.add_argument("--epochs", "--num_epochs", type=int, required=True)
+args = parser.parse_args()
+"""
+CLICK = """
+from click import command, option
+@command()
+@option("--batch-size", "--bs", required=True)
+def main(batch_size): ...
+"""
 HUGGING_FACE = """
 from transformers import HfArgumentParser
 @dataclass
@@ -157,6 +170,10 @@ NO_ARGUMENTS = "train.py has no argument a, b: it has none; leave them out, or a
         (PLAIN, {"training_arguments": {"lr": 1}}, ""),
         (REQUIRED, {}, "train.py does not run without --lr: add --learning_rate VALUE"),
         (REQUIRED, {"learning_rate": 0.1}, ""),
+        (ALIASES, {"per_device_train_batch_size": 8, "num_train_epochs": 1}, ""),
+        (ALIASES, {"training_arguments": {"bs": 8, "num_epochs": 1}}, ""),
+        (ALIASES, {"training_arguments": {"bs": 8}}, "train.py does not run without --epochs: add --num_train_epochs"),
+        (CLICK, {"training_arguments": {"bs": 8}}, ""),
         (HUGGING_FACE, {}, "train.py does not run without --model_name_or_path: add --model VALUE"),
         (HUGGING_FACE, {"model": "gpt2"}, ""),
         (DATA, {"dataset": "nyu-mll/glue"}, ""),
