@@ -17,7 +17,7 @@ from paretune.core.own_script import OwnScript, read_own_script, with_options
 from paretune.core.script_help import ask_options
 from paretune.core.script_options import LITERAL, OF_LIGHTNING, OFF, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL, Options
 from paretune.core.shell import options
-from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
+from paretune.core.untrusted import LARGEST_SCRIPT, at_home, is_file, read_text
 from paretune.specification.declaration import affecting, extra_of, spell
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3, INPUT_FILES, split_configuration
 from paretune.specification.job import JobSpec
@@ -336,6 +336,8 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
             else:
                 values[OF_THE_BATCH[1]] = plan.gradient_accumulation_steps
     values |= {name: getattr(spec, name) for name in OF_SCRIPTS if name in spec.model_fields_set}
+    # A shell would replace ~, and the script does not.
+    values |= {name: str(at_home(values[name])) for name in INPUT_FILES if str(values.get(name)).startswith("~")}
     if "learning_rate" in values:
         values["learning_rate"] = plan.learning_rate
     may_take_seed = script.mentions_seed and not script.is_complete
@@ -350,8 +352,8 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     dataset, configuration = split_configuration(spec.dataset)
     if "dataset" in values and configuration:
         values |= {"dataset": dataset, "dataset_config_name": configuration}
-    is_file = spec.dataset.startswith(IN_S3) or Path(spec.dataset).is_file()
-    if "dataset" in values and (name := _name_in(script, "train_file" if is_file else "dataset_name")):
+    is_one_file = spec.dataset.startswith(IN_S3) or is_file(spec.dataset)
+    if "dataset" in values and (name := _name_in(script, "train_file" if is_one_file else "dataset_name")):
         values[name] = values.pop("dataset")
     if script.reads_anything and values.pop("init", "") == "random" and "model" in values:
         values |= dict.fromkeys(("config_name", "tokenizer_name"), values.pop("model"))

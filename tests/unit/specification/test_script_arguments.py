@@ -53,6 +53,21 @@ def test_the_scripts_own_arguments_are_passed_as_it_spells_them(script: Path) ->
     assert words(script, training_arguments={"shuffle": False}).endswith("--shuffle ")
 
 
+def test_files_in_the_home_folder_are_passed_with_their_whole_path(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "rows.jsonl").touch()
+    own = "".join(f"parser.add_argument('--{name}')\n" for name in ("dataset", "test_file"))
+    script.write_text(PLAIN + own)
+
+    line = words(script, dataset="~/rows.jsonl", test_file="~/t.csv")
+
+    assert line == f"--output-dir /out --dataset {tmp_path}/rows.jsonl --test_file {tmp_path}/t.csv"
+    script.write_text("from transformers import HfArgumentParser\n")
+    assert f"--train_file {tmp_path}/rows.jsonl" in words(script, dataset="~/rows.jsonl")
+
+
 @pytest.mark.parametrize(
     ("option", "name", "passed_for"),
     [
