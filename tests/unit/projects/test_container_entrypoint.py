@@ -96,7 +96,7 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
         runs = [("r", "active", 1), ("child", "active", 2), ("gone", "deleted", 3)]
         database.executemany("INSERT INTO runs VALUES (?, ?, ?)", runs)
         logged = [("auc", 0.8, 0, "r"), ("auc", 0.3, 0, "child"), ("fold", 0.4, 0, "child"), ("fold", 0.9, 0, "gone")]
-        logged += [("eval_f1", 0.5, 0, "r"), ("strange", 0.0, 1, "r")]
+        logged += [("eval_f1", 0.5, 0, "r"), ("strange", 0.0, 1, "r"), ("endless", 1.7976931348623157e308, 0, "r")]
         database.executemany("INSERT INTO latest_metrics VALUES (?, ?, ?, ?)", logged)
     (ml / "input" / "data" / "code" / "project" / "metrics.json").write_text('{"old": 1}')
     os.utime(ml / "input" / "data" / "code" / "project" / "metrics.json", (1, 1))
@@ -109,7 +109,7 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
     report = json.loads((ml / "output" / "data" / "report.json").read_text())
     logged_and_printed = {"auc": 0.8, "fold": 0.4, "loss": 0.2, "rows": 3.0, "eval_f1": 0.5, "f1": 0.5, "pace": 2.0}
     assert report["metrics"] == logged_and_printed
-    assert report["not_finite"] == ["bad", "strange"]
+    assert report["not_finite"] == ["bad", "endless", "strange"]
     sources = "MLflow: auc, f1, fold; out/all_results.json: loss, rows; metric_definitions: pace"
     assert report["facts"] == {"metrics_from": sources}
     assert "auc=0.1" in lines

@@ -14,6 +14,7 @@ import os
 import re
 import sqlite3
 import struct
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from importlib import import_module
@@ -105,7 +106,7 @@ def metrics_of_store(store: Path) -> dict[str, Any]:
     """Return the last value of each metric in MLflow's store, with NaN as the string "nan".
 
     If several runs have a metric, the run that started first in the store counts. If that run lacks the metric, the
-    newest run that has it counts.
+    newest run that has it counts. The largest float, which MLflow stores for infinity, is returned as infinity.
     """
     path = store / "mlflow.db"
     if not path.is_file():
@@ -117,7 +118,8 @@ def metrics_of_store(store: Path) -> dict[str, Any]:
             "WHERE r.lifecycle_stage = 'active' ORDER BY r.start_time = "
             "(SELECT MIN(start_time) FROM runs WHERE lifecycle_stage = 'active'), r.start_time"
         )
-        return dict(database.execute(query).fetchall())
+        infinite = {sys.float_info.max: math.inf, -sys.float_info.max: -math.inf}
+        return {name: infinite.get(value, value) for name, value in database.execute(query)}
     return {}
 
 
