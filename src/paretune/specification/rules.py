@@ -7,6 +7,7 @@ fault. Parameters that can only be checked in an account, such as role and bucke
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paretune.core.errors import BadInput
@@ -200,6 +201,15 @@ def _with_a_project(job: "JobSpec") -> Iterator[str]:
         yield f"project={job.project} cannot be combined with {name}: {remedy}"
 
 
+def _shell_script(job: "JobSpec") -> Iterator[str]:
+    script = Path(job.entry_script or "")
+    if script.suffix.lower() in (".sh", ".bash"):
+        yield (
+            f"entry_script must be a Python script, but {script} is a shell script: give its folder as "
+            f"project={script.parent}, and entry_point={script.name}"
+        )
+
+
 def _finite_arguments(job: "JobSpec") -> Iterator[Fault]:
     for name, value in job.training_arguments.items():
         if not _is_finite(value):
@@ -359,6 +369,7 @@ RULES: Rules = (
     *(
         _only_there,
         _with_a_project,
+        _shell_script,
         _reserved_arguments,
         _finite_arguments,
         _web_addresses,

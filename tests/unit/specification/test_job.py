@@ -147,6 +147,11 @@ WRONG = [  # what was typed, and the beginning of its only fault
     ({"entry_point": "eval"}, "entry_point needs project"),
     ({"metric_definitions": [{"Name": "f1", "Regex": "("}], "entry_script": "t.py"}, "metric_definitions must be a li"),
     ({"entry_script": "train.ipynb"}, "entry_script must be a program, but train.ipynb is a notebook"),
+    (
+        {"entry_script": "jobs/run.sh"},
+        "entry_script must be a Python script, but jobs/run.sh is a shell script: give its folder as project=jobs, and "
+        "entry_point=run.sh",
+    ),
     ({"metric_definitions": [{"Name": "f1", "Regex": "(.)"}]}, "metric_definitions is for project or entry_script"),
     ({"model": "hf_abcdefghijklmnopqrstuvwxyz"}, "model must not contain a password or key"),
     (
