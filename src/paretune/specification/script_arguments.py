@@ -130,7 +130,7 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
 
 def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
     """Yield the options that are not passed; for a switch with an "on" and an "off" name, only the first one."""
-    given = {word.removeprefix("--") for word in words}
+    given = {word.removeprefix("--").partition("=")[0] for word in words}
     for name, action in script.arguments.items():
         other = action.removeprefix(OFF) if action.startswith(OFF) else name
         if not {name, other} & given:
@@ -374,7 +374,7 @@ def _name_in(script: OwnScript, name: str) -> str | None:
 
 
 def _words(script: OwnScript, name: str, value: Any) -> list[str]:
-    """Return the words of one option: its name and its value.
+    """Return the words of one option: its name and its value, in one word `--name=-1` if the value begins with -.
 
     A switch has no value: its name is passed or left out. A switch with an opposite is always passed, under the name
     that turns it on or off.
@@ -390,7 +390,9 @@ def _words(script: OwnScript, name: str, value: Any) -> list[str]:
     if action == LITERAL and isinstance(value, bool):
         return [f"--{option}", str(value)]
     is_whole = isinstance(value, float) and value.is_integer()
-    return [f"--{option}", _spelled(int(value) if is_whole else value)]
+    text = _spelled(int(value) if is_whole else value)
+    # argparse takes a word such as -1e-05 for an option, unless it follows `=`.
+    return [f"--{option}={text}"] if text.startswith("-") else [f"--{option}", text]
 
 
 def _state(value: Any) -> bool | None:

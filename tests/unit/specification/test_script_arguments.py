@@ -1,5 +1,7 @@
 """The command line of a plain script: its own arguments, by its own names."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,16 @@ def test_the_scripts_own_arguments_are_passed_as_it_spells_them(script: Path) ->
     assert words(script, training_arguments={"quiet": False}) == "--output-dir /out"
     script.write_text(PLAIN + "parser.add_argument('--shuffle', type=bool, default=True)\n")
     assert words(script, training_arguments={"shuffle": False}).endswith("--shuffle ")
+
+
+def test_argparse_reads_a_value_that_begins_with_a_minus(script: Path) -> None:
+    script.write_text(f"{PLAIN}parser.add_argument('--note')\nargs = parser.parse_args()\nprint(args.lr, args.note)\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"lr": -1e-05, "note": "-x"})
+
+    command = [sys.executable, str(script), *script_arguments(spec, spec.plan(), "/out")]
+
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "-1e-05 -x\n"
+    assert script_in_words(spec, spec.plan())["its own defaults"] == "batch-size, epochs, quiet"
 
 
 def test_files_in_the_home_folder_are_passed_with_their_whole_path(
