@@ -9,7 +9,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from paretune.core.script_metrics import is_setting, numbers_in, setting_names
-from paretune.core.script_options import OFF, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL, Options, Program, read_options
+from paretune.core.script_options import (
+    OFF,
+    REPEATED,
+    SEVERAL,
+    SWITCH,
+    SWITCHED_OFF,
+    TEXT_OF_BOOL,
+    Options,
+    Program,
+    read_options,
+)
 from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 
 _PARSERS = {
@@ -285,8 +295,10 @@ def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
                 actions[name] = TEXT_OF_BOOL
             elif action == SWITCHED_OFF and keywords.get("dest", f"'{plain}'") != f"'{plain}'":
                 actions[name] = SWITCH  # --no-shuffle with dest="shuffle": `no-shuffle` is true if it is passed
+            elif action == REPEATED or (action != "extend" and "nargs" not in keywords):
+                actions[name] = action if action in (SWITCH, SWITCHED_OFF, REPEATED) else ""
             else:
-                actions[name] = action if action in (SWITCH, SWITCHED_OFF) else ""
+                actions[name] = "" if keywords.get("nargs", "").strip("'\"") == "?" else SEVERAL
     return actions
 
 

@@ -23,6 +23,7 @@ from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 
 SWITCH, SWITCHED_OFF = "store_true", "store_false"
+SEVERAL, REPEATED = "several", "append"  # takes a list: its items follow the option, or the option precedes each item
 OFF = "off:"
 """Prefix of the action of a switch with an opposite: of --fast and --no-fast, the action of `fast` is `off:no-fast`."""
 TEXT_OF_BOOL = "bool"
@@ -44,7 +45,7 @@ class Options:
 
     actions: Mapping[str, str] = field(default_factory=dict)
     """Maps the name of each option, without leading dashes, to its action: "" if it takes a value, OFF and a
-    name, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL or LITERAL."""
+    name, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL, LITERAL, SEVERAL or REPEATED."""
     required: tuple[str, ...] = ()  # required arguments: options with leading --, positional arguments without
     is_complete: bool = False  # whether the program accepts no other options
     commands: tuple[str, ...] = ()  # one of these words must precede the options
@@ -87,6 +88,10 @@ def _click(program: Program) -> Options:
             continue
         is_switch = keywords.get("is_flag") == "True" or "flag_value" in keywords or keywords.get("count") == "True"
         found = _click_names(names, is_switch=is_switch)
+        if not is_switch and keywords.get("multiple") == "True":
+            found = dict.fromkeys(found, REPEATED)
+        elif not is_switch and keywords.get("nargs", "1") != "1":
+            found = dict.fromkeys(found, SEVERAL)
         actions |= found
         if found and (keywords.get("required") == "True" or keywords.get("prompt", "False") != "False"):
             required.append(f"--{next(iter(found))}")
@@ -182,6 +187,8 @@ def _typer_parameter(
     if not any("--" in word for word in names):
         names = [f"--{spelled}/--no-{spelled}" if is_switch else f"--{spelled}"]
     actions = _click_names(names, is_switch=is_switch)
+    if not is_switch and {"list", "List"} & {_last_name(node) for node in (ast.walk(kind) if kind else ())}:
+        actions = dict.fromkeys(actions, REPEATED)
     return actions, [] if has_default else [f"--{next(iter(actions))}"]
 
 

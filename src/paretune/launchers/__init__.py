@@ -9,7 +9,7 @@ launcher declares. A new launcher needs no change here. It is a separate package
   read the job's files;
 - a test that runs the contract suite of all launchers (tests/support/launcher_contract.py).
 
-The folder `examples/slurm` contains a complete launcher.
+The folder `examples` of the repository contains a complete launcher.
 """
 
 from pathlib import Path

@@ -15,7 +15,17 @@ from typing import Any
 from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.core.own_script import OwnScript, read_own_script, with_options
 from paretune.core.script_help import ask_options
-from paretune.core.script_options import LITERAL, OF_LIGHTNING, OFF, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL, Options
+from paretune.core.script_options import (
+    LITERAL,
+    OF_LIGHTNING,
+    OFF,
+    REPEATED,
+    SEVERAL,
+    SWITCH,
+    SWITCHED_OFF,
+    TEXT_OF_BOOL,
+    Options,
+)
 from paretune.core.shell import options
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, is_file, read_text
 from paretune.specification.declaration import affecting, extra_of, spell
@@ -377,7 +387,7 @@ def _words(script: OwnScript, name: str, value: Any) -> list[str]:
     """Return the words of one option: its name and its value, in one word `--name=-1` if the value begins with -.
 
     A switch has no value: its name is passed or left out. A switch with an opposite is always passed, under the name
-    that turns it on or off.
+    that turns it on or off. The items of a list follow each other if the script declares that the option takes several.
     """
     option = script.argument(name) or name
     action, is_on = script.arguments.get(option, ""), _state(value)
@@ -389,6 +399,10 @@ def _words(script: OwnScript, name: str, value: Any) -> list[str]:
         return [f"--{option}", "true" if is_on else ""]
     if action == LITERAL and isinstance(value, bool):
         return [f"--{option}", str(value)]
+    if isinstance(value, list | tuple) and action == SEVERAL:
+        return [f"--{option}", *map(_spelled, value)]
+    if isinstance(value, list | tuple) and action == REPEATED:
+        return [word for item in value for word in (f"--{option}", _spelled(item))]
     is_whole = isinstance(value, float) and value.is_integer()
     text = _spelled(int(value) if is_whole else value)
     # argparse takes a word such as -1e-05 for an option, unless it follows `=`.

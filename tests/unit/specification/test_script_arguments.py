@@ -55,6 +55,29 @@ def test_the_scripts_own_arguments_are_passed_as_it_spells_them(script: Path) ->
     assert words(script, training_arguments={"shuffle": False}).endswith("--shuffle ")
 
 
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (f"{PLAIN}parser.add_argument('--layers', type=int, nargs='+')\n", "--layers 1 2"),
+        (f"{PLAIN}parser.add_argument('--layers', action='append')\n", "--layers 1 --layers 2"),
+        (f"{PLAIN}parser.add_argument('--layers', nargs='+', action='extend')\n", "--layers 1 2"),
+        (
+            "import click\n@click.command()\n@click.option('--layers', multiple=True)\ndef main(layers): ...\n",
+            "--layers 1 --layers 2",
+        ),
+        ("import click\n@click.command()\n@click.option('--layers', nargs=2)\ndef main(layers): ...\n", "--layers 1 2"),
+        ("import typer\ndef main(layers: list[int] = []): ...\ntyper.run(main)\n", "--layers 1 --layers 2"),
+        (f"{PLAIN}parser.add_argument('--layers')\n", "--layers [1, 2]"),
+    ],
+)
+def test_a_list_is_passed_as_the_library_reads_several_values(script: Path, body: str, line: str) -> None:
+    script.write_text(body)
+
+    passed = words(script, training_arguments={"layers": [1, 2]}).removeprefix("--output-dir /out ")
+
+    assert passed == line
+
+
 def test_argparse_reads_a_value_that_begins_with_a_minus(script: Path) -> None:
     script.write_text(f"{PLAIN}parser.add_argument('--note')\nargs = parser.parse_args()\nprint(args.lr, args.note)\n")
     spec = JobSpec(entry_script=str(script), training_arguments={"lr": -1e-05, "note": "-x"})
