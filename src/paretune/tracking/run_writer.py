@@ -186,12 +186,10 @@ class Run:
 
     def flush(self) -> None:
         """Write all waiting values in their order, in requests of up to 100 values, and the inputs last."""
-        params = [value.key for value in self._waiting.values() if isinstance(value, Param)]
-        if params and not self._read():
+        if any(isinstance(value, Param) for value in self._waiting.values()) and not self._read():
             return
         for name in self._known_params:
             self._waiting.pop((Param, name), None)
-        self._known_params.update(params)
         size = _AT_ONCE
         while self._waiting:
             batch = dict(islice(self._waiting.items(), size))
@@ -202,6 +200,7 @@ class Run:
                 size = 1
                 continue
             size = size if answer else _AT_ONCE
+            self._known_params |= {value.key for value in batch.values() if isinstance(value, Param)}
             self._waiting = {key: value for key, value in self._waiting.items() if key not in batch}
         if self._inputs and self._ask(lambda: self._client.log_inputs(self.run_id, self._inputs)) is not None:
             self._inputs = []

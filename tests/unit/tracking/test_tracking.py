@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
@@ -121,6 +122,28 @@ def test_parameters_written_twice_are_written_once_however_many_and_long(store: 
     assert len(recorded) == 231
     assert recorded["parameter_0"] == "0"
     assert recorded["training_arguments"] == "x" * 6000
+
+
+def test_parameters_whose_request_failed_once_are_recorded_later(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, failures = SqlAlchemyStore.log_batch, [MlflowException("connection refused")]
+
+    def fail_once(*args: Any, **named: Any) -> None:
+        if failures:
+            raise failures.pop()
+        send(*args, **named)
+
+    monkeypatch.setattr(SqlAlchemyStore, "log_batch", fail_once)
+    run = tracking().begin("job")
+    run.log_params({"model": "tiny", "seed": "42"})
+    assert run.has_gap
+
+    run.set_tags({schema.STATE: "Completed"})
+
+    recorded = store.get_run(run.run_id).data
+    assert recorded.params == {"model": "tiny", "seed": "42"}
+    assert recorded.tags[schema.STATE] == "Completed"
 
 
 def test_events_are_written_once_by_a_second_process_too(store: MlflowClient) -> None:
