@@ -38,13 +38,11 @@ def confidence(values: "pd.Series[float]", by: "pd.Series[str]") -> pd.DataFrame
 def scaling_charts(numbers: pd.DataFrame) -> list[Group]:
     """Return the charts of each group of runs with the same kind, script, model, data set and task.
 
-    `numbers` has the rows of report.csv. Groups that ran on only one number of devices have no chart.
+    `numbers` has the rows of report.csv. A line needs two numbers of devices; groups without a line are left out.
     """
-    numbers, groups = numbers[numbers.devices.notna()], list[Group]()
-    for key, rows in numbers.groupby(["kind", "script", "model", "dataset", "task"], sort=False):
-        if rows.devices.nunique() > 1:
-            groups.append((title_of(*map(str, key)), _charts(rows)))
-    return groups
+    groups = numbers[numbers.devices.notna()].groupby(["kind", "script", "model", "dataset", "task"], sort=False)
+    charts = [(title_of(*map(str, key)), _charts(rows)) for key, rows in groups]
+    return [group for group in charts if group[1]]
 
 
 def title_of(kind: str, script: str, model: str, dataset: str, task: str, apart: str = "") -> str:
@@ -78,13 +76,14 @@ def _chart(
     percent: bool = False,
     band: str = "",
 ) -> LineChart:
-    """Return the chart of one column; the column's values are divided by `size`.
+    """Return the chart of one column; the column's values are divided by `size`. An absent column has no lines.
 
     If `band` names a metric, its confidence interval is drawn as a band.
     """
     lines, ideals = dict[str, Sequence[Point]](), dict[str, Sequence[tuple[float, float]]]()
     by_shape = (rows.factor == SHAPE).all()
-    for apart, of_line in rows[rows[column] > 0].groupby("apart", sort=False):
+    known = rows[rows[column] > 0] if column in rows else rows[:0]  # no table may have an efficiency
+    for apart, of_line in known.groupby("apart", sort=False):
         work, of_line = str(apart), of_line.sort_values(["devices", "level"])
         points = [
             Point(

@@ -145,6 +145,14 @@ def test_scaling_is_drawn_by_rows_and_by_shape_as_the_published_benchmark_drew_i
     assert groups_report(jobs, "shape").charts == ()
 
 
+def test_a_setting_that_each_table_compares_on_one_cluster_has_tables_and_no_charts() -> None:
+    jobs = [job for count in (1, 2) for rate in (1e-5, 1e-4) for job in on_p3(count, [80.0], learning_rate=rate)]
+    report = groups_report(jobs, "learning_rate", is_drawn=True)
+
+    assert [[*section.table["learning_rate"]] for section in report.sections] == [["1e-05", "0.0001"]] * 2
+    assert list(report.charts) == []
+
+
 def test_tasks_on_one_data_set_have_tables_and_charts_of_their_own() -> None:
     jobs = [
         job
