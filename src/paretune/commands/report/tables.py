@@ -111,6 +111,7 @@ ESTIMATED = [f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_hig
 _PHASES = (metrics.STARTING_SECONDS, metrics.DOWNLOADING_SECONDS, metrics.UPLOADING_SECONDS)
 _METRICS = list(dict.fromkeys([*QUANTITIES, *ESTIMATED, *metrics.OF_THE_BILL, *metrics.TIMES, *_PHASES]))
 VERSIONS = "versions"
+_LOGGED = "logged/"  # prefix of the columns of a script's own metrics
 DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
 _PRICE = ("usd_per_hour", "region", "as_of", "source")
 
@@ -123,7 +124,8 @@ def frame_of(jobs: Iterable[RecordedRun], factor: str = SHAPE) -> pd.DataFrame:
 
     These columns have numbers, or NaN for unknown values: `device_count`; `rows`, which counts the whole data set if an
     imported table has its size, else the rows trained on; `work`, which is rows times epochs; `rate`, the learning
-    rate; and metrics. `logged` has the names of the metrics that the user's own script has logged.
+    rate; and metrics. `logged` has the names of the metrics that the user's own script has logged. The column of such a
+    metric has the prefix `logged/`, because a script may name a metric like any other column, such as `precision`.
     """
     frame = pd.DataFrame([_row(job, factor) for job in jobs])
     numbers = ["device_count", "rows", "rate", *_METRICS]
@@ -175,8 +177,8 @@ def _row(job: RecordedRun, factor: str) -> Row:
         "team": job.tags.get(schema.TEAM) or tags.get("team", ""),
         "tag": [f"{name}={value}" for name, value in sorted(tags.items())],
     }
-    own = {name: value for name, value in job.metrics.items() if script and name not in row and "/" not in name}
-    return row | own | {"logged": [*own]}
+    own = {name: value for name, value in job.metrics.items() if script and name not in _METRICS and "/" not in name}
+    return row | {f"{_LOGGED}{name}": value for name, value in own.items()} | {"logged": [*own]}
 
 
 def _devices(job: RecordedRun, spec: JobSpec | None) -> int | None:
@@ -413,7 +415,7 @@ def _work(run: pd.Series) -> str:
 
 
 def _quantities(runs: pd.DataFrame) -> dict[str, tuple[str, Callable[[float], str]]]:
-    return QUANTITIES | {name: (name, partial(plain, digits=5)) for name in chain(*runs.logged)}
+    return QUANTITIES | {f"{_LOGGED}{name}": (name, partial(plain, digits=5)) for name in chain(*runs.logged)}
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
@@ -437,8 +439,9 @@ def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
     counts = levels.device_count.agg(["min", "max"])
     numbers["devices"] = counts["min"].where(counts["min"] == counts["max"]).astype("Int64")
     numbers["n"] = levels.size()
-    for name in _quantities(runs):
-        numbers[f"{name}_mean"], numbers[f"{name}_deviation"] = levels[name].mean(), levels[name].std()
+    for column in _quantities(runs):
+        name = column.removeprefix(_LOGGED)
+        numbers[f"{name}_mean"], numbers[f"{name}_deviation"] = levels[column].mean(), levels[column].std()
     for name in QUALITIES:
         numbers[[f"{name}_low", f"{name}_high"]] = confidence(runs[name], runs[factor])
     seconds, usd, f1 = (numbers[f"{name}_mean"] for name in (metrics.BILLABLE_SECONDS, metrics.COST_USD, metrics.F1))
@@ -453,8 +456,11 @@ def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
 def section_of(title: str, factor: str, runs: pd.DataFrame, numbers: pd.DataFrame) -> Section:
     """Return the table of one kind of runs, and a sentence on the other settings in which the runs differ."""
     table = pd.DataFrame({factor: numbers.level, "devices": numbers.devices.astype("string").fillna("")})
-    for name, (header, written) in _quantities(runs).items():
-        table[header] = list(map(partial(_mean, written), numbers[f"{name}_mean"], numbers[f"{name}_deviation"]))
+    headers = {factor, "devices", "n", *(header for header, _ in (*QUANTITIES.values(), *_RATIOS.values()))}
+    for column, (header, written) in _quantities(runs).items():
+        name = column.removeprefix(_LOGGED)
+        heading = f"{header} (logged)" if name != column and header in headers else header
+        table[heading] = list(map(partial(_mean, written), numbers[f"{name}_mean"], numbers[f"{name}_deviation"]))
     table["n"] = numbers.n.astype(str)
     for name, (header, written) in _RATIOS.items():
         if name in numbers:

@@ -80,6 +80,23 @@ def test_trainings_of_ones_own_stand_apart_by_script_and_have_no_default_of_ours
     assert not {"acc", "eval/acc", "job_seconds"} & {*of_ours}
 
 
+def test_metrics_of_ones_own_are_shown_whatever_their_names(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('precision: 0.9')")
+    logged = {"precision": 0.9, "recall": 0.8, "rate": 0.3, "n": 5.0}
+    jobs = [
+        job
+        for precision in ("bf16", "fp32")
+        for job in on_p3(1, [80.0], metrics=logged, precision=precision, entry_script=str(tmp_path / "train.py"))
+    ]
+    (table,), report = tables_of(jobs, "precision")
+
+    assert table["precision"] == ["bf16", "fp32"]
+    assert [table[name] for name in ("precision (logged)", "recall", "rate", "n (logged)", "n")] == [
+        *(["0.90000"] * 2, ["0.80000"] * 2, ["0.30000"] * 2, ["5.0000"] * 2, ["1"] * 2)
+    ]
+    assert {name: report.rows[0][f"{name}_mean"] for name in logged} == logged
+
+
 def test_the_default_is_what_the_others_are_compared_with() -> None:
     jobs = [*on_p3(1, [80, 84], training_arguments=COMPILED), *on_p3(1, [100, 104])]
     (table,), _ = tables_of(jobs, TORCH_COMPILE)
