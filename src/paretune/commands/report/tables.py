@@ -120,7 +120,7 @@ def frame_of(jobs: Iterable[RecordedRun], factor: str = SHAPE) -> pd.DataFrame:
     """Return a frame with a row per job; there must be at least one.
 
     Every parameter of a job is a column of strings, and so are `factor`, shape, devices, versions and the user's own
-    `script`. A parameter that is not recorded has its default, or an empty string if the job ran a user's script.
+    `script`, which does not contain the factor. A parameter that is not recorded has its default, or an empty string if the job ran a user's script.
 
     These columns have numbers, or NaN for unknown values: `device_count`; `rows`, which counts the whole data set if an
     imported table has its size, else the rows trained on; `work`, which is rows times epochs; `rate`, the learning
@@ -138,7 +138,8 @@ def _row(job: RecordedRun, factor: str) -> Row:
         spec = job.spec_as_run()
     except BadInput:
         spec = None
-    script = " ".join(filter(None, map(job.param, ("project", "entry_point", "entry_script"))))
+    parts = {name: job.param(name) for name in ("project", "entry_point", "entry_script")}
+    script = any(parts.values())
     values = {name: job.param(name) or ("" if script else text) for name, text in DEFAULTS.items()}
     values |= {"instance_type": job.instance_type, "instance_count": str(job.instance_count)}
     values["precision"] = job.used_precision or values["precision"]
@@ -154,7 +155,7 @@ def _row(job: RecordedRun, factor: str) -> Row:
     day = f"{datetime.fromtimestamp(job.started, UTC):%Y-%m-%d}" if has_date else ""
     row = {
         **values,
-        "script": script,
+        "script": " ".join(text for name, text in parts.items() if text and name != factor),
         "run_id": job.run_id,
         "run_name": job.name,
         "date": day,
@@ -366,7 +367,9 @@ _SETTINGS = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - {
     *("seed", "dataset", "model", "instance_type", "instance_count")
 }
 """Settings that should not differ between the runs of a table."""
-_KIND = ["origin", "kind", "script", "model", "dataset", "task", "apart"]  # the same in runs that may be compared
+_KIND = ["origin", "kind", "script", "model", "dataset", "task", "apart"]
+"""Columns that are the same in runs that may be compared, unless the factor is one of them."""
+_APART = {"origin": "origin", "dataset": "data set", "model": "model"}
 _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
     "step_saves_seconds": ("saved by this step", duration),
     "step_costs_usd": ("its dollars", "{:+,.2f}".format),
@@ -381,7 +384,7 @@ _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
 def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = False) -> Report:
     """Return the report of view=scaling or view=compare: completed jobs by the factor's values, charts if `is_drawn`.
 
-    Probes are left out. Each kind of jobs has its own table. If the factor describes the cluster, its values are
+    Probes are left out. Each kind of jobs has its own table, and runs of one kind may differ in the factor. If the factor describes the cluster, its values are
     compared among jobs with the same rows and epochs, because F1 is comparable only on the same validation rows. The
     values of any other factor are compared among jobs with the same shape, such as 2 x ml.g5.xlarge. Raises BadInput if
     no kind has two values of the factor.
@@ -389,7 +392,9 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = 
     frame = frame_of(jobs, factor)
     runs = frame[(frame.state == "Completed") & (frame.probe_steps == "")]
     work = runs.apply(_work, axis="columns") if factor in _OF_THE_CLUSTER else runs[SHAPE]
-    groups = {title_of(*map(str, kind[1:])): group for kind, group in runs.assign(apart=work).groupby(_KIND)}
+    runs = runs.assign(apart=work)
+    kinds = runs.assign(**{factor: ""})[_KIND]
+    groups = {title_of(*map(str, kind[1:])): group for kind, group in runs.groupby([kinds[name] for name in _KIND])}
     several = {title: group for title, group in groups.items() if group[factor].nunique() > 1}
     if not several:
         alone = [f"{title}: all with {factor} {group[factor].iloc[0] or 'unknown'}" for title, group in groups.items()]
@@ -397,7 +402,8 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = 
         raise BadInput([f"by={factor} needs runs with at least two values, got {got}: choose more runs, or another by"])
     tables = {title: numbers_of(group, factor) for title, group in several.items()}
     numbers = pd.concat(tables.values())
-    about = [dates(frame), "Each origin, data set and model has its own table: compare only within one."]
+    *others, last = (text for name, text in _APART.items() if name != factor)
+    about = [dates(frame), f"Each {', '.join(others)} and {last} has its own table: compare only within one."]
     if left := len(frame) - len(runs):
         about.append(f"Left out: {left}, not completed or probes.")
     return Report(
@@ -435,7 +441,8 @@ def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
     names.sort(key=lambda name: name != DEFAULTS.get(factor))
     if factor in _OF_THE_CLUSTER:
         names.sort(key=lambda name: levels.device_count.min()[name])
-    numbers = pd.DataFrame({**runs[_KIND].iloc[0], "factor": factor, "level": names}, index=names)
+    kind = runs[_KIND].iloc[0].to_dict() | ({factor: names} if factor in _KIND else {})
+    numbers = pd.DataFrame({**kind, "factor": factor, "level": names}, index=names)
     counts = levels.device_count.agg(["min", "max"])
     numbers["devices"] = counts["min"].where(counts["min"] == counts["max"]).astype("Int64")
     numbers["n"] = levels.size()

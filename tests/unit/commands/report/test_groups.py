@@ -80,6 +80,36 @@ def test_trainings_of_ones_own_stand_apart_by_script_and_have_no_default_of_ours
     assert not {"acc", "eval/acc", "job_seconds"} & {*of_ours}
 
 
+@pytest.mark.parametrize(
+    ("factor", "values", "heading"),
+    [
+        ("model", ["distilbert-base-uncased", "roberta-base"], "Measured: bundled:rotten_tomatoes, 1 x ml.p3.2xlarge"),
+        ("dataset", ["a.csv", "b.csv"], "bundled:all-MiniLM-L6-v2, 1 x ml.p3.2xlarge"),
+        ("task", ["classification", "multi-label"], "bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes, "),
+        ("entry_script", ["other.py", "train.py"], "1 x ml.p3.2xlarge"),
+    ],
+)
+def test_what_is_trained_can_be_compared_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: str, values: list[str], heading: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", "other.py"):
+        (tmp_path / name).write_text("print('acc: 1')")
+    jobs = [
+        job
+        for value, seconds in zip(values, (80.0, 40.0), strict=True)
+        for job in on_p3(1, [seconds], **{factor: value})
+    ]
+    (table,), report = tables_of(jobs, factor)
+
+    assert table[factor] == values
+    assert table["billed time / first"] == ["1.000", "0.500"]
+    assert heading in report.sections[0].heading
+    assert [row["level"] for row in report.rows] == values
+    if factor in report.rows[0]:
+        assert [row[factor] for row in report.rows] == values
+
+
 def test_metrics_of_ones_own_are_shown_whatever_their_names(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('precision: 0.9')")
     logged = {"precision": 0.9, "recall": 0.8, "rate": 0.3, "n": 5.0}
