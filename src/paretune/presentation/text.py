@@ -42,6 +42,8 @@ def to_error(value: float, error: float | None = None) -> str:
 
 def plain(value: float, digits: int) -> str:
     """Format the value with at least this many significant digits: all digits before the point, and no exponent."""
+    if not math.isfinite(value):
+        return str(value)
     if not value:
         return "0"
     decimals = min(max(0, digits - 1 - math.floor(math.log10(abs(value)))), 12)

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from paretune.presentation.page import as_html
-from paretune.presentation.text import aligned, dollars, duration, with_error
+from paretune.presentation.text import aligned, dollars, duration, plain, with_error
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,11 @@ def test_dollars_have_cents_and_small_ones_three_digits(value: float, text: str)
 def test_a_value_without_error_has_no_zeros_at_its_end() -> None:
     assert [with_error(value, 0.0) for value in (0.8, 1.0, 1000.0, 0.91234)] == ["0.8", "1", "1,000", "0.9123"]
     assert (with_error(0.8), with_error(0.8, 0.01)) == ("0.8000", "0.800 ± 0.010")
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_a_value_that_is_not_finite_is_shown_by_its_name(value: float) -> None:
+    assert plain(value, 5) == str(value)
 
 
 def test_numbers_are_aligned_right() -> None:
