@@ -147,16 +147,17 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
     """
     name, rest = (words[0], list(words[1:])) if words else ("--help", [])
     if name in ("-h", "--help"):
-        return CommandOutput(text=overview())
+        return _help(overview())
     if name == "--version":
         from importlib.metadata import version  # takes 30 ms to import
 
-        return CommandOutput(text=version("paretune"))
+        number = version("paretune")
+        return CommandOutput(text=number, document={"version": number})
     if name not in COMMANDS:
         hint = did_you_mean(name, COMMANDS) or f"there are {', '.join(COMMANDS)}"
         raise BadInput([f"unknown command {_shown(name, name)}: {hint}"])
     if helps := [index for index, word in enumerate(rest) if word in {"-h", "--help"}]:
-        return CommandOutput(text=help_of(name, with_all=rest[helps[0] + 1 : helps[0] + 2] == ["all"]))
+        return _help(help_of(name, with_all=rest[helps[0] + 1 : helps[0] + 2] == ["all"]))
     first_word = COMMANDS[name].first_word
     if rest and first_word and not rest[0].startswith("-"):
         rest[0] = f"--{first_word}={rest[0]}"
@@ -180,6 +181,10 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         request = command.read(texts)
     refuse(list(dict.fromkeys(faults)))
     return command.run(request)
+
+
+def _help(text: str) -> CommandOutput:
+    return CommandOutput(text=text, document={"help": text})
 
 
 def command_named(name: str) -> "Command[Any]":

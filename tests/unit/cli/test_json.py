@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,14 @@ def test_wrong_words_are_an_error_document_and_one_after_the_flag_that_is_no_tru
         "unexpected 'maybe': options are given as --name value",
         "seed must be a whole number at least 0 and at most 4294967295, got 'x'",
     ]
+
+
+def test_the_version_and_the_help_are_documents_too(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version", "--json")[1] == {"version": version("paretune")}
+    for words in (["--help"], ["train", "--help"], ["train", "--help", "all"]):
+        assert main(words) == 0
+        text = capsys.readouterr().out.rstrip("\n")
+        assert run(*words, "--json")[1] == {"help": text}
 
 
 def test_a_job_and_its_dry_run(run: Run) -> None:
