@@ -28,7 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 from paretune.commands.command import command_of
 from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, refuse
+from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, did_you_mean, refuse
 from paretune.core.packages import missing
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import absolute, is_file, parse_json, printable
@@ -303,16 +303,17 @@ def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str
 
     Raises BadInput for parameters that an agent may not set, and for paths that an agent may not read: each path, even
     in a comma-separated list, must be below the current folder or below one of the S3 prefixes `reads`. An id on the
-    Hugging Face Hub counts as a path below the current folder. Unknown parameters are refused later, when the texts are
-    read.
+    Hugging Face Hub counts as a path below the current folder.
     """
     texts, faults = dict[str, str](), list[str]()
     for name, value in parameters.items():
         name = name.replace("-", "_")
         text = texts[name] = ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
         root, _, inner = name.partition(".")
-        if root in JobSpec.model_fields and root not in _JOB_OF_AGENTS:
-            faults.append(f"{root} cannot be set by an agent: it chooses code, files, account or money")
+        if root not in _JOB_OF_AGENTS:
+            is_ours = root in JobSpec.model_fields
+            why = "it chooses code, files, account or money" if is_ours else did_you_mean(root, _JOB_OF_AGENTS)
+            faults.append(f"{root} cannot be set by an agent: {why or 'the schema of preview lists what can be set'}")
         elif root == "training_arguments":
             faults += _argument_faults({inner: value} if inner else value)
         for path in map(str.strip, text.split(",")) if root in INPUT_FILES else ():

@@ -112,6 +112,7 @@ def test_without_a_budget_nothing_is_launched(workplace: Path, monkeypatch: pyte
         ({"role": "Admin"}, "role"),
         ({"sagemaker.keep-alive-minutes": 60}, "sagemaker"),
         ({"force": "again"}, "force"),
+        ({"like": "demo"}, "like"),
         ({"environment": {"A": "b"}}, "environment"),
         ({"training_arguments": {"push_to_hub": True}}, "training_arguments.push_to_hub"),
         ({"training_arguments": '\x0b{"push_to_hub": true}'}, "training_arguments.push_to_hub"),
@@ -123,6 +124,10 @@ def test_an_agent_chooses_neither_code_nor_account_nor_money(
     for tool in ("estimate", "preview", "launch"):
         assert f"{name} cannot be set by an agent" in agent.call(tool, parameters=JOB | parameters)
     assert not agent.begun
+
+
+def test_a_misspelled_parameter_is_refused_with_the_right_name(agent: Agent) -> None:
+    assert "did you mean instance_type" in agent.call("estimate", parameters=JOB | {"instance_typ": "local"})
 
 
 def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workplace: Path) -> None:
