@@ -93,15 +93,21 @@ class Tracking:
         """Save a command's results in its run, and end the run.
 
         `kind` names the run and becomes its tag KIND, `files` maps names to text, and `figures` maps names to
-        matplotlib figures. Returns the run's id, and the command or address that opens the run in MLflow's UI.
+        matplotlib figures. Returns the run's id, and the command or address that opens the run in MLflow's UI. Raises
+        TrackingUnavailable if a file cannot be stored; the run is then marked as failed.
         """
         run = self.begin(kind)
+        try:
+            with self._usable():
+                for path, text in files.items():
+                    self._client.log_text(run.run_id, text, path)
+                for path, figure in (figures or {}).items():
+                    self._client.log_figure(run.run_id, figure, path)
+        except TrackingUnavailable:
+            run.end("FAILED")
+            raise
         run.set_tags({schema.KIND: kind, schema.ORIGIN: origin, schema.NOTE: note})
         run.log_params({name: without_secrets(text) for name, text in (params or {}).items()})
-        for path, text in files.items():
-            run.log_text(text, path)
-        for path, figure in (figures or {}).items():
-            run.log_figure(figure, path)
         run.end("FINISHED")
         return run.run_id, self.open_command(run.run_id)
 

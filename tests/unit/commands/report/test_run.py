@@ -130,6 +130,20 @@ def test_a_name_of_a_run_is_text_in_every_file(run: Run, record: Callable[..., s
     assert "](http" not in files[0]
 
 
+def test_a_report_that_mlflow_cannot_store_is_an_error(
+    run: Run, record: Callable[..., str], store: MlflowClient, workplace: Path
+) -> None:
+    run_id = record()
+    (workplace / "artifacts").write_text("a file, so that no artifact can be stored there")
+    code, out, err = run()
+
+    assert (code, out) == (2, "")
+    assert "cannot be used" in err
+    assert "job goes on" not in err
+    runs = store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]])
+    assert {each.info.status for each in runs if each.info.run_id != run_id} == {"FAILED"}
+
+
 def test_scaling_is_drawn_on_its_page_and_as_a_picture_whatever_a_data_set_is_called(
     run: Run, record: Callable[..., str], store: MlflowClient
 ) -> None:
