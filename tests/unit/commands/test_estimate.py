@@ -12,6 +12,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+import paretune
 from paretune.commands.estimate import EstimateRequest
 from paretune.commands.estimate.estimate import COLUMNS, EstimateTable, on_front
 from paretune.core.errors import BadInput
@@ -44,6 +45,18 @@ def put_job(client: MlflowClient, origin: str, seconds: float, **changes: Any) -
     put_run(
         client, JobSpec(**changes).as_text(), {"origin": origin, "state": "Completed"}, {"billable_seconds": seconds}
     )
+
+
+def test_the_rows_of_two_regions_name_their_region(no_settings: None, workplace: Path) -> None:
+    job = JobSpec(instance_type="ml.g5.xlarge", max_train_samples=1000)
+    table = paretune.estimate(job, region=["us-east-1", "us-west-2"])
+    header, *lines = str(table).splitlines()[:3]
+
+    assert [row["region"] for row in table.rows()] == ["us-east-1", "us-west-2"]
+    assert "region" in header
+    assert ["us-east-1" in lines[0], "us-west-2" in lines[1]] == [True, True]
+    assert table.notes()[0].startswith("prices of us-east-1, us-west-2, SageMaker Training")
+    assert not any("us-east-1 is not known" in text for text in table.warnings)  # us-west-2 has no listed price
 
 
 def test_dollars_by_a_doubtful_price_say_so_in_their_row(

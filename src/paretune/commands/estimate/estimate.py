@@ -56,7 +56,7 @@ COLUMNS = (
     *DIVISIONS,
     *PHASE_COLUMNS,
     *PART_COLUMNS,
-    "largest_batch_that_fits",
+    *("largest_batch_that_fits", "region"),
     *("project", "entry_point", "entry_script"),
 )
 """The columns of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals.
@@ -80,6 +80,7 @@ class EstimateTable(Result):
     jobs: Sequence[tuple[JobSpec, Estimate | None]]
     """Each job with its estimate, or None if it is the user's own training and has never run on its cluster."""
     region: str
+    """The region of the prices, or several, separated by commas."""
     remarks: Sequence[str] = ()  # sentences about data, dollars and intervals
     warnings: Sequence[str] = ()  # sentences to read before paying for such a job
     run_id: str | None = None  # id of the MLflow run that has the table, if it was recorded
@@ -114,7 +115,7 @@ class EstimateTable(Result):
         }
 
     def notes(self) -> list[str]:
-        """Return the region of the prices, remarks, warnings, and how to open the run that has the table."""
+        """Return the regions of the prices, remarks, warnings, and how to open the run that has the table."""
         sentences = [*self.remarks, *(f"warning: {text}" for text in self.warnings)]
         sentences += [self.open_command] if self.open_command else []
         if not any(spec.has_instances for spec, _ in self.jobs):
@@ -146,7 +147,8 @@ class EstimateTable(Result):
 
     def _shown(self) -> "DataFrame":
         frame = self.to_frame()
-        return frame[[name for name in _SHOWN if name in frame]]
+        shown = (*_SHOWN, "region") if len({spec.region for spec, _ in self.jobs}) > 1 else _SHOWN
+        return frame[[name for name in shown if name in frame]]
 
 
 def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateTable:
@@ -204,7 +206,8 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
 def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     """Return the table of jobs that have not run."""
     environment, first = dict(os.environ), request.specs[0]
-    prices, region = PriceList.read(environment), usual_region(first.region, environment)
+    prices, regions = PriceList.read(environment), [usual_region(spec.region, environment) for spec in request.specs]
+    all_regions = ", ".join(dict.fromkeys(regions))
     priced = [(spec, usual_price(spec, prices, environment)) for spec in request.specs]
     known = [] if first.runs_user_code else _known(request.specs, environment)
     is_there = is_recorded or has_store(environment)
@@ -214,9 +217,10 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
         remark = (
             "estimates for your own training code are learned from its runs on each cluster: run one job, or a study"
         )
-        return EstimateTable(jobs=own, region=region, remarks=[remark] if any(item is None for _, item in own) else [])
+        remarks = [remark] if any(item is None for _, item in own) else []
+        return EstimateTable(jobs=own, region=all_regions, remarks=remarks)
     estimator, jobs = forecast.estimator, []
-    for (spec, price), (built, facts) in zip(priced, known, strict=True):
+    for (spec, price), region, (built, facts) in zip(priced, regions, known, strict=True):
         item = estimator.estimate(spec, built, price, facts=facts)
         if item is not None:
             item = replace(item, largest_batch=estimator.largest_batch(item, built, facts))
@@ -226,7 +230,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     pairs = [(item.spec, item) for item in estimates]
     data = [_data(spec, facts) for spec, (_, facts) in zip(request.specs, known, strict=True)]
     remarks = [f"data: {'; '.join(dict.fromkeys(data))}", *_remarks(estimates)]
-    return EstimateTable(jobs=pairs, region=region, remarks=remarks, warnings=warnings_of(jobs))
+    return EstimateTable(jobs=pairs, region=all_regions, remarks=remarks, warnings=warnings_of(jobs))
 
 
 def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tuple[Architecture, _Facts]]:
