@@ -192,6 +192,8 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
     values = {metrics.F1: row.cells.f1, metrics.BILLABLE_SECONDS: row.cells.billable_seconds, metrics.COST_USD: usd}
     measured = {**sizes, **row.measured} | {name: value for name, value in values.items() if value is not None}
     reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
+    # The run is ended before its state is set, because an import skips runs that have a state.
+    is_closed = run.end("FINISHED" if state is JobState.COMPLETED else "FAILED")
     with run.later():
         run.log_params(params_of(spec))
         if row.cells.dataset_size is not None:
@@ -206,11 +208,10 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
                 schema.FAILURE_REASON: reason.get(row.cells.status, "failed, as it was published"),
                 schema.MACHINE: None if spec.has_instances else "another",
                 **price_tags(price),
-                schema.STATE: state.value,
+                schema.STATE: state.value if is_closed else None,
             }
         )
     run.flush()
-    run.end("FINISHED" if state is JobState.COMPLETED else "FAILED")
 
 
 IMPORT = Command(

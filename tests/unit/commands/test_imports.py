@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from paretune.commands.imports import ImportRequest, import_runs
 from paretune.core.clock import SystemClock
@@ -89,6 +91,21 @@ def test_an_import_that_was_killed_is_finished_by_the_next(client: MlflowClient)
 
     assert (again["run_ids"], again["known"]) == ([half], 2)
     assert client.get_run(half).data.metrics["f1"] == 0.8
+
+
+def test_a_run_that_could_not_be_ended_is_ended_by_the_next_import(
+    client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go_away(*_: object, **__: object) -> None:
+        raise MlflowException("connection refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlAlchemyStore, "update_run_info", go_away)
+        with pytest.raises(TrackingUnavailable, match="the same command imports the rest"):
+            bring(table())
+
+    assert len(bring(table())["run_ids"]) == 3
+    assert [run.info.status for run in runs(client)] == ["FINISHED", "FAILED", "FINISHED"]
 
 
 def test_a_store_that_goes_away_is_said(client: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
