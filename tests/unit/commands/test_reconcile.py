@@ -197,6 +197,17 @@ def test_of_two_exports_below_one_prefix_nothing_is_added_up(
     assert document["rows"][0]["billed_usd"] == pytest.approx(2.85)
 
 
+def test_a_line_without_a_cost_is_named_as_the_reason(run: Run, store: MlflowClient, tmp_path: Path) -> None:
+    run_id = recorded(store)
+    first, *others = bill_of(run_id)
+    rows = [first | {"line_item_unblended_cost": None}, *others, later()]
+    _, document, _ = run("reconcile", "--bill", str(write(rows, tmp_path / "bill.csv")))
+
+    (row,) = document["rows"]
+    assert (row["billed_usd"], row["complete"], document["recorded"]) == (None, False, 0)
+    assert row["remark"].startswith("one of its lines on the bill has no cost")
+
+
 def test_a_job_over_the_end_of_a_month_is_on_two_bills_of_one_export(
     run: Run, store: MlflowClient, tmp_path: Path
 ) -> None:

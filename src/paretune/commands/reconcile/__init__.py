@@ -33,6 +33,7 @@ _LATE = timedelta(days=2)  # time from a job's end until a bill has all its line
 _MOST = 20  # limit of runs that are listed
 _WHOLE_BEFORE = "a bill that is complete for these runs was read before, so its figures stay"
 _TWICE = "two exports or deliveries have it, and it is unknown whether they overlap: name the file or folder of one"
+_NO_COST = "one of its lines on the bill has no cost: export the bill again"
 _NO_MANIFEST = (
     "numbered files came without their manifest, so it is unknown whether the last ones are missing: name the folder "
     "that has both, such as the export's folder with data/ and metadata/"
@@ -95,7 +96,7 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
         return float(usd.sum(skipna=False))
 
     lines = bill.lines.assign(run_key=bill.lines["job"].map(job_of))
-    sums = lines.groupby("run_key").agg({"billed_usd": whole, "effective_usd": whole, "export": set})
+    sums = lines.groupby("run_key").agg({"billed_usd": whole, "effective_usd": whole, "export": set, "is_twice": "any"})
     jobs = sums.to_dict("index")  # run_key to its sums
     keys = {run.run_id: job_of(run.tags[schema.JOB_NAME]) for run in runs}
     # If a launcher was killed before it created its job, its run may have the name of another run's job.
@@ -105,6 +106,7 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
     for run in runs:
         key = keys[run.run_id]
         billed = {str(name): value for name, value in jobs.get(key, {}).items()}
+        is_twice = billed.pop("is_twice", False)
         begin, end = _time(run)
         remark = _missing(run, end, bill, billed.pop("export", bill.months.keys()))
         months = months_between(begin, end)
@@ -114,7 +116,7 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
         if not billed:
             remark = remark or "; ".join(["the bill has no line for it", *holes])
         elif math.isnan(billed["billed_usd"]):
-            remark = _TWICE
+            remark = _TWICE if is_twice else _NO_COST
         elif holes and not remark:
             remark = "; ".join(holes)
         elif not remark and math.isnan(billed["effective_usd"]):

@@ -82,8 +82,8 @@ class AwsBill(NamedTuple):
     """The lines of jobs on a bill, and the time that the bill covers.
 
     Attributes:
-        lines: table with the columns job, billed_usd (NaN if two exports or deliveries have the job),
-            effective_usd and export.
+        lines: table with the columns job, billed_usd (NaN if the cell is empty, or if `is_twice`), effective_usd,
+            export, and is_twice (whether two exports or deliveries have the job).
         until: maps each export to the time at which its last hourly or daily line, of any service, ends.
         months: maps each export to the months that it has, such as 2026-11.
         missing: maps a month to the names of its files that are not here.
@@ -141,7 +141,7 @@ def read_bill(path: Path) -> AwsBill:
     lines = lines[~is_copy]
     lines = lines.assign(effective_usd=_effective(lines))[lines["job"] != ""]
     is_twice = lines.groupby(["job", "month"], dropna=False)["source"].transform("nunique") > 1
-    lines["billed_usd"] = lines["billed_usd"].mask(is_twice)
+    lines = lines.assign(billed_usd=lines["billed_usd"].mask(is_twice), is_twice=is_twice)
     numbered = [file for each in deliveries if not each.has_manifest for file in each.files if _PART.search(file.name)]
     return AwsBill(lines, until, months, {month: names for month, names in missing.items() if names}, bool(numbered))
 
