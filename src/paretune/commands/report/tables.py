@@ -120,7 +120,8 @@ def frame_of(jobs: Iterable[RecordedRun], factor: str = SHAPE) -> pd.DataFrame:
     """Return a frame with a row per job; there must be at least one.
 
     Every parameter of a job is a column of strings, and so are `factor`, shape, devices, versions and the user's own
-    `script`, which does not contain the factor. A parameter that is not recorded has its default, or an empty string if the job ran a user's script.
+    `script`, which does not contain the factor. A parameter that is not recorded has its default, or an empty string if
+    the job ran a user's script.
 
     These columns have numbers, or NaN for unknown values: `device_count`; `rows`, which counts the whole data set if an
     imported table has its size, else the rows trained on; `work`, which is rows times epochs; `rate`, the learning
@@ -384,10 +385,10 @@ _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
 def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = False) -> Report:
     """Return the report of view=scaling or view=compare: completed jobs by the factor's values, charts if `is_drawn`.
 
-    Probes are left out. Each kind of jobs has its own table, and runs of one kind may differ in the factor. If the factor describes the cluster, its values are
-    compared among jobs with the same rows and epochs, because F1 is comparable only on the same validation rows. The
-    values of any other factor are compared among jobs with the same shape, such as 2 x ml.g5.xlarge. Raises BadInput if
-    no kind has two values of the factor.
+    Probes are left out. Each kind of jobs has its own table, and runs of one kind may differ in the factor. If
+    the factor describes the cluster, its values are compared among jobs with the same rows and epochs, because F1 is
+    comparable only on the same validation rows. The values of any other factor are compared among jobs with the same
+    shape, such as 2 x ml.g5.xlarge. Raises BadInput if no kind has two values of the factor.
     """
     frame = frame_of(jobs, factor)
     runs = frame[(frame.state == "Completed") & (frame.probe_steps == "")]
