@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, NoAccount, refuse
 from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
 from paretune.estimating.estimator import Estimate, Forecast, known_architecture
@@ -27,6 +27,7 @@ from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
+from paretune.specification.rules import launch_faults
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 
@@ -263,10 +264,11 @@ class JobPreview(Result):
         return {**json.loads(json.dumps(dict(self.document), default=str)), "command": self.spec.command()}
 
     def notes(self) -> list[str]:
-        """Return warnings, how to see the whole request, and the command that launches the job."""
+        """Return warnings, how to see all parameters and the request, and the command that launches the job."""
+        request = " and the whole request" if "request" in self.document else ""
         return [
             *(f"warning: {text}" for text in self.document.get("warnings", ())),
-            f"every parameter and the whole request as JSON: the same command with {options(json='true')}",
+            f"every parameter{request} as JSON: the same command with {options(json='true')}",
             f"nothing was launched; to launch it: {self.spec.command()}",
         ]
 
@@ -290,8 +292,8 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
 def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) -> JobPreview:
     """Preview a job without access to its AWS account; `reason` says why there is no access.
 
-    Parameters and data are checked, and time and dollars are estimated with public prices. A warning names what is not
-    checked. Raises the same errors as `preview` for what is checked.
+    Parameters, data and most parts of the request are checked, and time and dollars are estimated with public prices. A
+    warning names what is not checked. Raises the same errors as `preview` for what is checked.
     """
     from paretune.tracking.store import require_answer, tracking_uri
 
@@ -299,9 +301,13 @@ def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) 
     here = workplaces.of(JobSpec())  # prepares data
     launcher = workplaces.at_public_prices(spec).launcher
     worst_usd = launcher.admit(spec)
-    inputs = inputs_of(spec, here)
+    inputs = inputs_of(spec, here, lambda: refuse(launch_faults(spec)))
     job = _foreseen(spec, inputs, launcher, here.forecast)
-    unchecked = "role, bucket, image, permissions, quotas and budgets"
+    unchecked = "role, bucket, data in S3, permissions, quotas and budgets"
+    try:
+        workplaces.of(spec.replace(region=job.region)).launcher.check_without_account(spec, inputs)
+    except NoAccount:  # for example if the AWS profile does not exist
+        unchecked = f"image, disks, limits of AWS, {unchecked}"
     warning = f"your AWS account was not asked: {reason}; not checked: {unchecked}; prices are those of {job.region}"
     return _preview(job, inputs, worst_usd, (warning, *_judged(job, inputs)), tracking_uri())
 

@@ -322,6 +322,9 @@ class Launcher(ABC):
         """
         return setup
 
+    def check_without_account(self, spec: JobSpec, inputs: JobInputs) -> None:  # noqa: B027  # most need no account
+        """Make those checks of `check` and `check_inputs` that need no account. Raises BadInput."""
+
     def preview(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Mapping[str, Any]:
         """Return the request that `submit` would send, without secrets; empty if it sends none. Sends nothing."""
         return {}

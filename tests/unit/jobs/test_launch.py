@@ -44,6 +44,13 @@ def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
     assert main([*words, "--force", "limit"]) == 3  # intended: its limit ends it
 
 
+@pytest.fixture
+def no_account(workplace: Path, no_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(workplace / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(workplace / "none"))
+
+
 @pytest.mark.parametrize(
     ("region", "reason"),
     [((), "no AWS region is set"), (("--region", "us-east-1"), "no usable AWS credentials")],
@@ -53,13 +60,9 @@ def test_a_dry_run_without_an_aws_account_shows_plan_and_price_and_names_what_is
     region: tuple[str, ...],
     reason: str,
     workplace: Path,
-    no_settings: None,
-    monkeypatch: pytest.MonkeyPatch,
+    no_account: None,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(workplace / "none"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(workplace / "none"))
     (workplace / "train.py").write_text("import argparse\n")
     words = ["train", "train.py", "--instance_type", "ml.g5.xlarge", *region]
 
@@ -68,10 +71,32 @@ def test_a_dry_run_without_an_aws_account_shows_plan_and_price_and_names_what_is
     assert re.search(r"^  where +SageMaker, 1 x ml.g5.xlarge$", output, re.MULTILINE)
     assert re.search(r"^  worst case +\d+\.\d+ USD; the job is stopped after 1 h$", output, re.MULTILINE)
     assert f"warning: your AWS account was not asked: {reason}" in output
-    assert "not checked: role, bucket, image, permissions, quotas and budgets" in output
+    assert "not checked: role, bucket, data in S3, permissions, quotas and budgets" in output
+    assert "every parameter as JSON" in output
     assert "to launch it: paretune train --entry_script train.py --instance_type ml.g5.xlarge" in output
     assert main(words) == 2  # a launch needs the account
     assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ("--instance_type ml.g5.xlarge --strategy smddp", "strategy smddp needs one of"),
+        ("--instance_type ml.g5.xlarge --strategy smp", "needs a training script of your own"),
+        ("train.py --instance_type ml.m5.large --strategy deepspeed", "deepspeed needs GPUs"),
+        ("train.py --instance_type ml.g5.xlarge --spot true --sagemaker.keep_alive_minutes 10", "cannot be combined"),
+        ("train.py --instance_type ml.g5.xlarge --sagemaker.network_isolation true", "but pip must install einops"),
+    ],
+    ids=["smddp", "smp", "deepspeed", "spot and warm pool", "isolation"],
+)
+def test_a_dry_run_without_an_aws_account_refuses_what_the_launch_would_refuse(
+    words: str, fault: str, workplace: Path, no_account: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "train.py").write_text("import argparse\n")
+    (workplace / "requirements.txt").write_text("einops\n")
+
+    assert main(["train", *words.split(), "--dry_run"]) == 2
+    assert fault in capsys.readouterr().err
 
 
 @pytest.mark.trains

@@ -148,15 +148,22 @@ class SageMakerLauncher(Launcher):
         Raises BadInput if strategy, image, instance type, role or bucket are wrong, or if the request breaks a limit of
         AWS, and LaunchRefused if AWS does not accept the credentials.
         """
+        return self._checked(spec, account_faults(spec, self.account))
+
+    def check_without_account(self, spec: JobSpec, inputs: JobInputs) -> None:
+        """Check strategy, image, instance type, the sizes of the inputs, and the request with any role and bucket."""
+        self._with_volume(self._checked(spec), inputs)
+
+    def _checked(self, spec: JobSpec, of_account: Sequence[str] | None = None) -> SageMakerSetup:
+        """Return the setup; `of_account` are the faults of role and bucket, or None if these are not known."""
         faults, made = launch_faults(spec), list[SageMakerSetup]()
-        of_account = account_faults(spec, self.account)
         if not faults:
             with collecting(faults):
-                made.append(self._setup(spec, is_sound=not of_account))
+                made.append(self._setup(spec, is_sound=of_account is not None and not of_account))
                 document = JobDocument.first(job_name("RUN", 1), made[0].spec, run_id="RUN")
                 command, needed_gib = shell_words(OUR_TRAINING), volume_for_gib(0.0)
                 faults += self._limits_broken(self._body(document, made[0], command, needed_gib))
-        refuse([*faults, *of_account])
+        refuse([*faults, *(of_account or ())])
         return made[0]
 
     def _setup(self, spec: JobSpec, *, is_sound: bool) -> SageMakerSetup:
