@@ -23,7 +23,7 @@ FIRST_EVENT = Event(time=1.0, step=1, metrics={"train/loss": 0.5})
 
 
 def pool(status: str = "Available", seconds: float = 9.0) -> WarmPoolStatus:
-    return WarmPoolStatus(status=status, is_kept=status == "Available", seconds=seconds)
+    return WarmPoolStatus(status=status, is_kept=status in ("Available", "InUse"), seconds=seconds)
 
 
 @dataclass

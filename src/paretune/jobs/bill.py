@@ -107,6 +107,16 @@ class Bill:
         return cost_usd(self.price, self.ran, self._pool_s) if is_kept else None
 
     @property
+    def pool_tag(self) -> str | None:
+        """Value of the tag `schema.WARM_POOL`: one word for all states in which instances are kept; None without any.
+
+        AWS may still call kept instances InUse when the job has just ended.
+        """
+        if self.pool is None:
+            return None
+        return schema.WARM_POOL_KEPT if self.pool.is_kept else self.pool.status
+
+    @property
     def _pool_s(self) -> float:
         return 0.0 if self.pool is None else self.pool.billed_s(60 * self.ran.sagemaker.keep_alive_minutes)
 

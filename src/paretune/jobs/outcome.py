@@ -192,7 +192,7 @@ def end_job(
     profile, profiled = _profile(job) if spec.profile_steps and has_completed and job is not None else ({}, "")
     remarks = [*([] if job is None else record.collect_results(job)), *script_remarks(spec, report)]
     remarks += filter(None, [profiled])
-    tags = {schema.WARM_POOL: None if bill.pool is None else bill.pool.status}
+    tags = {schema.WARM_POOL: bill.pool_tag}
     if job is None and bill.attempts_usd is not None:  # so that no other run's job is mistaken for this one by its name
         tags[schema.JOB_NAME] = bill.last_job
     if over_usd := _above_worst_case(record, bill):

@@ -411,6 +411,18 @@ def test_instances_kept_after_a_job_are_recorded_in_its_run_once_they_are_given_
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == metrics["cost_usd"]
 
 
+def test_kept_instances_that_aws_still_calls_in_use_when_the_job_ends_are_recorded_too(desk: Desk) -> None:
+    run_id = desk.leave(DONE, sagemaker={"keep_alive_minutes": 10.0})
+    desk.account.pools[job_name(run_id, 1)] = pool("InUse")
+    desk.sync()
+    assert desk.tags(run_id)["warm_pool"] == "Available"
+
+    desk.account.pools[job_name(run_id, 1)] = pool("Terminated", 600.0)
+    desk.sync()
+
+    assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(636 / 3600)
+
+
 def test_instances_of_a_job_that_was_deleted_since_are_recorded_for_as_long_as_they_were_asked_for(desk: Desk) -> None:
     run_id = desk.leave(DONE, sagemaker={"keep_alive_minutes": 10.0})
     desk.sync()
