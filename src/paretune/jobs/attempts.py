@@ -123,8 +123,7 @@ class Attempts:
         has_ended = self.current.state().is_terminal
         chosen = self.current.chosen_instance_type()
         if chosen not in ("", self.document.spec.instance_type):
-            spec = self.record.spec.on_instance_type(chosen)
-            self._move(replace(self.document, spec=spec, plan=spec.plan()))
+            self._move(replace(self.document, spec=self.record.spec.on_instance_type(chosen)))  # with the plan it got
         self._take_events()
         if not has_ended:
             return None

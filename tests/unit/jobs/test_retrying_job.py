@@ -232,6 +232,22 @@ def test_a_job_is_billed_at_the_price_of_the_type_that_the_service_has_chosen(de
     assert desk.tags["price_usd_per_hour"] == "2"
 
 
+def test_a_batch_that_was_made_smaller_stays_so_on_the_type_that_the_service_has_chosen(desk: Desk) -> None:
+    class Full(Choosing):
+        """Its first type has capacity only for the first attempt."""
+
+        def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
+            job = super().submit(document, inputs, setup)
+            self.jobs[document.job_name].chosen = SMALL if document.attempt == 1 else LARGE
+            return job
+
+    launcher = Full([MEMORY, MEMORY, DONE])
+    desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE, per_device_train_batch_size=16))
+
+    assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 8, 4]
+    assert desk.tags["used_per_device_train_batch_size"] == "4"
+
+
 def test_types_that_were_all_in_one_request_are_not_tried_again_and_others_are(desk: Desk) -> None:
     class Two(ScriptedLauncher):
         def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
