@@ -24,7 +24,7 @@ from paretune.core.errors import (
 from paretune.core.interruption import Interruption
 from paretune.core.shell import command_line
 from paretune.core.untrusted import at_home
-from paretune.jobs.bill import Bill, price_tags
+from paretune.jobs.bill import NO_PRICE, Bill, price_tags
 from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome, end_job
 from paretune.jobs.preparation import inputs_of
@@ -358,7 +358,8 @@ class Attempts:
         count = str(document.spec.instance_count)
         name = self.record.run.tags().get(schema.RUN_NAME, "").replace(run_name(ran.spec), run_name(document.spec))
         tags = {schema.USED_INSTANCE_TYPE: document.spec.instance_type, schema.USED_INSTANCE_COUNT: count}
-        self.record.log_attempt(document.plan, {**price_tags(self.bill.price), **tags, schema.RUN_NAME: name or None})
+        price = {**NO_PRICE, **price_tags(self.bill.price)}  # no part of the price of the other type stays
+        self.record.log_attempt(document.plan, {**price, **tags, schema.RUN_NAME: name or None})
 
     def _release_instances(self, *, tries_again: bool = False) -> None:
         if problem := self.bill.release_instances(tries_again=tries_again):

@@ -22,6 +22,10 @@ from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun, number_in
 from paretune.tracking.store import Tracking
 
+NO_PRICE: Mapping[str, str] = dict.fromkeys(
+    (schema.PRICE_USD_PER_HOUR, schema.PRICE_REGION, schema.PRICE_AS_OF, schema.PRICE_SOURCE), ""
+)
+"""Tags that replace those of `price_tags` if the price is unknown."""
 _PHASE_METRICS = {DOWNLOADING: metrics.DOWNLOADING_SECONDS, "uploading": metrics.UPLOADING_SECONDS}
 
 
@@ -196,16 +200,17 @@ class Bill:
         return usd, f"the instances kept after {name} were {billed}{cost}"
 
 
-def price_tags(price: Price | None) -> dict[str, str | None]:
+def price_tags(price: Price | None) -> dict[str, str]:
     """Return tags with the price, in full precision because AWS's bill is compared with it; empty if it is unknown."""
     if price is None:
         return {}
-    return {
+    tags = {
         schema.PRICE_USD_PER_HOUR: repr(price.usd_per_hour).removesuffix(".0"),
-        schema.PRICE_REGION: price.region or None,
-        schema.PRICE_AS_OF: price.as_of or None,
+        schema.PRICE_REGION: price.region,
+        schema.PRICE_AS_OF: price.as_of,
         schema.PRICE_SOURCE: price.source,
     }
+    return {name: text for name, text in tags.items() if text}
 
 
 def recorded_price(tags: Mapping[str, str], today: Price | None) -> Price | None:

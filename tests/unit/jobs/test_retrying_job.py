@@ -182,6 +182,19 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # an adopted job keeps its price
 
 
+def test_a_type_without_a_price_is_not_billed_at_the_price_of_the_type_before_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(PRICES, LARGE)
+    launcher = ScriptedLauncher([CAPACITY, DONE])
+    for _ in range(2):  # the second time, another process adopts the job
+        outcome = desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=LARGE))
+
+        assert outcome.price is None
+        assert "cost_usd" not in desk.metrics
+        assert desk.tags["price_usd_per_hour"] == desk.tags["price_source"] == ""
+
+
 def test_a_next_type_begins_with_the_batch_that_has_fitted(desk: Desk) -> None:
     launcher = ScriptedLauncher([MEMORY, CAPACITY, DONE])
     desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=LARGE, per_device_train_batch_size=16))
