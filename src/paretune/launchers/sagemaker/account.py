@@ -35,6 +35,7 @@ _NO_BUCKET = {"404", "NoSuchBucket"}
 _NOTHING_THERE = {"ValidationException", "ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey"}
 SAGEMAKER = "sagemaker.amazonaws.com"
 _CONSOLE_ROLE = "AmazonSageMaker-ExecutionRole"  # prefix of roles made by the console, as in the SDK
+_ARN_COLONS = 5  # arn:PARTITION:SERVICE:REGION:ACCOUNT:RESOURCE
 _TRUST = {"Effect": "Allow", "Principal": {"Service": SAGEMAKER}, "Action": "sts:AssumeRole"}
 
 
@@ -156,7 +157,7 @@ class Account:
         }
 
     def role_arn(self, spec: JobSpec) -> str:
-        """Return the ARN of a job's execution role. Raises BadInput if no role is set anywhere.
+        """Return the ARN of a job's execution role. Raises BadInput if no role is set anywhere, or its ARN is cut off.
 
         In a SageMaker notebook, the default is the notebook's own role.
         """
@@ -168,7 +169,12 @@ class Account:
                 hint = "`aws iam list-roles` shows the existing roles"
                 raise BadInput([f"role must be set: an IAM role that SageMaker may assume, by name or ARN; {hint}"])
             role = caller.split("/")[1]  # a notebook's own execution role
-        return role if role.startswith("arn:") else self.arn_of(role)
+        if not role.startswith("arn:"):
+            return self.arn_of(role)
+        if role.count(":") < _ARN_COLONS:
+            example = "arn:aws:iam::123456789012:role/NAME"
+            raise BadInput([f"role must be the name of an IAM role or its whole ARN, such as {example}, got {role}"])
+        return role
 
     def arn_of(self, role: str) -> str:
         """Return the ARN of a role in this account. It has the role's path if this identity may ask IAM for it."""

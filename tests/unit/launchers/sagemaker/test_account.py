@@ -160,6 +160,13 @@ def test_a_role_must_be_trusted_by_sagemaker(aws: Aws) -> None:
     assert policy["Statement"] == [glue, actual]  # its earlier statements stay
 
 
+def test_an_arn_of_a_role_that_is_cut_off_is_refused(aws: Aws) -> None:
+    (fault,) = account_faults(CLUSTER.replace(role="arn:aws:iam"), Account(None, {}))
+
+    assert fault.startswith("role must be the name of an IAM role or its whole ARN, such as arn:aws:iam::1234567")
+    assert fault.endswith(", got arn:aws:iam")
+
+
 def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
     aws.iam.roles.clear()
 
