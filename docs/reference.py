@@ -57,6 +57,7 @@ _NAMED_ONLY = {
             "given",
             "spec_hash",
             "dataset_key",
+            "code_key",
             "machine",
             "settings",
             "claimed_at",

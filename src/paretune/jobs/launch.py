@@ -179,7 +179,7 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
 
 
 def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None:
-    """Return runs of jobs with the same given parameters and data, newest first, without the trials of studies.
+    """Return runs of jobs with the same given parameters, data and code, newest first, without the trials of studies.
 
     Returns None if no earlier job may be followed: with `force=again`, or if jobs end with the process that launched
     them.
@@ -192,6 +192,7 @@ def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None
         for run in workplace.tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'")
         if _is_same(run.tags, spec)
         and run.tags.get(schema.DATASET_KEY) == job.data_key
+        and run.tags.get(schema.CODE_KEY, job.code_key) == job.code_key  # runs of older versions have no such tag
         and schema.TRIAL not in run.tags
     ]
 
@@ -199,12 +200,13 @@ def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None
 def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened: Run | None) -> Iterator[str]:
     """Return names for the job. All processes that run this command try them in the same order.
 
-    A name is a hash and a number. The hash covers the MLflow store, the location, the specification and the data. The
-    numbers begin above those of identical jobs of other runs that have ended. The job of the opened run is not counted.
-    So two processes that continue the same run give its job the same name, even if the job has ended in between.
+    A name is a hash and a number. The hash covers the MLflow store, the location, the specification, the data and the
+    code. The numbers begin above those of identical jobs of other runs that have ended. The job of the opened run is
+    not counted. So two processes that continue the same run give its job the same name, even if the job has ended in
+    between.
     """
     place = [workplace.tracking.identity, dict(workplace.launcher.location_tags())]
-    same = [*place, job.spec.spec_hash(), job.spec.given(), job.data_key]
+    same = [*place, job.spec.spec_hash(), job.spec.given(), job.data_key, job.code_key]
     key = sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:24]
     ended = [
         job_of(run.tags.get(schema.JOB_NAME, "")).rpartition("-")

@@ -78,6 +78,11 @@ class Admitted(ForeseenJob):
         """The key of the prepared rows; None without them, as for a simulated job or a user's own training."""
         return None if self.inputs.dataset is None else self.inputs.dataset.key
 
+    @property
+    def code_key(self) -> str | None:
+        """The key of a user's own code that is uploaded; None without it."""
+        return (self.inputs.code and self.inputs.code.key) or None
+
 
 def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, judges_limit: bool = True) -> Admitted:
     """Admit a job: return everything that its launch needs, or raise before anything is paid.

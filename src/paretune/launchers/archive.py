@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 from collections import Counter
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from paretune.core.errors import BadInput
@@ -26,6 +27,7 @@ _NEVER = {
     *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
     *(".aws", ".ssh", ".gnupg", ".azure", ".docker", ".kube", ".huggingface", ".pip"),
 }
+_CODE = (".py", ".sh", ".yaml", ".yml", ".toml", ".json", "requirements.txt", "MLproject")  # ends of names
 _MOST_FILES = 50_000  # limit for a folder of code that is not in a git repository
 
 
@@ -108,6 +110,18 @@ def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
     stats = {name: path.stat() for name, path in files.items() if not path.is_symlink()}
     names = Counter((each.st_dev, each.st_ino) for each in stats.values())
     return links + [name for name, each in stats.items() if each.st_nlink > names[each.st_dev, each.st_ino]]
+
+
+def code_key(files: Mapping[str, Path]) -> str:
+    """Return a digest of those files that are code or settings, which is the same for jobs that run the same code.
+
+    Other files do not count: a log in the folder may grow before the same command is typed again.
+    """
+    digest = sha256()
+    for name, path in sorted(files.items()):
+        if name.endswith(_CODE):
+            digest.update(f"{name} {sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def pack(files: Mapping[str, Path], target: Path) -> Path:

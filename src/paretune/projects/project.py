@@ -137,6 +137,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     code = {f"project/{name}": path for name, path in files.items()}
     payload = UserCode(
         files={**code, **PROGRAM_FILES},
+        key=archive.code_key(files) if spec.runs_on.files_travel else "",
         program=_PROGRAM,
         requirements=tuple(requirements),
         document={

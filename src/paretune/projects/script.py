@@ -40,6 +40,7 @@ def script_inputs(spec: JobSpec) -> JobInputs:
     return JobInputs(
         code=UserCode(
             files=files,
+            key=archive.code_key(files) if is_sent else "",
             left_behind=archive.left_behind(script.parent) if travels else (),
             inputs=inputs,
             requirements=tuple(requirements.split("\n")) if requirements else (),

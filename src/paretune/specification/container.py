@@ -173,6 +173,7 @@ class UserCode:
 
     Attributes:
         files: the files that are sent into the job, by their names in its working directory.
+        key: for code that is uploaded, a digest that is the same for jobs that run the same code; else "".
         linked: for a job on this machine, the files and folders that are linked into that directory and not copied.
         inputs: by channel, a file or folder on this machine, or an address in S3 if the launcher uploads files.
         left_behind: names of files and folders that are not sent: named like secrets, or with a dot outside of git.
@@ -186,6 +187,7 @@ class UserCode:
     """
 
     files: Mapping[str, Path] = field(default_factory=dict)
+    key: str = ""
     linked: Mapping[str, Path] = field(default_factory=dict)
     inputs: Mapping[str, Path | str] = field(default_factory=dict)
     left_behind: Sequence[str] = ()

@@ -27,6 +27,7 @@ COMMAND = "paretune.command"  # the command that repeats the job or continues th
 GIVEN = "paretune.given"  # the given parameters of the job, as JSON
 SPEC_HASH = "paretune.spec_hash"  # hash of the computation; the same for jobs that compute the same thing
 DATASET_KEY = "paretune.dataset_key"  # identifies the prepared rows that the job reads
+CODE_KEY = "paretune.code_key"  # identifies the code of a user's own training that was uploaded
 MODEL_REVISION = "paretune.model_revision"  # commit of the model on the Hub
 MODEL = "paretune.model"  # location of the model's files: a path or an S3 URI; also a tag of its LoggedModel
 MODEL_URI = "paretune.model_uri"  # address from which MLflow loads the model: `models:/m-...`, or its folder in S3

@@ -142,6 +142,20 @@ def test_a_started_again_command_whose_job_cannot_be_looked_at_leaves_its_run_to
     assert (run.info.status, run.data.tags["paretune.state"]) == ("RUNNING", "Running")
 
 
+def test_a_script_that_was_edited_runs_as_another_job_and_a_log_next_to_it_changes_nothing(user: User) -> None:
+    user.launcher.endings = [DONE] * 3
+    run_id = user.is_killed()
+    user.script.with_name("nohup.out").write_text("the output of the first command")
+    assert user.type().run_id == run_id
+
+    run_id = user.is_killed()
+    user.script.write_text("print('edited')")
+
+    assert user.type().run_id != run_id
+    assert user.client.get_run(run_id).info.status == "RUNNING"
+    assert len(set(user.launcher.created)) == 3
+
+
 def test_force_starts_another_only_where_it_says_so(user: User) -> None:
     run_id = user.is_killed()
 
