@@ -6,6 +6,7 @@ the cost of instances kept after a job once they are given back. Jobs of MLflow 
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import ENDED, JobRecord, find_job
 from paretune.jobs.standing import of_one_run, place_of
-from paretune.jobs.workplace import Workplace
+from paretune.jobs.workplace import STAYS_RESERVED, Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState
 from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.budget_ledger import BudgetLedger
@@ -117,16 +118,28 @@ class Sync:
         self._under_way[run.run_id] = job
 
     def _record_in_budgets(self) -> None:
-        """Record the cost of ended jobs that still have a reservation in the budget files of recent jobs."""
-        recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
-        for run in {(run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)): run for run in recent}.values():
-            with self._saying_why(run.run_id, "its cost cannot be recorded in its budgets: "):
-                (_, workplace), budget = place_of(run, self.workplace_of), run.budget
-                if (ledger := workplace.budget_ledger(budget)) is None:
-                    continue
-                for run_id, usd in _record_ended(ledger, self.tracking).items():
+        """Record the cost of ended jobs that still have a reservation in the budget files of recent jobs.
+
+        A budget file that cannot be opened is reported only if an ended job has a reservation in it.
+        """
+        groups = defaultdict[tuple[str, str | None], list[RecordedRun]](list)
+        for run in self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT):
+            groups[run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)].append(run)
+        for runs in groups.values():
+            faults = list[str]()
+            for run in runs:
+                with of_one_run(faults.append):  # any run opens the ledger, even of a job in another AWS account
+                    ledger = self.workplace_of(run.spec()).budget_ledger(run.budget)
+                    break
+            else:
+                reserved = (run.run_id for run in runs if STAYS_RESERVED in run.tags.get(schema.REMARKS, ""))
+                if run_id := next(reserved, ""):
+                    self._say(run_id, f"its cost cannot be recorded in its budgets: {faults[0]}")
+                continue
+            with self._saying_why(run.run_id, "its budgets cannot be updated: "):
+                for run_id, usd in _record_ended(ledger, self.tracking).items() if ledger is not None else ():
                     cost = "its worst case" if usd is None else f"{usd:.4g} USD"
-                    self._say(run_id, f"{cost} recorded against the budgets of {budget}")
+                    self._say(run_id, f"{cost} recorded against the budgets of {run.budget}")
 
 
 def _is_there(run: RecordedRun, workplace: Workplace) -> bool:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _HOME = ".paretune"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
 """Environment variable with the storage of studies and budgets that name none. It keeps passwords off command lines."""
+STAYS_RESERVED = "its worst case stays reserved in its budgets"
+"""Remark on an ended job whose cost could not be recorded; `sync` looks for it."""
 _ELSEWHERE = {
     "account": "its job is in the AWS account {recorded}, but these credentials belong to {current}: set AWS_PROFILE",
     "region": "its job is in the region {recorded}, but this command uses {current}: set region={recorded}, or "
@@ -143,7 +145,7 @@ class Workplace:
             if ledger is None or ledger.record_cost(run_id, usd, kept_usd) or not usd:
                 return ""
         except (BadInput, LostContact) as error:
-            return f"its worst case stays reserved in its budgets until `{command_line('sync')}` records it: {error}"
+            return f"{STAYS_RESERVED} until `{command_line('sync')}` records it: {error}"
         return (
             f"its {usd:.4g} USD were not recorded in the budgets of {ledger.file.path}: {ledger.shown_address} has no "
             "reservation for this job; set PARETUNE_STORAGE as it was when the job was launched"

@@ -185,6 +185,44 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     )
 
 
+def end_without_storage(payer: Payer) -> None:
+    """End a job while the storage of its budgets is gone, so that its worst case stays reserved."""
+    payer.is_killed()
+    home = Path(".paretune/studies.db")
+    home.rename("away.db")
+    home.mkdir()  # so that SQLite cannot open it
+    payer.type()
+    home.rmdir()
+    Path("away.db").rename(home)
+
+
+def test_an_old_job_in_another_account_keeps_no_later_job_from_its_budgets(payer: Payer) -> None:
+    payer.launcher.location_tags = lambda: {"account": "111111111111"}  # type: ignore[method-assign]
+    old = payer.type(seed=7).run_id
+    payer.client.set_tag(old, "paretune.account", "222222222222")
+    assert sync_all(payer) == []
+    end_without_storage(payer)
+
+    (entry,) = sync_all(payer)
+
+    assert entry.remark.startswith("0.01 USD recorded against the budgets of ")
+    assert payer.standing().balance.committed_usd == 0.0
+
+
+def test_a_budget_file_that_was_moved_is_missed_only_if_a_job_has_a_reservation_in_it(payer: Payer) -> None:
+    payer.type(seed=7)
+    Path("team.yaml").rename("moved.yaml")
+    assert sync_all(payer) == []
+
+    Path("moved.yaml").rename("team.yaml")
+    end_without_storage(payer)
+    Path("team.yaml").rename("moved.yaml")
+
+    (entry,) = sync_all(payer)
+    assert entry.remark.startswith("its cost cannot be recorded in its budgets: ")
+    assert "team.yaml" in entry.remark
+
+
 def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: Payer) -> None:
     payer.is_killed()
     output = preview(payer.spec(seed=7), payer.place()).document["budgets"]
