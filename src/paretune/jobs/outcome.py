@@ -190,7 +190,7 @@ def end_job(
         state, report, failure = status.state, status.report, status.failure
     has_completed = state is JobState.COMPLETED
     profile, profiled = _profile(job) if spec.profile_steps and has_completed and job is not None else ({}, "")
-    remarks = [*([] if job is None else record.collect_results(job)), *script_remarks(spec, report)]
+    remarks = [*([] if job is None else record.collect_results(job, RUN_STATUS[state])), *script_remarks(spec, report)]
     remarks += filter(None, [profiled])
     tags = {schema.WARM_POOL: bill.pool_tag}
     if job is None and bill.attempts_usd is not None:  # so that no other run's job is mistaken for this one by its name

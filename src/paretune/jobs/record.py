@@ -32,7 +32,7 @@ from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.script_arguments import takes_seed
 from paretune.tracking import schema
 from paretune.tracking.data_sets import data_sets_of
-from paretune.tracking.run_writer import TROUBLE, Run
+from paretune.tracking.run_writer import TROUBLE, EndStatus, Run
 
 ENDED = {state.value for state in JobState if state.is_terminal}
 """Values of the state's tag for a job that has ended."""
@@ -206,13 +206,16 @@ class JobRecord:
         if self.workplace.launcher.origin == "measured":  # a simulated job is over in milliseconds
             self.run.flush()
 
-    def collect_results(self, job: Job) -> list[str]:
-        """Copy the records of a user's own training into the run; return a sentence for each problem."""
+    def collect_results(self, job: Job, status: EndStatus) -> list[str]:
+        """Copy the records of a user's own training into the run; return a sentence for each problem.
+
+        `status` is that of the job, with which MLflow runs end that the training left open.
+        """
         if not self.spec.runs_user_code or self.workplace.launcher.origin != "measured":
             return []
         try:
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-                remarks = collect(job.fetch_output(STORE, Path(folder)), self.run.run_id)
+                remarks = collect(job.fetch_output(STORE, Path(folder)), self.run.run_id, status=status)
         except (LostContact, *TROUBLE) as error:
             self.is_uncollected, remarks = True, [f"{problem(error)}; `{command_line('sync')}` tries again"]
         self.run.reread()

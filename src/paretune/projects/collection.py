@@ -23,7 +23,7 @@ from paretune.core.script_metrics import read_curves
 from paretune.core.untrusted import masked, printable, without_secrets
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.tracking import schema
-from paretune.tracking.run_writer import name_for_mlflow
+from paretune.tracking.run_writer import EndStatus, name_for_mlflow
 
 _MOST_RUNS = 50_000  # MLflow's limit for one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000
@@ -33,11 +33,12 @@ _NOT_COPIED = (  # prefixes of tags that MLflow sets, and of paretune's own tags
 )
 
 
-def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> list[str]:
+def collect(store: Path, run_id: str, client: MlflowClient | None = None, *, status: EndStatus) -> list[str]:
     """Copy what a user's code recorded in `store` into the run `run_id`; return a sentence for each problem.
 
     The first run that the code opened is copied into the run `run_id` itself. Each other run becomes a new run under
-    the run `run_id`, or under the copy of its own parent. Secrets in parameters and tags are masked, and metrics of the
+    the run `run_id`, or under the copy of its own parent. If the code did not end it, it ends with `status`, the status
+    of the job. Secrets in parameters and tags are masked, and metrics of the
     bill are left out. A parameter is reported if the first run has another value for it than the run `run_id`. Raises
     the errors of MLflow's client if the tracking server does not answer or refuses a request.
     """
@@ -66,8 +67,12 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> lis
         _copy(run, points, copies[inner_id], client)
         for name, files in artifacts_of(run, store, inner):
             client.log_artifacts(copies[inner_id], str(files), artifact_path=name or None)
-        if copies[inner_id] != run_id and run.info.end_time:
+        if copies[inner_id] == run_id:
+            continue
+        if run.info.end_time:
             client.set_terminated(copies[inner_id], run.info.status, run.info.end_time)
+        elif not client.get_run(copies[inner_id]).info.end_time:
+            client.set_terminated(copies[inner_id], status)
     return remarks
 
 

@@ -65,6 +65,7 @@ def _record(inner: MlflowClient, folder: Path) -> None:
     child = inner.create_run(run.info.experiment_id, run_name="fold", tags=tags).info.run_id
     inner.log_metric(child, "fold_loss", 0.5)
     inner.set_terminated(child)
+    inner.create_run(run.info.experiment_id, run_name="left open", tags={"mlflow.parentRunId": run_id})
     deleted = inner.create_run(run.info.experiment_id).info.run_id
     inner.delete_run(deleted)
     model = inner.create_logged_model(run.info.experiment_id, name="my-model", source_run_id=run_id)
@@ -80,7 +81,7 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", outside.tracking_uri)  # MLflow 3.1 looks for a model's files only there
     run_id, records = store
     differs = "parameters that it logged to MLflow differ from the given ones: given=quoted (given: 'quoted')"
-    assert [collect(records, run_id, outside) for _ in range(2)] == [[differs], [differs]]
+    assert [collect(records, run_id, outside, status="FAILED") for _ in range(2)] == [[differs], [differs]]
 
     run = outside.get_run(run_id)
     history = [(point.step, point.timestamp) for point in outside.get_metric_history(run_id, "loss")]
@@ -98,7 +99,9 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
     assert (run.info.run_name, run.info.status) == ("outer", "RUNNING")  # the job determines the end, not the command
     assert [entry.path for entry in outside.list_artifacts(run_id)] == ["my-model", "texts"]
     assert [entry.path for entry in outside.list_artifacts(run_id, "my-model")] == ["my-model/MLmodel"]
-    (child,) = outside.search_runs([run.info.experiment_id], f"attributes.run_id != '{run_id}'")
+    children = outside.search_runs([run.info.experiment_id], f"attributes.run_id != '{run_id}'")
+    child, left_open = sorted(children, key=lambda each: str(each.info.run_name))
+    assert (left_open.info.run_name, left_open.info.status) == ("left open", "FAILED")  # as its job
     assert (child.info.run_name, child.info.status, child.data.metrics) == ("fold", "FINISHED", {"fold_loss": 0.5})
     assert child.data.tags["mlflow.parentRunId"] == run_id
     assert "paretune.state" not in child.data.tags  # otherwise `sync` would search for its job
@@ -109,7 +112,7 @@ def test_a_store_that_mlflow_cannot_read_is_skipped_with_a_remark(
 ) -> None:
     (tmp_path / "mlflow.db").write_text("no database")
 
-    (remark,) = collect(tmp_path, store[0], outside)
+    (remark,) = collect(tmp_path, store[0], outside, status="FINISHED")
 
     assert remark.startswith("the records of the command could not be copied (")
 
@@ -121,6 +124,6 @@ def test_artifacts_that_lead_out_of_the_store_are_not_copied(store: tuple[str, P
     shutil.rmtree(folder)
     folder.symlink_to("/etc")
 
-    inner, (run, _) = read_runs(records)
+    inner, (run, *_) = read_runs(records)
 
     assert [name for name, _ in artifacts_of(run, records, inner)] == ["my-model"]
