@@ -66,8 +66,8 @@ def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
 def _wished(texts: Mapping[str, str]) -> Wish:
     """Return the `Wish` for a study without a file. Raises BadInput with all faults of the first step that fails."""
     typed = {name: text for name, text in texts.items() if text.strip() and name not in ("study", "metric")}
-    terms = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
-    job = {name: text for name, text in typed.items() if name not in terms}
+    of_study = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
+    job = {name: text for name, text in typed.items() if name not in of_study}
     types: Sequence[str] | None = None
     kind, launcher = job.get("instance_type", ""), known().get(job.get("launcher", ""))
     if "," in kind:
@@ -78,7 +78,8 @@ def _wished(texts: Mapping[str, str]) -> Wish:
         of_launcher = (name for name, item in instances().items() if item.launcher == launcher.name)
         job["instance_type"] = next(of_launcher, next(iter(instances())))  # any type, until the types are chosen
     faults, spec, metric = list[str](), None, texts.get("metric", "").strip()
-    if "budget_usd" not in terms:
+    terms = dict[str, object]()
+    if "budget_usd" not in of_study:
         faults.append("budget_usd is missing: say how many dollars the study may spend, such as --budget_usd 20")
     with collecting(faults):
         spec = JobSpec.read(with_profile(job, os.environ))
@@ -95,7 +96,8 @@ def _wished(texts: Mapping[str, str]) -> Wish:
         faults.append("metric is for a script: paretune's own training is measured by the metric of its task")
     if not faults:
         with collecting(faults):  # check the keys of the study, such as n_trials=abc
-            StudyFile.read({"name": "x", "search": {"learning_rate": {"choices": [1e-5]}}, **terms})
+            study = StudyFile.read({"name": "x", "search": {"learning_rate": {"choices": [1e-5]}}, **of_study})
+            terms = {name: value for name, value in study.given().items() if name in of_study}
     refuse(faults)
     assert spec is not None
     return Wish(job=spec, types=types, terms=terms, metric=metric or None)

@@ -78,7 +78,7 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
 
     Raises BadInput if nothing is left to search, for example because the budget covers too few jobs.
     """
-    job, budget_usd = wish.job, float(wish.terms["budget_usd"])
+    job, budget_usd = wish.job, wish.terms["budget_usd"]
     search = dict[str, Any]()
     if wish.types:
         search["instance_type"] = {"choices": list(wish.types)}
@@ -115,12 +115,11 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
         objectives = {metrics.COST_USD: "minimize", **quality}
     if not search:
         raise BadInput(["nothing is left to search: leave learning_rate or the batch size open, or write a study file"])
-    terms = {name: text for name, text in wish.terms.items() if name != "name"}
     name = wish.terms.get("name") or f"{_title(job)} for {budget_usd:g} USD"
     if "instance_type" in search:
         given.pop("instance_type", None)
-    values = {"name": name, "job": given, "search": search, "objectives": objectives, **terms}
-    return ProposedStudy(values={**values, "budget_usd": budget_usd}, reasons=reasons)
+    values = {"name": name, "job": given, "search": search, "objectives": objectives}
+    return ProposedStudy(values=values | wish.terms, reasons=reasons)
 
 
 def _inputs(job: JobSpec, workplaces: Workplaces) -> JobInputs:

@@ -41,6 +41,18 @@ def test_a_dry_run_prints_the_study_file_which_runs_as_it_is(
     assert main(["study", "saved.yaml", "--dry_run"]) == 0
 
 
+def test_a_dry_run_prints_every_option_of_the_study_with_its_type(
+    workplace: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--budget_usd", "20", "--metric", "val_f1", "--dry_run")
+    options = ("--name", "2026", "--n_trials", "3", "--stop", "never", "--once", "false", "--n_parallel", "1")
+    assert main(["study", "train.py", *asked, *options]) == 0
+
+    values = yaml.safe_load(capsys.readouterr().out)
+    shown = {"name": "2026", "n_trials": 3, "stop": "never", "once": False, "n_parallel": 1, "budget_usd": 20.0}
+    assert shown.items() <= values.items()
+
+
 def test_instance_types_are_searched_even_if_rate_and_batch_of_the_script_are_given(
     workplace: Path, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from paretune.specification.job import JobSpec
 
@@ -14,11 +15,11 @@ class Wish:
         job: the specification that all jobs of the study share.
         types: instance types to search. If empty, `propose` chooses them by their estimates. If None, the study does
             not search instance types.
-        terms: keys of the study from the command line, such as budget_usd and n_trials.
+        terms: keys of the study from the command line, such as budget_usd and n_trials, with checked values.
         metric: the metric by which a user's own script measures its model; None for paretune's own training.
     """
 
     job: JobSpec
     types: Sequence[str] | None = None
-    terms: Mapping[str, str]
+    terms: Mapping[str, Any]
     metric: str | None = None
