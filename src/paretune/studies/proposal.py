@@ -9,6 +9,8 @@ For paretune's own training, the study searches
 For a script, the study searches the learning rate and batch size that the script declares, around the script's own
 defaults. A parameter that the request sets is not searched. The exception is a list of instance types: the study then
 searches these types.
+
+If a study of this name has begun, the request continues it: what the request leaves out stays as the study began.
 """
 
 import ast
@@ -21,11 +23,12 @@ from typing import Any
 from paretune.core import pareto
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.own_script import read_own_script
+from paretune.core.shell import options
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.workload import data_of
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.workplace import Workplace, Workplaces
+from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
 from paretune.presentation.text import duration, plain
 from paretune.pricing import Price
 from paretune.specification import metrics
@@ -40,6 +43,7 @@ from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.wish import Wish
+from paretune.studies.search.table import stored
 
 _MOST_TYPES = 8
 _FASTER = 1.1  # an instance type must be at least this many times as fast as the next cheaper one that is searched
@@ -74,11 +78,18 @@ class ProposedStudy:
 def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> ProposedStudy:
     """Return a study for a request: what to search, and why.
 
-    Without `has_account`, public prices are used and no AWS account is asked.
+    If a study of this name has begun, return the study that continues it. Without `has_account`, public prices are used
+    and no AWS account is asked.
 
     Raises BadInput if nothing is left to search, for example because the budget covers too few jobs.
     """
     job, budget_usd = wish.job, wish.terms["budget_usd"]
+    name = wish.terms.get("name") or f"{_title(job)} for {budget_usd:g} USD"
+    storage = wish.terms.get("storage") or usual_storage(workplaces.home, workplaces.environment)
+    if (begun := stored(name, storage)) and "search" in begun:
+        reason = f"this continues the study {name}: what you leave out stays as it began; for a new study, add "
+        values = {"name": name, **_continued(begun, wish), **wish.terms}
+        return ProposedStudy(values=values, reasons=[f"{reason}{options(name='NAME')}"])
     search = dict[str, Any]()
     if wish.types:
         search["instance_type"] = {"choices": list(wish.types)}
@@ -115,11 +126,24 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
         objectives = {metrics.COST_USD: "minimize", **quality}
     if not search:
         raise BadInput(["nothing is left to search: leave learning_rate or the batch size open, or write a study file"])
-    name = wish.terms.get("name") or f"{_title(job)} for {budget_usd:g} USD"
     if "instance_type" in search:
         given.pop("instance_type", None)
     values = {"name": name, "job": given, "search": search, "objectives": objectives}
     return ProposedStudy(values=values | wish.terms, reasons=reasons)
+
+
+def _continued(begun: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
+    """Return job, search and objectives with which a study has begun, except for what the request sets."""
+    given, search, objectives = wish.job.given(), dict(begun["search"]), begun["objectives"]
+    if wish.types is not None:
+        given.pop("instance_type", None)
+    if wish.types:
+        search["instance_type"] = {"choices": list(wish.types)}
+    if wish.metric is not None:
+        objectives = {metrics.COST_USD: "minimize", wish.metric: _direction(wish.metric)}
+    search = {name: entry for name, entry in search.items() if name not in given}
+    job = {name: value for name, value in {**begun.get("job", {}), **given}.items() if name not in search}
+    return {"job": job, "search": search, "objectives": objectives}
 
 
 def _inputs(job: JobSpec, workplaces: Workplaces) -> JobInputs:

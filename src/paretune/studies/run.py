@@ -577,7 +577,8 @@ def _described(file: StudyFile) -> str:
 
 def open_run(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
     """Return the id of the study's run: one from an earlier driver, the one that `mlflow run` opened, or a new one."""
-    mark, title = table.open(_described(file)), f"study {file.name}"
+    given = {key: value for key, value in file.given().items() if key in ("job", "search", "objectives")}
+    mark, title = table.open(_described(file), given), f"study {file.name}"
     marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
     command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one for each command
     if not marked and command_run is None:

@@ -142,6 +142,25 @@ def test_a_study_without_a_file_runs_to_its_answer_within_its_dollars(
     assert "about " in output.err  # why these instance types
 
 
+def test_a_study_continues_with_its_own_search_although_other_instance_types_would_be_proposed_now(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*REHEARSED, "--n_trials", "2", "--name", "mine"]
+    assert main([*words, "--budget_usd", "0.1", "--dry_run"]) == 0
+    began = yaml.safe_load(capsys.readouterr().out)
+    assert main([*words, "--budget_usd", "0.1"]) == 0, capsys.readouterr().err
+
+    assert main([*words, "--budget_usd", "20"]) == 0, capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "this continues the study mine: what you leave out stays as it began" in error
+    assert "study mine continues: 2 trials made" in error
+    assert main([*words, "--budget_usd", "20", "--dry_run"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == began | {"budget_usd": 20.0}
+
+    assert main([*words, "--budget_usd", "20", "--global_batch_size", "16"]) == 2
+    assert "was started with another search space" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -28,6 +28,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, LostContact, first_line
+from paretune.core.untrusted import exists
 from paretune.ledger.lock import StudyLock, unusable
 from paretune.pricing import Balance
 from paretune.specification import metrics
@@ -40,7 +41,7 @@ from paretune.studies.results.trials import Trial
 from paretune.studies.sampler import candidates
 from paretune.studies.sampler.candidates import own_space
 
-JOB, _DESCRIBED, _MARK = "job", "described", "mark"
+JOB, _DESCRIBED, _GIVEN, _MARK = "job", "described", "given", "mark"
 _ROW = TypeAdapter(Trial)
 _OF_OPTUNA = {"number", "point", "values", "origin"}
 """Fields of a trial that are not in its attribute `job`: Optuna stores them, or they follow from the study."""
@@ -98,16 +99,17 @@ class StudyTable:
         self._storage.remove_session()
         self._storage.engine.dispose()
 
-    def open(self, described: str) -> str:
+    def open(self, described: str, given: Mapping[str, Any]) -> str:
         """Store the study's description if it has none. Return the study's mark, which is unique across all storages.
 
         `described` is a JSON object of the study's values by name. Raises BadInput if the stored description differs.
+        `given` has the keys of the study file that `stored` returns.
         """
         attributes = self.study.user_attrs
         if _DESCRIBED not in attributes:
-            attributes = {_MARK: uuid.uuid4().hex, _DESCRIBED: described}
-            for name, text in attributes.items():
-                self.study.set_user_attr(name, text)
+            attributes = {_MARK: uuid.uuid4().hex, _GIVEN: dict(given), _DESCRIBED: described}
+            for name, value in attributes.items():
+                self.study.set_user_attr(name, value)
         if difference := _difference(attributes[_DESCRIBED], described):
             text = f"study {self._file.name} was started with another search space, rows, job or objectives: give it "
             raise BadInput([f"{text}another name (name=...), or the same file ({difference})"])
@@ -291,6 +293,23 @@ def distribution_of(name: str, entry: Choices | Range) -> BaseDistribution:
     if is_whole(name, entry):
         return IntDistribution(int(entry.low), int(entry.high), log=entry.log)
     return FloatDistribution(entry.low, entry.high, log=entry.log)
+
+
+def stored(name: str, address: str) -> dict[str, Any] | None:
+    """Return the keys that `StudyTable.open` stored for a study; None if the storage has none or cannot be read.
+
+    No storage is created.
+    """
+    if address.startswith("sqlite:///") and not exists(address.removeprefix("sqlite:///")):
+        return None
+    with suppress(Exception):  # SQLAlchemy's and each driver's own: when the study begins, `StudyTable` reports them
+        storage = RDBStorage(with_driver(address), skip_table_creation=True)
+        try:
+            return storage.get_study_user_attrs(storage.get_study_id_from_name(name)).get(_GIVEN)
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
+    return None
 
 
 def _opened(file: StudyFile, address: str) -> tuple[RDBStorage, optuna.Study]:
