@@ -84,7 +84,7 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
     Raises BadInput if nothing is left to search, for example because the budget covers too few jobs.
     """
     job, budget_usd = wish.job, wish.terms["budget_usd"]
-    name = wish.terms.get("name") or f"{_title(job)} for {budget_usd:g} USD"
+    name = wish.terms.get("name") or _title(job)
     storage = wish.terms.get("storage") or usual_storage(workplaces.home, workplaces.environment)
     if (begun := stored(name, storage)) and "search" in begun:
         reason = f"this continues the study {name}: what you leave out stays as it began; for a new study, add "
@@ -129,7 +129,7 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
     if "instance_type" in search:
         given.pop("instance_type", None)
     values = {"name": name, "job": given, "search": search, "objectives": objectives}
-    return ProposedStudy(values=values | wish.terms, reasons=reasons)
+    return ProposedStudy(values={**values, **wish.terms}, reasons=reasons)
 
 
 def _continued(begun: Mapping[str, Any], wish: Wish) -> dict[str, Any]:

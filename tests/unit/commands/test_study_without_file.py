@@ -142,18 +142,18 @@ def test_a_study_without_a_file_runs_to_its_answer_within_its_dollars(
     assert "about " in output.err  # why these instance types
 
 
-def test_a_study_continues_with_its_own_search_although_other_instance_types_would_be_proposed_now(
+def test_a_study_continues_with_a_larger_budget_and_its_own_search_although_another_would_be_proposed_now(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [*REHEARSED, "--n_trials", "2", "--name", "mine"]
+    words = [*REHEARSED, "--n_trials", "2"]
     assert main([*words, "--budget_usd", "0.1", "--dry_run"]) == 0
     began = yaml.safe_load(capsys.readouterr().out)
     assert main([*words, "--budget_usd", "0.1"]) == 0, capsys.readouterr().err
 
     assert main([*words, "--budget_usd", "20"]) == 0, capsys.readouterr().err
     error = capsys.readouterr().err
-    assert "this continues the study mine: what you leave out stays as it began" in error
-    assert "study mine continues: 2 trials made" in error
+    assert "this continues the study rotten_tomatoes: what you leave out stays as it began" in error
+    assert "study rotten_tomatoes continues: 2 trials made" in error
     assert main([*words, "--budget_usd", "20", "--dry_run"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == began | {"budget_usd": 20.0}
 
