@@ -562,7 +562,7 @@ def _remarks(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list
 
 def _described(file: StudyFile) -> str:
     """Return what must stay the same when a study is continued, as JSON: job, search space or rows, and objectives."""
-    given = file.given() | {"objectives": file.objectives}
+    given = file.given() | {"objectives": file.goals}
     described = {
         f"{section} {name}": value
         for section in ("job", "search", "points", "objectives")

@@ -319,6 +319,22 @@ def test_who_owns_the_jobs_may_change_and_the_run_keeps_its_command_and_no_reaso
     assert not {schema.FAILURE_REASON, schema.DRIVEN_UNTIL} & tags.keys()
 
 
+def test_a_study_that_gets_a_constraint_on_another_metric_is_another_study_and_its_run_stays_closed(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(workplace, objectives={"cost_usd": "minimize", "job_seconds": "minimize"}, n_trials=2)
+    text = path.read_text().replace("sampler: random\n", "")
+    path.write_text(text)
+    assert main(["study", str(path)]) == 0
+
+    path.write_text(f"{text}constraints: {{f1: {{min: 0.9}}}}\n")
+    assert main(["study", str(path)]) == 2
+
+    assert 'objectives f1: none then, "maximize" now' in capsys.readouterr().err
+    (parent,) = MlflowClient().search_runs(["0"], "tags.`paretune.kind` = 'study'")
+    assert parent.info.status == "FINISHED"
+
+
 def test_mlflow_s_column_of_names_shows_the_answer_of_a_study_and_what_each_trial_came_to(workplace: Path) -> None:
     path = write_replayed(workplace, "0.9,Completed")
     assert main(["study", str(path)]) == 0
