@@ -132,7 +132,7 @@ class StudyFile(Parameters):
             document = _plain(file.values, (), faults, path)
             located = [(line, f"{path}:{line}: {text}") for line, text in file.faults]
         else:
-            document = dict(values)
+            document = _copied(values)
         typed = {name.replace("-", "_"): text for name, text in (overrides or {}).items() if text.strip()}
         located += [(0, text) for name, text in typed.items() for text in _override(document, name, text)]
         study, of_study = cls.check(document)
@@ -439,6 +439,13 @@ def _sampler(study: StudyFile) -> Iterator[str]:
 
 StudyFile.rules = (_name, _parts, _own_training, _clashes, _limits, _sampler, _points)
 StudyFile.last_rules = (lambda study: [] if study.points else combination_faults(study.job.given(), study.search),)
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of mappings, also of nested ones. A job becomes the mapping of what was given."""
+    if isinstance(value, JobSpec):
+        value = value.given()
+    return {name: _copied(item) for name, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) -> Any:

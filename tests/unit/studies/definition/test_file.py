@@ -1,12 +1,16 @@
 """Study files: what they mean, and the messages about bad ones: one clear fault each, all at once."""
 
+import copy
+import math
 import re
 from pathlib import Path
 
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Choices
 
 SHIPPED = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))
 GOOD = """\
@@ -276,6 +280,18 @@ def test_what_is_typed_wins_and_is_in_the_command_that_goes_on_without_its_passw
     assert study.command == f"paretune study --study {path} {typed}"
     search = {"learning_rate": {"choices": [1e-5]}}
     assert StudyFile.read({"name": "x", "search": search, "n_trials": 2}, {}).command == ""
+
+
+def test_overrides_reach_the_job_of_a_mapping_and_leave_the_mapping_as_it_was() -> None:
+    rates = {"learning_rate": {"choices": [1e-5, 3e-5]}, "global_batch_size": {"choices": [16, 64]}}
+    content = {"name": "x", "job": JobSpec(max_train_samples=4000), "search": rates, "n_trials": 2}
+    before = copy.deepcopy(content)
+
+    study = StudyFile.read(content, {"max_train_samples": "100", "learning_rate": "1e-4", "global_batch_size": "8,16"})
+
+    assert study.job.given() == {"max_train_samples": 100, "learning_rate": 1e-4}
+    assert study.search == {"global_batch_size": Choices(values=(8, 16))}
+    assert content == before
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
