@@ -15,6 +15,7 @@ If a study of this name has begun, the request continues it: what the request le
 
 import ast
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,11 @@ _BELOW, _ABOVE = 4.0, 8.0
 because rates that train well grow with the batch."""
 _SCRIPT_FACTOR = 8.0  # factor between a script's default and either end of the searched range
 _ROOM = 1.25  # time limit of a job as a multiple of the upper end of its estimated time
+_LESS_IS_BETTER = re.compile(
+    r"loss|error|perplexity|rmse|mae|mse|(?<![a-z])(ppl|wer|cer|ter|s?mape|nll|brier|ece|bpb|bpc|fid)(?![a-z])"
+)
+"""Finds words for metrics that are better if they are lower. Those in parentheses must stand alone: `answer` has `wer`.
+"""
 _BILLED = ("confirmed", "single_source", "user")  # a search relies only on prices with one of these confidences
 
 
@@ -100,7 +106,9 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
         reasons = (
             [f"{Path(job.entry_script).name}: arguments that it declares, around their defaults"] if of_script else []
         )
-        objectives = {metrics.COST_USD: "minimize", str(wish.metric): _direction(str(wish.metric))}
+        metric, direction = str(wish.metric), _direction(str(wish.metric))
+        objectives = {metrics.COST_USD: "minimize", metric: direction}
+        reasons.append(f"{metric} is {direction}d")
     else:
         workplace = workplaces.of(job) if has_account else workplaces.at_public_prices(job)
         inputs = _inputs(job, workplaces)
@@ -169,8 +177,7 @@ def _quality(job: JobSpec) -> dict[str, str]:
 def _direction(metric: str) -> str:
     if metric in OBJECTIVES:
         return OBJECTIVES[metric].direction
-    is_less_better = any(word in metric.lower() for word in ("loss", "error", "perplexity", "rmse", "mae", "mse"))
-    return "minimize" if is_less_better else "maximize"
+    return "minimize" if _LESS_IS_BETTER.search(metric.lower()) else "maximize"
 
 
 def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[str, Any]:

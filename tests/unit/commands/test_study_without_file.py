@@ -53,6 +53,27 @@ def test_a_dry_run_prints_every_option_of_the_study_with_its_type(
     assert shown.items() <= values.items()
 
 
+@pytest.mark.parametrize(
+    ("metric", "direction"),
+    [
+        ("val_ppl", "minimize"),
+        ("wer", "minimize"),
+        ("val/NLL", "minimize"),
+        ("rmse", "minimize"),
+        ("answer_f1", "maximize"),
+    ],
+)
+def test_the_direction_of_a_script_s_metric_follows_from_its_name_and_is_stated(
+    workplace: Path, capsys: pytest.CaptureFixture[str], metric: str, direction: str
+) -> None:
+    (workplace / "train.py").write_text(SCRIPT.replace("val_f1", metric))
+    assert main(["study", "train.py", "--budget_usd", "20", "--metric", metric, "--dry_run"]) == 0
+
+    text = capsys.readouterr().out
+    assert yaml.safe_load(text)["objectives"] == {"cost_usd": "minimize", metric: direction}
+    assert f"# {metric} is {direction}d\n" in text
+
+
 def test_instance_types_are_searched_even_if_rate_and_batch_of_the_script_are_given(
     workplace: Path, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
