@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain, product
+from itertools import chain, count, product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from paretune.core.errors import BadInput
@@ -87,21 +87,28 @@ def _points(points: Points) -> Iterator[str]:
 class Design:
     """The rows of `points`, each with the parameters of one job, shuffled by `seed`.
 
-    The training seeds of a row's replicates count up from the row's own `seed`, else from `first_seed`. Raises BadInput
-    if a table has no rows or cannot be read, or if `d_optimal` is too small or its package is missing.
+    The training seeds of a row's replicates count up from the row's own `seed`, else from `first_seed`, and leave out
+    seeds that rows with the same parameters have. Raises BadInput if a table has no rows or cannot be read, if a seed
+    is not a whole number, or if `d_optimal` is too small or its package is missing.
     """
 
     def __init__(self, points: Points, seed: int, first_seed: int = 42) -> None:
         self.rows, self._labels = list[dict[str, Value]](), list[Labels]()
         order = (_table(points.table) if points.table else _chosen(points, seed)) * points.replicates
         random.Random(seed).shuffle(order)
-        seen = Counter[str]()
+        taken = set[tuple[str, int]]()
         for level, labels in order:  # every replicate of a row gets another training seed
             row = {name: _value(name, value) for name, value in level.items()}
-            key = spell({name: spell(value) for name, value in row.items()})
-            self.rows.append({**row, "seed": int(row.get("seed", first_seed)) + seen[key]} if seen[key] else row)
+            key, own_seed = (
+                spell({name: spell(row[name]) for name in row if name != "seed"}),
+                row.get("seed", first_seed),
+            )
+            if not isinstance(own_seed, int):
+                raise BadInput([f"points: seed must be a whole number, got {own_seed!r}"])
+            seed = next(seed for seed in count(own_seed) if (key, seed) not in taken)
+            taken.add((key, seed))
+            self.rows.append(row if seed == own_seed else {**row, "seed": seed})
             self._labels.append(labels)
-            seen[key] += 1
 
     @property
     def values(self) -> dict[str, tuple[Value, ...]]:

@@ -65,6 +65,15 @@ def test_levels_with_equal_values_or_parts_of_each_other_are_distinguished() -> 
     assert design.correlations().shape == (3, 3)
 
 
+def test_replicates_of_rows_with_seeds_of_their_own_never_share_one(tmp_path: Path) -> None:
+    (path := tmp_path / "rows.csv").write_text("learning_rate,seed\n1e-5,1\n1e-5,2\n3e-5,1\n")
+
+    made = rows({"table": str(path), "replicates": 2})
+
+    seeds = {rate: sorted(row["seed"] for row in made if row["learning_rate"] == rate) for rate in (1e-5, 3e-5)}
+    assert seeds == {1e-5: [1, 2, 3, 4], 3e-5: [1, 2]}
+
+
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
@@ -87,6 +96,7 @@ def test_what_a_design_cannot_estimate_is_said(tmp_path: Path, lines: str, sente
         ({"ful": FACTORS}, "unknown parameter ful: did you mean full"),
         ({"full": {"precision": ["fp32"]}}, "precision must be a list of at least two levels"),
         ({"d_optimal": 3, "factors": FACTORS}, "d_optimal must be at least 5, the number of main-effect terms, got 3"),
+        ({"full": {"seed": ["a", 1]}, "replicates": 2}, "points: seed must be a whole number, got 'a'"),
     ],
 )
 def test_what_makes_no_design_is_refused(points: dict[str, Any], fault: str) -> None:
