@@ -141,6 +141,13 @@ def test_the_front_of_a_frame_of_mlflow_reads_its_columns() -> None:
     ]
 
 
+def test_the_front_of_no_runs_is_empty() -> None:
+    none = paretune.front([])
+
+    assert none.rows() == []
+    assert str(none) == "front: 0 of 0 runs (minimize cost_usd, maximize f1)"
+
+
 def test_objectives_that_cannot_be_are_refused_and_none_are_the_usual_ones() -> None:
     rows = [{"f1": 0.9, "cost_usd": 1.0}]
     assert paretune.front(rows).objectives == {"cost_usd": "minimize", "f1": "maximize"}

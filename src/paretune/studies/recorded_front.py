@@ -104,7 +104,7 @@ def front(
         name, rows, usual = "", _rows_of(runs), default_objectives({})
     rows = [row for row in rows if not name or row["status"] == TrialStatus.COMPLETED.value]  # also leaves out probes
     goals = dict(objectives or usual)
-    table = pandas.DataFrame(rows, columns=list(goals)).apply(pandas.to_numeric, errors="coerce")
+    table = pandas.DataFrame(rows, columns=list(goals)).apply(pandas.to_numeric, errors="coerce").astype(float)
     table = table[np.isfinite(table)]
     faults = [
         f"objectives: {g} must be minimize or maximize, got {w!r}" for g, w in goals.items() if w not in DIRECTIONS
