@@ -135,7 +135,10 @@ def bounds_faults(name: str, bounds: Mapping[str, float], task: str | None) -> l
     low, high = metric.lowest, metric.highest
     allowed = f"from {low:g} to {high:g}" if high < math.inf else f"at least {low:g}"
     wrong = [(end, value) for end, value in bounds.items() if not low <= value <= high]
-    return [f"constraint {name}: {end} must be {allowed}, got {value:g}" for end, value in wrong]
+    faults = [f"constraint {name}: {end} must be {allowed}, got {value:g}" for end, value in wrong]
+    if "min" in bounds and "max" in bounds and bounds["min"] > bounds["max"]:
+        faults.append(f"constraint {name}: min must be at most max, got {bounds['min']:g} and {bounds['max']:g}")
+    return faults
 
 
 def _unmeasured(name: str, task: str | None) -> str:

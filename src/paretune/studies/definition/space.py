@@ -105,6 +105,8 @@ def read_value(name: str, raw: Any) -> Value:
         value = value.get(inner) if isinstance(value, Mapping) else getattr(value, inner)
     if not isinstance(value, str | int | float):
         raise BadInput([f"{name} must be text, a number, true or false, got {spell(value) or 'nothing'!r}"])
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadInput([f"{name} must be a finite number, got {value}"])
     return value
 
 

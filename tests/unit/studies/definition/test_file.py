@@ -176,6 +176,21 @@ def test_a_constraint_that_is_no_bound_is_refused_even_if_its_metric_is_no_objec
     assert faults(tmp_path, text)[0].endswith(f"f1 must have min, max, or both, such as {{min: 0.9}}, got {got}")
 
 
+def test_a_constraint_that_no_value_can_meet_is_refused(tmp_path: Path) -> None:
+    (fault,) = faults(tmp_path, GOOD + "constraints: {cost_usd: {min: 3, max: 1}, f1: {min: 0.9, max: 0.9}}\n")
+
+    assert fault.endswith("constraint cost_usd: min must be at most max, got 3 and 1")
+
+
+@pytest.mark.parametrize("low", [math.nan, -math.inf])
+def test_a_range_without_a_finite_end_is_refused(low: float) -> None:
+    search = {"training_arguments.weight_decay": {"low": low, "high": 1.0}}
+    with pytest.raises(BadInput) as caught:
+        StudyFile.read({"name": "x", "search": search, "n_trials": 2})
+
+    assert caught.value.faults == (f"training_arguments.weight_decay must be a finite number, got {low}",)
+
+
 def test_all_faults_of_a_file_are_named_at_once_in_the_order_of_its_lines(tmp_path: Path) -> None:
     messages = faults(
         tmp_path,
