@@ -134,6 +134,8 @@ class StudyFile(Parameters):
         else:
             document = _copied(values)
         typed = {name.replace("-", "_"): text for name, text in (overrides or {}).items() if text.strip()}
+        if typed:
+            _name_fully(document, typed)
         located += [(0, text) for name, text in typed.items() for text in _override(document, name, text)]
         study, of_study = cls.check(document)
         for fault in [*faults, *of_study]:
@@ -473,6 +475,14 @@ def resolve(file: str, text: str) -> str:
     folder = Path(file).resolve().parent
     project = next((above for above in (folder, *folder.parents) if (above / "MLproject").is_file()), folder)
     return find_path(text, folder, project)
+
+
+def _name_fully(document: dict[str, Any], typed: Mapping[str, str]) -> None:
+    """Rename the searched names in the document as jobs spell them, so that options of the same name replace them."""
+    search, job = document.get("search"), document.get("job", {})
+    if isinstance(search, dict) and isinstance(job, dict):
+        own_code = {name: each[name] for each in (document, typed) for name in TRAINING_KEYS if name in each}
+        document["search"] = {full_name({**job, **own_code}, str(name)): entry for name, entry in search.items()}
 
 
 def _override(document: dict[str, Any], name: str, text: str) -> list[str]:

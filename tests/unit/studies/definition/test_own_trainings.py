@@ -118,6 +118,19 @@ def test_declared_parameters_are_searched_by_their_names_wherever_the_project_st
     assert spec.training_arguments == {"alpha": 0.5, "depth": 3, "kind": "1"}
 
 
+def test_a_typed_argument_ends_the_search_of_a_script_s_argument_or_replaces_its_choices(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text(
+        'parser.add_argument("--lr", type=float)\nparser.add_argument("--rounds", type=int)\n'
+    )
+    search = {"lr": {"choices": [0.1, 0.2]}, "rounds": {"choices": [5, 10]}}
+    content = {"name": "own", "entry_script": str(tmp_path / "t.py"), "search": search, "n_trials": 2}
+
+    study = StudyFile.read(content, {"training_arguments.lr": "0.3", "training_arguments.rounds": "20,30"})
+
+    assert study.job.training_arguments == {"lr": 0.3}
+    assert study.search == {"training_arguments.rounds": Choices(values=(20, 30))}
+
+
 def searching(entry: str) -> str:
     """Return a study of a user's own script that also searches this."""
     return OWN.replace("n_trials", f"  training_arguments.{entry}\nn_trials")
