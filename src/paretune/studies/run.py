@@ -502,8 +502,8 @@ def _end_of(trial: Trial) -> dict[str, Any]:
 
 
 def _refuse_expensive_rows(file: StudyFile, money: Money) -> None:
-    """Raise BudgetRefused if the rows of a design may cost more than the budget: a part of them would show little."""
-    specs, budget_usd = [spec for _, spec in file.jobs_at()], file.budget_usd
+    """Raise BudgetRefused if the rows that will run may cost more than the budget: a part of them would show little."""
+    specs, budget_usd = [spec for _, spec in file.jobs_at()][: file.n_trials], file.budget_usd
     total_usd = sum(filter(None, (money.worst_usd(money.limited(spec)) for spec in specs)))
     if budget_usd is not None and total_usd > budget_usd:
         raise BudgetRefused(

@@ -534,6 +534,18 @@ def test_a_budget_below_the_rows_of_a_design_is_refused_until_the_design_has_beg
     assert main([*poor, "--dry_run", "--name", "other"]) == 4
 
 
+def test_the_dollars_of_a_design_are_those_of_the_rows_that_n_trials_allows(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = "full: {learning_rate: [1e-5, 3e-5], global_batch_size: [16, 32]}"
+    (workplace / "design.yaml").write_text(DESIGN.replace("table: rows.csv", full))
+    words = ["study", "design.yaml", "--n_trials", "2", "--dry_run", "--budget_usd"]
+
+    assert main([*words, "0.01"]) == 4
+    worst_usd = float(re.findall(r"the 2 rows cost at worst ([\d.]+) USD", capsys.readouterr().err)[0])
+    assert main([*words, f"{1.01 * worst_usd:g}"]) == 0
+
+
 def test_a_design_whose_rows_run_goes_on_with_a_budget_below_them(workplace: Path) -> None:
     tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
 
