@@ -161,11 +161,11 @@ def described(**parts: dict[str, object]) -> str:
 def test_a_study_goes_on_with_its_search_and_its_objectives_in_another_order(storage: str) -> None:
     search = {"learning_rate": {"low": 1, "high": 2}, "seed": {"choices": [1, 2]}}
     objectives = {"cost_usd": "minimize", "f1": "maximize"}
-    mark = study(storage).open(described(search=search, objectives=objectives))
+    mark = study(storage).open(described(search=search, objectives=objectives), {})
 
     objectives, search = dict(reversed(objectives.items())), dict(reversed(search.items()))
     made = study(storage, objectives=objectives)
-    assert made.open(described(search=search, objectives=objectives)) == mark
+    assert made.open(described(search=search, objectives=objectives), {}) == mark
     ended(made, begun(made, ask(made)[0]))
     assert trial(made, 0).values == [1.0, 0.9]  # dollars, whose direction is the first, and F1
 
@@ -173,14 +173,16 @@ def test_a_study_goes_on_with_its_search_and_its_objectives_in_another_order(sto
 def test_another_search_under_the_same_name_is_refused_with_the_difference(storage: str) -> None:
     made = study(storage)
     job = {f"parameter_{number:02d}": "x" * 600 for number in range(12)}
-    made.open(described(job={**job, "seed": 1}, search={"learning_rate": {"low": 1, "high": 2}}))
+    made.open(described(job={**job, "seed": 1}, search={"learning_rate": {"low": 1, "high": 2}}), {})
     with pytest.raises(BadInput, match="study one was started with another search space") as caught:
-        made.open(described(job={**job, "tags": {"team": "search"}}, search={"learning_rate": {"low": 1, "high": 3}}))
+        made.open(
+            described(job={**job, "tags": {"team": "search"}}, search={"learning_rate": {"low": 1, "high": 3}}), {}
+        )
     expected = 'job seed: 1 then, none now; job tags: none then, {"team": "search"} now; search learning_rate: '
     assert str(caught.value).endswith(f'({expected}{{"low": 1, "high": 2}} then, {{"low": 1, "high": 3}} now)')
 
     with pytest.raises(BadInput) as caught:
-        made.open(described(job=dict.fromkeys(job, "y")))
+        made.open(described(job=dict.fromkeys(job, "y")), {})
     assert len(str(caught.value)) < 4000
 
 
