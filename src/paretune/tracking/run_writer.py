@@ -202,8 +202,17 @@ class Run:
             size = size if answer else _AT_ONCE
             self._known_params |= {value.key for value in batch.values() if isinstance(value, Param)}
             self._waiting = {key: value for key, value in self._waiting.items() if key not in batch}
-        if self._inputs and self._ask(lambda: self._client.log_inputs(self.run_id, self._inputs)) is not None:
+        if self._inputs and self._ask(self._send_inputs) is not None:
             self._inputs = []
+
+    def _send_inputs(self) -> None:
+        try:
+            self._client.log_inputs(self.run_id, self._inputs)
+        except TROUBLE as error:
+            if "unique" not in str(error).lower():
+                raise
+            # Another process has registered the same data set at the same time, so now it exists.
+            self._client.log_inputs(self.run_id, self._inputs)
 
     def _steps_of(self, name: str) -> set[int]:
         if name not in self._steps:

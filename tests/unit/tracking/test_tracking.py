@@ -18,6 +18,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+from sqlalchemy.exc import IntegrityError
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
@@ -219,6 +220,24 @@ def test_the_data_of_a_run_are_its_inputs_once_for_each_context_however_often_th
     validation = inputs["validation"]
     assert (validation.name, validation.source_type, json.loads(validation.source)) == (name, kind, location)
     assert mlflow.data.get_source(validation) is not None  # MLflow reads it back
+
+
+def test_a_data_set_that_another_process_registers_at_the_same_time_is_recorded(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, failures = SqlAlchemyStore.log_inputs, [IntegrityError("INSERT", {}, Exception("UNIQUE constraint failed"))]
+
+    def race(self: SqlAlchemyStore, *arguments: Any, **more: Any) -> None:
+        if failures:
+            raise failures.pop()
+        send(self, *arguments, **more)
+
+    monkeypatch.setattr(SqlAlchemyStore, "log_inputs", race)
+    run = tracking().begin("tiny")
+    run.log_inputs([dataset_input("bundled:imdb", "training", "d1", 80)])
+
+    assert not run.has_gap
+    assert len(store.get_run(run.run_id).inputs.dataset_inputs) == 1
 
 
 def test_inputs_that_a_server_refuses_are_missing_and_all_else_is_recorded(
