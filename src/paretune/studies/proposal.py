@@ -61,6 +61,7 @@ _LESS_IS_BETTER = re.compile(
 )
 """Finds words for metrics that are better if they are lower. Those in parentheses must stand alone: `answer` has `wer`.
 """
+_PROPOSED = ("max_runtime_minutes", "max_train_samples")  # parameters of the job that `propose` may set
 _BILLED = ("confirmed", "single_source", "user")  # a search relies only on prices with one of these confidences
 
 
@@ -93,9 +94,8 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
     name = wish.terms.get("name") or _title(job)
     storage = wish.terms.get("storage") or usual_storage(workplaces.home, workplaces.environment)
     if (begun := stored(name, storage)) and "search" in begun:
-        reason = f"this continues the study {name}: what you leave out stays as it began; for a new study, add "
-        values = {"name": name, **_continued(begun, wish), **wish.terms}
-        return ProposedStudy(values=values, reasons=[f"{reason}{options(name='NAME')}"])
+        reason = f"this continues the study {name} with its own search; for a new study, add {options(name='NAME')}"
+        return ProposedStudy(values={"name": name, **_continued(begun, wish), **wish.terms}, reasons=[reason])
     search = dict[str, Any]()
     if wish.types:
         search["instance_type"] = {"choices": list(wish.types)}
@@ -141,17 +141,23 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
 
 
 def _continued(begun: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
-    """Return job, search and objectives with which a study has begun, except for what the request sets."""
+    """Return the requested job with the search, the objectives and the limits that were proposed when the study began.
+
+    Where the jobs run is not taken from the study: without `--launcher simulated`, a rehearsal must not continue, and
+    without instance types, nothing may run on AWS.
+    """
     given, search, objectives = wish.job.given(), dict(begun["search"]), begun["objectives"]
-    if wish.types is not None:
+    if wish.types is None:
+        search.pop("instance_type", None)
+    else:
         given.pop("instance_type", None)
     if wish.types:
         search["instance_type"] = {"choices": list(wish.types)}
     if wish.metric is not None:
         objectives = {metrics.COST_USD: "minimize", wish.metric: _direction(wish.metric)}
     search = {name: entry for name, entry in search.items() if name not in given}
-    job = {name: value for name, value in {**begun.get("job", {}), **given}.items() if name not in search}
-    return {"job": job, "search": search, "objectives": objectives}
+    proposed = {name: value for name, value in begun.get("job", {}).items() if name in _PROPOSED}
+    return {"job": {**proposed, **given}, "search": search, "objectives": objectives}
 
 
 def _inputs(job: JobSpec, workplaces: Workplaces) -> JobInputs:
@@ -257,9 +263,8 @@ def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, 
 
     Raises BadInput with the faults of the first type if no type may run the job.
     """
-    knows_rows = (
-        job.is_simulated or workplace.launcher.virtual_clock is None
-    )  # the simulation at public prices does not
+    # The simulation that stands for an account at public prices does not know the number of rows.
+    knows_rows = job.is_simulated or workplace.launcher.virtual_clock is None
     first, may_run = list[str](), False
     for name in instances():
         with collecting(faults := list[str]()):

@@ -173,13 +173,24 @@ def test_a_study_continues_with_a_larger_budget_and_its_own_search_although_anot
 
     assert main([*words, "--budget_usd", "20"]) == 0, capsys.readouterr().err
     error = capsys.readouterr().err
-    assert "this continues the study rotten_tomatoes: what you leave out stays as it began" in error
+    assert "this continues the study rotten_tomatoes with its own search" in error
     assert "study rotten_tomatoes continues: 2 trials made" in error
     assert main([*words, "--budget_usd", "20", "--dry_run"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == began | {"budget_usd": 20.0}
 
     assert main([*words, "--budget_usd", "20", "--global_batch_size", "16"]) == 2
     assert "was started with another search space" in capsys.readouterr().err
+
+
+def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terms = ("--n_trials", "2", "--budget_usd", "5")
+    assert main([*REHEARSED, *terms]) == 0, capsys.readouterr().err
+    at = REHEARSED.index("--launcher")
+
+    assert main([*REHEARSED[:at], *REHEARSED[at + 2 :], *terms]) == 2
+    assert "study rotten_tomatoes was started with another search space" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
