@@ -127,6 +127,15 @@ def test_the_seconds_of_a_spot_job_are_those_that_it_took(answer: Answer) -> Non
     assert of_description("x", spot).seconds == 9000
 
 
+def test_the_discount_of_a_spot_job_is_not_known(answer: Answer, aws: Aws) -> None:
+    spot = {**DESCRIBED, "EnableManagedSpotTraining": True, "TrainingTimeInSeconds": 3000, "BillableTimeInSeconds": 900}
+    aws.foreign["spot-job"] = {**spot, "SecondaryStatusTransitions": []}
+
+    remarks = answer("spot-job", instance_type="ml.g5.2xlarge")["remarks"]
+
+    assert remarks[0] == "it took 50 m on 1 x ml.p4d.24xlarge and would have cost 21.04 USD on demand"
+
+
 def test_a_job_that_no_account_may_be_asked_for_or_that_nobody_knows_is_refused(
     typed: Run, workplace: Path, aws: Aws
 ) -> None:

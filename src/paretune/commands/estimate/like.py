@@ -58,6 +58,7 @@ class Reference:
     seconds: float | None  # seconds per instance that would be billed on demand
     step_seconds: float | None = None
     paid_usd: float | None = None  # None if its price is not recorded
+    is_spot: bool = False  # whether it ran on Spot instances at an unknown discount
     facts: Mapping[str, float] | None = None
     built: Architecture | None = None
     is_by_paretune: bool = False  # whether paretune's own code trained, not the user's
@@ -127,7 +128,7 @@ def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
     texts |= {"fine_tuning": adapters} if adapters else {}
     texts |= {"task": "causal-lm"} if adapters or "clm" in program else {}
     texts.setdefault("per_device_train_batch_size", _USUAL_BATCH)
-    return Reference(name=f"training job {name}", texts=texts, seconds=float(seconds))
+    return Reference(name=f"training job {name}", texts=texts, seconds=float(seconds), is_spot=is_spot)
 
 
 def find(name: str, environment: Mapping[str, str], region: str | None) -> Reference:
@@ -184,14 +185,14 @@ def compare(request: EstimateRequest) -> EstimateTable:
         estimates[0] = replace(estimates[0], time=measured, basis="measured")
     if not clusters:
         estimates = [estimates[0], *_cheapest_of_each(estimates[1:])]
-    remarks = [*_sentences(estimates, reference.paid_usd or estimates[0].cost_usd)]
+    remarks = [*_sentences(estimates, reference.paid_usd or estimates[0].cost_usd, is_spot=reference.is_spot)]
     remarks += [] if clusters else [f"types whose price in {region} is not known are left out"]
     pairs = [(item.spec, item) for item in estimates]
     return EstimateTable(jobs=pairs, region=region, remarks=remarks, like=reference.name)
 
 
 def _cheapest_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return the estimates with a price that may fit into memory; of types with the same accelerators, the cheapest."""
+    """Return the estimates with a price that may fit in memory; of types with the same accelerators, the cheapest."""
     fitting = [item for item in estimates if item.fits != "no" and item.cost_usd is not None]
     cheapest: dict[tuple[str, int, int], Estimate] = {}
     for item in sorted(fitting, key=lambda item: item.cost_usd or 0.0):
@@ -272,11 +273,16 @@ def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
     return max(spec.plan().global_batch_size, round(share * (spec.max_train_samples or _ROWS_ASSUMED)))
 
 
-def _sentences(estimates: Sequence[Estimate], paid_usd: float | None) -> Iterator[str]:
-    """Yield sentences that say what the training run took, and how much the cheapest cluster would have saved."""
+def _sentences(estimates: Sequence[Estimate], paid_usd: float | None, *, is_spot: bool) -> Iterator[str]:
+    """Yield sentences that say what the training run took, and how much the cheapest cluster would have saved.
+
+    For a run on Spot instances, `paid_usd` is its on-demand cost.
+    """
     ran, took_s = estimates[0], estimates[0].time.seconds
     priced = [item for item in estimates[1:] if item.fits != "no" and item.cost_usd is not None]
-    yield f"it took {duration(took_s)} on {_cluster(ran)}" + (f" and cost {usd(paid_usd)}" if paid_usd else "")
+    verb = "would have cost" if is_spot else "cost"
+    cost = f" and {verb} {usd(paid_usd)}{' on demand' if is_spot else ''}" if paid_usd else ""
+    yield f"it took {duration(took_s)} on {_cluster(ran)}{cost}"
     if paid_usd is None or not priced:
         return
     cheapest = min(priced, key=lambda item: item.cost_usd or 0.0)
