@@ -3,7 +3,7 @@
     python benchmarks/gpu_throughput.py            # on a GPU, about a quarter of an hour
 
 Models have random weights, and all rows are as long as max_seq_length. Each figure is one run of 40 steps after 20
-warm-up steps. A batch that does not fit into memory is shown as `too large`. paretune logs every 50 steps, as it does
+warm-up steps. A batch that does not fit in memory is shown as `too large`. paretune logs every 50 steps, as it does
 in jobs of 2,500 steps and more; the Trainer and the loops never log.
 """
 

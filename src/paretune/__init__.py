@@ -17,7 +17,7 @@ Names:
     run_study        run a study from a study file, or from a dict with the content of such a file
     front            the Pareto front of a recorded study, or of any runs
     prices           what an hour of each instance type costs in a region
-    SplitSampler     an Optuna sampler that knows what a job costs, for studies of plain Optuna
+    SplitSampler     an Optuna sampler that knows what a job costs, for plain Optuna studies
     Result           base class of all results: `to_frame()` for pandas, `to_dict()` for JSON, a table in a notebook
     ParetuneError    base class of all errors; `paretune.core.errors` shows the tree of errors
 """

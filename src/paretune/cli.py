@@ -59,7 +59,7 @@ COMMANDS = {
     "prices": Entry("Know before you pay", "the prices of a region; with --refresh, read today's from AWS", "prices"),
     "doctor": Entry("Know before you pay", "check this machine, your AWS account and MLflow", "doctor"),
     "report": Entry("Look at runs", "tables of recorded runs, also with the prices of another region or day", "report"),
-    "status": Entry("Look at runs", "what runs now, with dollars so far and at worst", "jobs"),
+    "status": Entry("Look at runs", "what is running now, with dollars so far and at worst", "jobs"),
     "logs": Entry("Look at runs", "what a job prints; with --follow, until it has ended", "jobs", "run"),
     "stop": Entry("Look at runs", "end a job and record its cost", "jobs", "run"),
     "sync": Entry("Look at runs", "follow running jobs, collect finished ones, complete their runs in MLflow", "jobs"),
@@ -78,7 +78,7 @@ paretune finds the cluster, batch size and learning rate to pay for.
   paretune train train.py                your own training script as a job
   paretune study smoke                   search for the best trade-offs, in a few minutes on this machine
   paretune estimate --instance_type ml.g5.xlarge,ml.p4d.24xlarge
-                                         seconds and dollars before anything is paid
+                                         seconds and dollars before you pay anything
   paretune doctor                        what is missing for jobs on SageMaker
 """
 _PROCESS_SHELLS = {"bash", "sh", "dash", "zsh", "cmd.exe"}
@@ -172,7 +172,7 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         outer, _, inner = option.partition(".")
         inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
         if inner not in (*inside, "") or outer not in (*options, *command.excluded):
-            texts[option] = "true"  # a switch of the user's script: no default is known that '' could mean
+            texts[option] = "true"  # a switch of the user's script: paretune knows no default for ''
             faults = [fault for fault in faults if not fault.startswith(f"{option} needs")]
     paths = {*PATHS, "simulation.runs", *(["study"] if folders else [])}
     texts = {key: find_path(text, *folders) if key in paths else text for key, text in texts.items()}
@@ -306,8 +306,8 @@ def go_where_typed() -> Path | None:
     """Change to the folder where `mlflow run` was typed; return the project's folder, or None if nothing has changed.
 
     MLflow starts an entry point in the project's folder, which may be a clone in a temporary folder. MLflow itself, the
-    parent process, still runs where the command was typed. A relative path starts there. If nothing exists at that
-    path, it starts at the project's folder.
+    parent process, still runs where the command was typed. A relative path is resolved against that folder. If nothing
+    exists there, it is resolved against the project's folder.
     """
     project = Path.cwd()
     typed = _mlflow_folder() if "MLFLOW_RUN_ID" in os.environ else None

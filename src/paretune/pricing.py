@@ -121,7 +121,7 @@ def price_remarks(price: Price | None, instance_type: str, region: str, today: d
 
 
 def unknown_price(instance_type: str, region: str, consequence: str) -> str:
-    """Return a message that says that a price is unknown, with what consequence, and how to set the price."""
+    """Return a message that says that a price is unknown, what the consequence is, and how to set the price."""
     unknown = f"the price of {instance_type}{f' in {region}' * bool(region)} is not known, so {consequence}"
     if not region:  # the launcher has no regions, and so no price list
         return f"{unknown}: write it into the launcher's table of instance types"
@@ -253,7 +253,7 @@ def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
     """Add prices `read` from AWS to `kept_file`, atomically; return its path. Raises BadInput if that is impossible."""
     path = kept_file(environment)
     if path is None:
-        raise BadInput(["HOME or XDG_CACHE_HOME must be set: the prices are kept below it"])
+        raise BadInput(["HOME or XDG_CACHE_HOME must be set: the prices are kept under it"])
     rows = [*(read_file(path, is_users=False) if path.exists() else []), *read]
     newest = {(row.region, row.instance_type, row.as_of): row for row in rows}
     names = (*COLUMNS, "confidence")

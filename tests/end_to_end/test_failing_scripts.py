@@ -16,7 +16,7 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "missing file": (
         "print('reading settings')\nopen('settings/config.json')",
         {},
-        "FileNotFoundError: [Errno 2] No such file or directory: 'settings/config.json' (looked from {folder})",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'settings/config.json' (looked in {folder})",
         "reading settings",
     ),
     "missing package": (

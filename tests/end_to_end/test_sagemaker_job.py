@@ -152,7 +152,7 @@ def test_the_readme_s_policy_allows_what_a_launch_asks_for_and_nothing_more(
 ) -> None:
     with cloud.start(
         **long_job, **{"sagemaker.keep_alive_minutes": 5}
-    ) as running:  # they are given back when it is stopped
+    ) as running:  # they are released when it is stopped
         cloud.until_it_trains(running)
         running.process.send_signal(signal.SIGINT)
         assert running.wait(WITHIN_S) == 130, running.text

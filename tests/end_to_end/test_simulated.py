@@ -61,7 +61,7 @@ def test_an_hour_s_job_is_recorded_within_seconds_with_curve_metrics_price_and_r
     assert result["billable_seconds"] == pytest.approx(760)
     assert result["job_seconds"] == pytest.approx(760 + result["starting_seconds"])  # instances start unbilled
     assert result["starting_seconds"] == pytest.approx(usual("starting", "gpu").seconds, abs=0.01)
-    assert 0 < result["downloading_seconds"] < 120  # a part of the start-up
+    assert 0 < result["downloading_seconds"] < 120  # a part of the startup
     assert result["uploading_seconds"] == pytest.approx(usual("uploading", "gpu").seconds, abs=0.01)
     assert result["train_seconds"] == pytest.approx(640)
     price = float(tags(run)["price_usd_per_hour"])

@@ -69,7 +69,7 @@ def test_a_server_that_is_away_while_the_job_trains_leaves_no_gap(
         away_since = steps()
         wait_until(lambda: steps() >= away_since + 100, within_s=WITHIN_S, what="it trains on without the server")
         wait_until(
-            lambda: "MLflow does not answer; the job goes on" in running.text, within_s=WITHIN_S, what="it says so"
+            lambda: "MLflow does not answer; the job continues" in running.text, within_s=WITHIN_S, what="it says so"
         )
         assert running.process.poll() is None, running.text
         with tracking_server(workplace, port):

@@ -43,7 +43,7 @@ def _drive(storage: str, folder: Path, drivers: int) -> None:
             codes = [driver.wait(WITHIN_S) for driver in started]
             texts = [driver.text for driver in started]
         assert set(codes) <= {0, 75}, "\n\n".join(texts)
-        assert all("works on the study" in text for code, text in zip(codes, texts, strict=True) if code == 75)
+        assert all("is working on the study" in text for code, text in zip(codes, texts, strict=True) if code == 75)
 
 
 @pytest.mark.slow

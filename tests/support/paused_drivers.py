@@ -1,7 +1,7 @@
 """Pauses and then kills the driver of a study at each step of a trial.
 
 Run it with `python -m tests.support.paused_drivers [STEP ...]` in an empty folder. Without step numbers, it begins with
-step 1 and goes on until a study ends before the next step.
+step 1 and continues until a study ends before the next step.
 
 The study's first point runs out of memory. At each step:
 

@@ -32,7 +32,7 @@ def wait_until(poll: Callable[[], Found], *, within_s: float, what: str) -> Foun
 
 
 def working_in(folder: Path) -> list[psutil.Process]:
-    """Return the living processes whose command lines contain the path of `folder`."""
+    """Return the live processes whose command lines contain the path of `folder`."""
     result = []
     for process in psutil.process_iter():
         try:
@@ -61,7 +61,7 @@ class Command:
         try:
             return self.process.wait(within_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"not ended within {within_s:g} s; it printed:\n{self.text}") from None
+            raise AssertionError(f"did not end within {within_s:g} s; it printed:\n{self.text}") from None
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            text = f"another demo is running in {folder}: wait for its end, or set PARETUNE_HOME to another folder"
+            text = f"another demo is running in {folder}: wait until it ends, or set PARETUNE_HOME to another folder"
             raise BadInput([text]) from None
         yield
 
@@ -142,9 +142,9 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         f"  page    {page}{' (opened in your browser)' if is_opened else ''}",
         f"  MLflow  {open_command}",
         "",
-        f"Simulated in {duration(took_s)}. Nothing was trained, sent or spent: seconds and F1 are formulas fitted to",
-        f"the published runs ({_SOURCE}).",
-        "The demo wrote only to the folder of its page.",
+        f"Simulated in {duration(took_s)}. Nothing was trained, sent or spent: seconds and F1 come from formulas",
+        f"fitted to the published runs ({_SOURCE}).",
+        "The demo wrote only to the folder of its page, apart from a lock file next to it.",
         "",
         "Next, try your own rows, for example in reviews.csv with the columns text and label:",
         *(f"  {command}  # {about}" for command, about in steps.items()),

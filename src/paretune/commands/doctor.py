@@ -96,7 +96,7 @@ class DoctorRequest:
 
 
 def run_doctor(request: DoctorRequest) -> CommandOutput:
-    """Make all checks, then launch the paid job if it is requested and no check failed.
+    """Run all checks, then launch the paid job if it is requested and no check failed.
 
     A failed check raises nothing, but sets the exit code.
     """
@@ -134,7 +134,7 @@ def paid_job(request: JobSpec) -> JobSpec:
 
 
 def examine(request: DoctorRequest, environment: Mapping[str, str]) -> list[Finding]:
-    """Make all checks, those of this machine first, and return their findings. Raises nothing and costs nothing."""
+    """Run all checks, those of this machine first, and return their findings. Raises nothing and costs nothing."""
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "environment": lambda: environment_findings(needs_sagemaker=request.wants_sagemaker),
         "torch": lambda: torch_findings(environment),
@@ -170,7 +170,7 @@ def torch_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     if process.returncode == 0:
         yield passed("torch", process.stdout.strip())
     else:
-        reason = (process.stderr.strip().splitlines() or ["no reason"])[-1]
+        reason = (process.stderr.strip().splitlines() or ["no message"])[-1]
         command = f"pip install --force-reinstall {pinned(('torch',))[0]}"
         yield failed("torch", f"PyTorch cannot be imported ({reason}): `{command}`")
 
@@ -206,7 +206,7 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
 
     from paretune.tracking.run_writer import TROUBLE
 
-    allow = "jobs need this permission; a managed server grants it by sagemaker-mlflow:*"
+    allow = "jobs need this permission; a managed server grants it with sagemaker-mlflow:*"
     try:
         run_id = tracking.create("paretune doctor").run_id
     except TrackingUnavailable as error:

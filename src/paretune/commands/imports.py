@@ -83,7 +83,7 @@ class ImportRequest:
             raise BadInput(["import needs a table: set recorded_runs to a CSV file"])
         table = RunTable.read(Path(of_table.recorded_runs), of_table.columns, typed)
         faults = [
-            f"{name} is a column of {table.name} already: leave it out" for name in typed if name in table.columns
+            f"{name} is a column of {table.name} already: omit the option" for name in typed if name in table.columns
         ]
         if "billable_seconds" not in table.columns:
             faults.append(f"{table.name}: column billable_seconds is missing")
@@ -129,7 +129,7 @@ def import_runs(
             continue
         spec, price = row.spec, _price_of(row, table.name)
         if price is None and row.cells.cost_usd is None and (price := price_of(spec)) is None:
-            remarks[f"no price of {spec.instance_type} is known: the cost is absent"] += 1
+            remarks[f"no price of {spec.instance_type} is known: no cost is recorded"] += 1
         sizes = _sizes(spec)
         if not sizes and well_known(spec.model) is None:
             remarks[f"estimates learn nothing: {spec.model} is not well known, give model=FOLDER with config.json"] += 1
@@ -144,7 +144,7 @@ def import_runs(
             raise TrackingUnavailable(gap)
         added.append(run.run_id)
     there = len(table.rows) - len(added)
-    lines = [f"{table.name}: {len(added)} runs imported as published, {there} were there already"]
+    lines = [f"{table.name}: {len(added)} runs imported as published, {there} already existed"]
     if table.ignored:
         lines.append(f"ignored columns with unknown names: {', '.join(table.ignored)}")
     lines += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
@@ -191,7 +191,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
         usd = cost_usd(price, spec, row.cells.billable_seconds)
     values = {metrics.F1: row.cells.f1, metrics.BILLABLE_SECONDS: row.cells.billable_seconds, metrics.COST_USD: usd}
     measured = {**sizes, **row.measured} | {name: value for name, value in values.items() if value is not None}
-    reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
+    reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as published"}
     # The run is ended before its state is set, because an import skips runs that have a state.
     is_closed = run.end("FINISHED" if state is JobState.COMPLETED else "FAILED")
     with run.later():
@@ -205,7 +205,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
                 schema.SOURCE_LINE: str(row.line),
                 schema.SPEC_HASH: spec.spec_hash(),
                 schema.COMMAND: spec.command(),
-                schema.FAILURE_REASON: reason.get(row.cells.status, "failed, as it was published"),
+                schema.FAILURE_REASON: reason.get(row.cells.status, "failed, as published"),
                 schema.MACHINE: None if spec.has_instances else "another",
                 **price_tags(price),
                 schema.STATE: state.value if is_closed else None,

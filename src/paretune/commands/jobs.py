@@ -135,7 +135,7 @@ class CleanOptions(Parameters):
     keep: Literal["front"] | None = parameter(None)
     """front: keep the models of trials on the front of their study"""
     yes: bool = parameter(False)
-    """remove all of these objects, even those not in the printed list; without this option nothing is removed"""
+    """remove all removable objects, even those that the printed list omits; without this option nothing is removed"""
 
     rules: ClassVar[Rules] = rules_of(
         {

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
     from paretune.tracking.recorded_run import RecordedRun
 
-_INSTRUCTIONS = """paretune answers which SageMaker cluster, batch size and learning rate to pay for.
-One estimate compares all clusters: describe the training and give a list of instance types, the cheapest comes first.
-preview checks a job and bounds its dollars; launch starts a job within the budget of this server; status shows its
-progress; front shows the best trade-offs of a study that a person has started."""
+_INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
+One estimate compares all clusters: describe the training and give a list of instance types; the cheapest row comes
+first. preview checks a job and bounds its dollars; launch starts a job within the budget of this server; status shows
+its progress; front shows the best trade-offs of a study that a person has started."""
 _JOB_OF_AGENTS = {
     *("model", "init", "task", "fine_tuning", "lora", "precision", "seed", "training_arguments"),
     *("dataset", "validation_file", "test_file", "text_column", "label_column"),
@@ -198,7 +198,7 @@ class Tools:
         from paretune.jobs.launch import launch
 
         if self.budget is None:
-            raise BudgetRefused("this server launches nothing: start it with --budget and a file of budgets")
+            raise BudgetRefused("this server launches nothing: start it with --budget and a budget file")
         texts = _texts(parameters, self.reads) | {"budget": self.budget}
         launch(JobSpec.read(texts), dry_run=True, quiet=True)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -219,7 +219,10 @@ class Tools:
         return {"launched": launched, "running": jobs}
 
     def stop(self, name: str) -> dict[str, Any]:
-        """Stop a launched command by its name like Ctrl-C, or its job if only that still runs. Its cost is recorded."""
+        """Stop a launched command by its name, as Ctrl-C would, or its job if only the job still runs.
+
+        The cost is recorded.
+        """
         from paretune.jobs.standing import stop
         from paretune.jobs.workplace import Workplaces
 

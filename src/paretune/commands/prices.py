@@ -83,7 +83,7 @@ class PriceTable(Result):
     def notes(self) -> list[str]:
         """Return sentences that say how to get the prices that are unknown."""
         if not self.prices:
-            read = f"`paretune prices --refresh true --region {self.region}` reads them"
+            read = f"`paretune prices --refresh true --region {self.region}` reads the prices"
             none = f"no price of SageMaker Training in {self.region} is known"
             return [f"{none}: {read}, or name a CSV of your own in {VARIABLE}"]
         unknown = [name for name, price in self.prices.items() if price is None]
@@ -149,7 +149,7 @@ def run_prices(request: PricesRequest) -> CommandOutput:
         print(f"reading the prices of SageMaker Training in {region} ...", file=sys.stderr, flush=True)
         read = read_prices(region, environment, date.today())
         path = keep(environment, read)
-        text = f"{len(read)} prices read (AWS Pricing API, {region}), kept in {path}"
+        text = f"{len(read)} prices read (AWS Pricing API, {region}), saved to {path}"
         document["refreshed"] = {"count": len(read), "file": str(path)}
         print(printable(text))  # printed now, because the prices are kept even if the requested types are wrong
         if not request.instance_type:

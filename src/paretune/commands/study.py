@@ -53,7 +53,7 @@ def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
             ]
         )
     if texts.get("metric", "").strip():
-        raise BadInput(["metric is for a study without a file: write it into the file's objectives"])
+        raise BadInput(["metric is for a study without a file: put it in the file's objectives"])
     with collecting(faults):
         if ignored := sorted(read_profile(os.environ).keys() - set(CHARGED)):
             which, pronoun = ", ".join(ignored), "it" if len(ignored) == 1 else "them"
@@ -134,7 +134,7 @@ def _run(study: StudyFile | Wish) -> CommandOutput | Result:
         if not wants_file:
             raise
         proposed = propose(wish, workplaces, has_account=False)
-        unasked = f"your AWS account was not asked, so prices are public ones: {error}"
+        unasked = f"your AWS account was not queried, so prices are public ones: {error}"
         proposed = replace(proposed, reasons=[*proposed.reasons, unasked])
     if wants_file:
         run_or_preview(proposed.file().replace(job={**proposed.file().job.given(), "dry_run": True}))  # checks its jobs

@@ -24,9 +24,9 @@ of a difference. Too large is safer than too small, because this decides which v
 F1_DEGREES = 2
 """Degrees of freedom of F1_NOISE for a model and data without repeats.
 
-They are few, because the deviations of those pairs lie between 0.0001 and 0.0037, and other data scatter more. With two
-degrees, the standard deviation of one run lies between 0.0026 and 0.0123 with a probability of 80 %, and two repeats
-have as much weight as this assumption."""
+They are few, because the deviations of those pairs lie between 0.0001 and 0.0037, and other data sets vary more. With
+two degrees, the standard deviation of one run lies between 0.0026 and 0.0123 with a probability of 80 %, and two
+repeats have as much weight as this assumption."""
 SECONDS_DEGREES = 4  # degrees of freedom of SECONDS_NOISE: the seconds of those pairs agree better than their F1
 Z80 = 1.2816  # half width of a central 80 % interval of a normal distribution, in standard deviations
 # Two means that are more than this many standard errors apart count as different. By chance, so do 5 % of the pairs

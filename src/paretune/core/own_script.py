@@ -50,10 +50,10 @@ _LOGGERS = {
     "Lightning's CSV or TensorBoard": r"^\s*(?:import|from) (?:pytorch_lightning|lightning)\b",
     "Hugging Face's Trainer": rf"^\s*from {_WITH_TRAINER}[\w.]* import (?:\([^)]*|[^\n]*)\b\w*Trainer\b"
     rf"|\b{_WITH_TRAINER}\.\w*Trainer\b",
-    "Keras' printed lines": r"^\s*(?:import|from)\b[^\n#]*\bkeras\b",
+    "Keras's printed lines": r"^\s*(?:import|from)\b[^\n#]*\bkeras\b",
     "XGBoost's or LightGBM's printed lines": r"^\s*(?:import|from)\b[^\n#]*\b(?:xgboost|lightgbm|catboost)\b",
 }
-"""Loggers that are read after the job, each with a pattern that reveals it in a script's text."""
+"""Loggers that paretune reads, each with a pattern that reveals it in a script's text."""
 _CONFIGURATIONS = ("*.yaml", "*.yml", "*.toml", "conf*/**/*.yaml", "conf*/**/*.yml")
 _CONFIGURED = re.compile(
     r"^[\s\-]*[\"']?([A-Za-z_][\w-]*)[\"']?\s*[:=]\s*[-+.\d][\d.eE_+-]*\s*(?:[#,}].*)?$", re.MULTILINE

@@ -1,4 +1,4 @@
-"""The options that a script lists when it runs with `--help`, in a process without network that cannot change files.
+"""The options that a script lists when it runs with `--help`, in a process without network or write access.
 
 The script runs only if its source does not show all options, because it computes them or declares them with a library
 that `script_options` does not read. The user must allow this, because the script's code runs up to the line that parses

@@ -25,7 +25,7 @@ from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 SWITCH, SWITCHED_OFF = "store_true", "store_false"
 SEVERAL, REPEATED = "several", "append"  # takes a list: its items follow the option, or the option precedes each item
 OFF = "off:"
-"""Prefix of the action of a switch with an opposite: of --fast and --no-fast, the action of `fast` is `off:no-fast`."""
+"""Action prefix of a switch with an opposite: for --fast and --no-fast, the action of `fast` is `off:no-fast`."""
 TEXT_OF_BOOL = "bool"
 """Action of an argparse option with type=bool, to which every string except "" means true."""
 LITERAL = "literal"
@@ -412,7 +412,7 @@ class _HydraKeys:
         self.is_complete = True
 
     def add_file(self, name: str, package: str) -> None:
-        import yaml  # type: ignore[import-untyped]  # only for scripts of Hydra
+        import yaml  # type: ignore[import-untyped]  # only for Hydra scripts
 
         path = self._root / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
         content: Any = None

@@ -13,7 +13,7 @@ _program: Sequence[str] = ("paretune",)
 
 @contextmanager
 def started_by(*words: str) -> Iterator[None]:
-    """Inside the block, make `command_line` begin all commands with these words, in every thread."""
+    """Make `command_line` begin all commands with these words inside the block, in every thread."""
     global _program
     before, _program = _program, words
     try:

@@ -146,7 +146,7 @@ def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "n
     """
     if not is_file(path):
         kind = "is a folder" if is_folder(path) else "is not a file"
-        reason = kind if exists(path) else f"does not exist (looked from {Path.cwd()})"
+        reason = kind if exists(path) else f"does not exist (looked in {Path.cwd()})"
         raise BadInput([f"{must}{path} {reason}: {hint}"])
     try:
         with at_home(path).open("rb") as file:
@@ -168,7 +168,7 @@ def read_text(path: str | Path, largest: int, *, must: str = "", hint: str = "na
 
 
 def files_below(folder: Path, most: int) -> list[Path] | None:
-    """Return the files below `folder`, sorted; None if there are more than `most`. Linked folders are not searched."""
+    """Return the files under `folder`, sorted; None if there are more than `most`. Linked folders are not searched."""
     paths: list[str] = []
     for parent, _, names in os.walk(folder):
         paths += [os.path.join(parent, name) for name in names]

@@ -8,7 +8,7 @@ memory         MemoryModel, Footprint           peak memory of a device
 phases         usual, phases_of                 phases of a job on SageMaker and their usual seconds
 workload       workload                         rows, tokens, steps and arithmetic of a training run
 architecture   architecture_of                  sizes of a model
-hardware       DeviceShare                      data sheets of accelerators, figures of CPUs
+hardware       DeviceShare                      data sheets of accelerators, figures for CPUs
 formats        formats_of                       number formats of a training run
 setting        setting_of                       a job with its model, work, device and formats
 """

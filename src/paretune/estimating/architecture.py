@@ -234,7 +234,7 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
     config = read_config(model) if is_folder(model) else hub_config(model, environment)
     architecture = of_config(config, task)
     if architecture is None:
-        raise BadInput([f"model {model}: its config.json does not have hidden size, layers and vocabulary"])
+        raise BadInput([f"model {model}: its config.json must have hidden size, number of layers and vocabulary size"])
     return architecture
 
 

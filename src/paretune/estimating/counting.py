@@ -1,6 +1,6 @@
 """The work of one device of a job: the FLOP, bytes, kernels and exchanges of a step, and the rates of the device.
 
-The rates of arithmetic and memory are peaks of the data sheet, times the share of each peak that any chip reaches.
+The rates of arithmetic and memory are the peaks in the data sheet, times the share of each that chips usually reach.
 """
 
 import math
@@ -22,8 +22,8 @@ TCP = "tcp"
 # Shares of peak arithmetic that matrix products reach: on a GPU in fp32; and on a GPU in half precision or on a CPU.
 _MATMUL_FP32, _MATMUL = 0.7, 0.5
 _STREAM = 0.75  # share of its memory bandwidth that a GPU reaches between the matrix products
-_ATTENTION = 1.3  # time of a FLOP in attention, including softmax, masks and memory, relative to one with weights
-_GROWTH = 0.2  # growth of start-up time with log(instances): a job starts when its slowest instance is ready
+_ATTENTION = 1.3  # time of a FLOP in attention, with softmax, masks and memory, relative to one in a linear layer
+_GROWTH = 0.2  # growth of startup time with log(instances): a job starts when its slowest instance is ready
 _STARTUP_LOCAL_S = 9.0  # seconds of a local process before the first step: imports, model, warm-up
 _COMPILING_S = 50.0  # seconds per process; a guess between the time of a first compilation and of later ones
 _GBPS = 1e9 / 8  # bytes/s
@@ -39,7 +39,7 @@ _READ_BYTES, _READ_BYTES_BF16, _READ_BYTES_UNPACKED = 20.0, 10.0, 22.0
 # Kernels per layer, forward and backward together: (without autocast, with autocast). They were counted at the
 # dispatcher, below autograd, in BERT base and in transformers' Llama with 16 layers (torch 2.13); dropout counts as one
 # kernel. paretune's own Llama launches only 69 per layer without autocast, but most jobs that the constants were fitted
-# to ran the version of transformers.
+# to ran transformers' version.
 _KERNELS = {"encoder": (51, 86), "decoder": (113, 151)}
 # Bytes per weight of a fused AdamW step in fp32: 24, to read and write the weight and two moments. Reading the gradient
 # is not counted, which would make 28; the fitted factor `update` (timing.py) covers it. fp32 masters of bf16 weights

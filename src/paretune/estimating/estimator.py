@@ -90,7 +90,7 @@ class Estimate:
 
     @property
     def fits(self) -> str:
-        """Whether the job fits into memory: `yes`, `no`, or `unsure`.
+        """Whether the job fits in memory: `yes`, `no`, or `unsure`.
 
         `no`: the whole interval of the predicted peak is above the device's memory, or an earlier job that needed no
         more memory ran out of it. `unsure`: the device's memory lies inside the interval, or one of the two is unknown.
@@ -193,7 +193,7 @@ class Estimator:
         basis = f"{' and '.join(others)}: not measured here" if others else "data sheets: nothing similar was measured"
         device = setting.share.device
         if not device.is_listed:
-            return f"no data sheet of {device.name}, so its speed is a guess; {basis}"
+            return f"no data sheet for {device.name}, so its speed is a guess; {basis}"
         if work.instances == 1 or self.evidence.has_network(work):
             return basis
         is_tcp = work.constants["network"] == counting.TCP
@@ -226,10 +226,10 @@ def _count(runs: Sequence[Measurement]) -> str:
 
 
 def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
-    """Estimate a job that runs the user's own code from finished jobs (`runs`), each with its seconds.
+    """Use finished jobs (`runs`), each with its seconds, to estimate a job that runs the user's own code.
 
-    The estimate is the geometric mean over the jobs that compute the same, apart from the seed, with an 80 % interval
-    for the next job. Returns None if there is no such job.
+    The estimate is the geometric mean over the jobs that compute the same thing, apart from the seed, with an 80 %
+    interval for the next job. Returns None if there is no such job.
     """
     key = spec.spec_hash(but=["seed"])
     logs = np.log([seconds for run, seconds in runs if run.spec_hash(but=["seed"]) == key])
@@ -283,8 +283,9 @@ class Forecast:
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
         """Estimate a job with this batch plan.
 
-        A job that runs the user's own code is estimated from finished jobs that compute the same, apart from the seed.
-        Returns None if there are none or, for paretune's own training, if the model or the number of rows is unknown.
+        A job that runs the user's own code is estimated from finished jobs that compute the same thing, apart from the
+        seed. Returns None if there are none or, for paretune's own training, if the model or the number of rows is
+        unknown.
         """
         if spec.runs_user_code:
             return estimate_own(spec, price, self.evidence.own)

@@ -107,7 +107,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
             continue
         if (measured := _time(job, plan, work)) is not None:
             times.append(measured)
-        is_profiled = bool(job.param("profile_steps"))  # profiling uses memory itself
+        is_profiled = bool(job.param("profile_steps"))  # profiling itself uses memory
         if not is_profiled and (peak := job.metrics.get(metrics.PEAK_MEMORY_GIB)):
             peaks.append((setting, peak))
     return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit, own=own)

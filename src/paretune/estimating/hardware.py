@@ -1,4 +1,4 @@
-"""Peak figures of accelerators and links, rounded from their data sheets, and rough figures of CPUs.
+"""Peak figures of accelerators and links, rounded from their data sheets, and rough figures for CPUs.
 
 The time model starts from these figures, and learns from measurements which share of them a training run reaches.
 """
@@ -29,12 +29,12 @@ class Accelerator:
     link_bytes_per_s: float  # bandwidth to its neighbors in the same instance, in one direction
     usable_gib: float  # memory that CUDA reports, at most the nominal figure; for CPUs, main memory
     has_bf16: bool = True
-    sustained: float = 1.0  # factor of the share of `half_flops` that products reach; low if a power limit slows them
+    sustained: float = 1.0  # multiplies the share of `half_flops` that products reach; low if a power limit slows them
     sustained_fp32: float = 1.0  # the same factor for `fp32_flops`
     compute_capability: tuple[int, int] | None = None
     """Compute capability of an NVIDIA GPU, such as (7, 0) for sm_70. It decides which CUDA kernels run. None for
     others."""
-    name: str = ""  # the name in instances.csv; for a GPU that is not listed here, that of its driver
+    name: str = ""  # the name in instances.csv; for an unlisted GPU of this machine, the name that its driver reports
     is_listed: bool = True  # False for a GPU whose figures are a guess
 
 
@@ -78,7 +78,7 @@ _REPORTED_SHARE = 0.93
 """Share of a GPU's nominal memory that CUDA reports: the lowest of the listed GPUs, that of A10G and L4, which use a
 sixteenth of their GDDR6 for error correction. Consumer cards have no error correction and report all of their memory,
 such as 24,564 MiB for an RTX 4090."""
-_TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 faster than fp32
+_TENSOR_CORES = (7, 0)  # GPUs with at least this compute capability multiply fp16 faster than fp32
 
 
 def accelerator_of(instance: Instance) -> Accelerator | None:
@@ -196,7 +196,8 @@ def precision_faults(precision: str, instance: Instance) -> list[str]:
         return [f"precision fp16 needs a GPU, but {name} has none: use auto or fp32"]
     if precision in {"bf16", "bf16-true"} and chip is not None and not chip.has_bf16:
         return [
-            f"precision {precision} needs a GPU that has it; {name} has {instance.accelerator}: use auto, fp16 or fp32"
+            f"precision {precision} needs a GPU that supports it; {name} has {instance.accelerator}: use auto, fp16 or "
+            "fp32"
         ]
     return []
 

@@ -44,8 +44,8 @@ GIB = 2**30
 
 # Bytes of activations per token, layer and unit of width, and bytes of the framework, each with the standard deviation
 # of its logarithm. On a GPU, activations are the 34 bytes plus memory that is freed late, and the framework is
-# workspaces of the libraries. On a CPU, the framework also includes the process and its libraries. The figures of CPUs
-# come from the peaks of twelve jobs with two models (benchmarks/estimate_memory.py, CHOSEN_ON).
+# workspaces of the libraries. On a CPU, the framework also includes the process and its libraries. The figures for
+# CPUs come from the peaks of twelve jobs with two models (benchmarks/estimate_memory.py, CHOSEN_ON).
 _OF_DEVICE = (45.0, 0.3), (0.3 * GIB, 0.6)
 _OF_PROCESSOR = (75.0, 0.3), (0.65 * GIB, 0.3)
 _NOISE = 0.06  # standard deviation of the logarithm of a peak
@@ -224,7 +224,7 @@ class Footprint:
     All figures are per device.
     """
 
-    alike: tuple[object, ...]  # other parameters that affect memory; jobs are compared only if they agree in these
+    alike: tuple[object, ...]  # other parameters that affect memory; jobs are compared only if they agree on these
     rows: int  # per-device batch
     dataset: str
     max_seq_length: int

@@ -33,7 +33,7 @@ BOOT_SECONDS = 195.0
 """Seconds from the start of the container to the first step: imports, packages, model, data. Part of `training`.
 
 Together with the medians of the other billed phases on one GPU this is 360 s, the time that fine-tuning jobs take
-around their steps.
+outside their steps.
 """
 UPLOAD_RATE = 200e6  # bytes per second; assumed, because no public job shows an upload of unpacked files
 BOUND_CONFIDENCE = 0.95  # share of jobs whose phase takes no longer than its `bound`
@@ -78,7 +78,7 @@ def usual(phase: str, kind: str) -> UsualSeconds:
 def phases_of(
     total: Seconds, spec: JobSpec, *, factor: float = 1.0, uploaded_bytes: float = 0.0
 ) -> Mapping[str, Seconds]:
-    """Divide the billed seconds of a job among its phases. Waiting and starting come in addition and are not billed.
+    """Divide the billed seconds of a job among its phases. Waiting and starting are added, and are not billed.
 
     `factor` is the time that earlier jobs took before and after their steps, divided by the usual time.
     `uploaded_bytes` is the size of the model. If the launcher uploads no files, `training` is the only phase.

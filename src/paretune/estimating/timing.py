@@ -61,7 +61,7 @@ _PRIORS = {
 }
 _NOISE_WEIGHT = 6.0  # the prior noise counts as much as this many measurements
 _NOISE_OF_LOCAL = 1.6  # noise on this machine, which runs other programs as well, relative to that on SageMaker
-_NOISE_AROUND = 0.25  # noise of start-up and evaluation together, as measured in one job
+_NOISE_AROUND = 0.25  # noise of startup and evaluation together, as measured in one job
 _T_DEGREES = 4.0  # degrees of freedom, usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
 _SLOPE = 1e-4  # step of a central difference; small, because the logarithms of constants vary by about 1
 
@@ -110,7 +110,7 @@ def _exposed(exchange: Any, hidden_by: Any) -> Any:
 class Measurement:
     """Measured seconds of a job: all billable seconds (`seconds`), the seconds of one step, or both.
 
-    If both are given, `seconds` serves only to compute the time around the steps: start, evaluation and upload.
+    If both are given, `seconds` serves only to compute the time outside the steps: start, evaluation and upload.
     """
 
     work: Work
@@ -123,12 +123,12 @@ class Measurement:
 class Prediction(Seconds):
     """Predicted billable seconds of a job. For a user's own script or project, the fields below keep their defaults."""
 
-    startup_seconds: float = 0.0  # seconds around the steps, including evaluation
+    startup_seconds: float = 0.0  # seconds outside the steps, including evaluation
     step_seconds: float = 0.0
     steps: int = 0
     parts: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each part in `PARTS`, which add up to `seconds`."""
-    startup_factor: float = 1.0  # start-up time of such jobs, as measured so far, relative to that of public jobs
+    startup_factor: float = 1.0  # startup time of such jobs, as measured so far, relative to that of public jobs
     uploaded_bytes: float = 0.0  # size of the uploaded model
 
 

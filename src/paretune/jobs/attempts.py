@@ -44,7 +44,7 @@ WATCH_INTERVAL_S = 0.5  # seconds between two polls of a job; launchers ask a ra
 class Attempts:
     """A job in progress. `begin` starts or adopts it; `poll` must be called repeatedly until it returns the outcome.
 
-    `end` ends the job early. After an error, `leave` decides whether the job ends or goes on without this process.
+    `end` ends the job early. After an error, `leave` decides whether the job ends or continues without this process.
     """
 
     record: JobRecord
@@ -175,7 +175,7 @@ class Attempts:
             self._internal_errors += 1
             again = attempt() if self._internal_errors <= _MOST_INTERNAL_ERRORS else None
             title = self._launcher.traits.title
-            return again, f"{title} had an internal error: the job goes on from its last checkpoint"
+            return again, f"{title} had an internal error: the job continues from its last checkpoint"
         if kind is FailureKind.CAPACITY and may_retry:
             *_, last = self._launcher.types_of_request(ran.spec)
             _, *types = dropwhile(last.__ne__, job.instance_types())
@@ -203,7 +203,7 @@ class Attempts:
         if (smaller := attempt(plan=plan)) is None:
             return None, f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
         return smaller, (
-            f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
+            f"out of memory: retrying with per-device batch {plan.per_device_train_batch_size} x "
             f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
         )
 
@@ -235,25 +235,26 @@ class Attempts:
         return self.outcome
 
     def leave(self, error: BaseException) -> None:
-        """Let the job go on after `error` if it can outlive this process; otherwise end it.
+        """Let the job continue after `error` if it can outlive this process; otherwise end it.
 
         Ctrl-C ends the job unless another process also watches it. LostContact never ends it. If the job was not
         created because its first attempt was refused, its run is closed.
 
         Raises LostContact if a later attempt was refused; `sync` must then begin that attempt. Raises Interrupted if
-        the job goes on after Ctrl-C because another process watches it.
+        the job continues after Ctrl-C because another process watches it.
         """
         goes_on = self._launcher.jobs_outlive_submitter and self.outcome is None
         if goes_on and self.document.attempt > 1 and isinstance(error, LaunchRefused | BudgetRefused):
             self.record.leave()
-            raise LostContact(f"{error}\n`{command_line('sync')}` goes on with it from its last checkpoint") from error
+            raise LostContact(f"{error}\n`{command_line('sync')}` continues it from its last checkpoint") from error
         goes_on = goes_on and self.current is not None and not isinstance(error, Interrupted | KeyboardInterrupt)
         if not (goes_on or self.record.is_watched_elsewhere or isinstance(error, LostContact)):
             self.end(error)
             return
         self.record.leave()
         if not goes_on and isinstance(error, Interrupted) and self.current is not None:
-            raise Interrupted(f"{error}; {self.current.name} goes on, `{command_line('sync')}` collects it") from error
+            text = f"{error}; {self.current.name} continues, `{command_line('sync')}` collects it"
+            raise Interrupted(text) from error
 
     def _stop(self) -> None:
         """Stop the job, and add it to the bill once it has stopped.

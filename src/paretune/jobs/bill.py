@@ -33,7 +33,7 @@ class Bill:
     """Seconds and dollars of the attempts of a job that have ended, and of the instances kept after the last one.
 
     cost_usd = sum over attempts of billable seconds per instance x instances x price per hour / 3600, each attempt at
-    the price of the instance type it ran on, plus the same for instances kept in a warm pool once they are given back.
+    the price of the instance type it ran on, plus the same for instances kept in a warm pool once they are released.
     """
 
     def __init__(self, spec: JobSpec, price: Price | None) -> None:
@@ -91,7 +91,7 @@ class Bill:
 
     @property
     def cost_usd(self) -> float | None:
-        """Dollars of all attempts and of kept instances that were given back; None if a price is unknown."""
+        """Dollars of all attempts and of kept instances that were released; None if a price is unknown."""
         if self.attempts_usd is None:
             return None
         pool_usd = None if self.pool is None or self.pool.is_kept else cost_usd(self.price, self.ran, self._pool_s)
@@ -137,7 +137,7 @@ class Bill:
         return totals
 
     def release_instances(self, *, tries_again: bool = False) -> str:
-        """Give back the instances kept after the last attempt; return why that was not possible, or "".
+        """Release the instances kept after the last attempt; return why that was not possible, or "".
 
         With `tries_again`, their cost is added to the bill now, because the next attempt may keep other instances.
         """
@@ -179,7 +179,7 @@ class Bill:
         if pool.is_kept:
             return None, (
                 f"the instances of {name} are kept for the next similar job, at a cost of at most {_in_words(usd)}: "
-                f"`{command_line('sync')}` records them once they are given back"
+                f"`{command_line('sync')}` records them once they are released"
             )
         is_new, values = metrics.WARM_POOL_SECONDS not in run.metrics, self.metrics()
         names = (metrics.WARM_POOL_SECONDS, metrics.COST_USD)
@@ -194,7 +194,7 @@ class Bill:
             written.log_metrics(metrics.to_known_digits(values))
             written.set_tags({schema.WARM_POOL: pool.status, schema.RUN_NAME: title or None})
         written.flush()
-        end = "reused" if pool.status == "Reused" else "given back"
+        end = "reused" if pool.status == "Reused" else "released"
         billed = f"billed for {self._pool_s:,.0f} s each until they were {end}"
         cost = "; the price is unknown" if usd is None else f": {_in_words(usd)}, in its cost_usd now"
         return usd, f"the instances kept after {name} were {billed}{cost}"
@@ -228,7 +228,7 @@ def recorded_price(tags: Mapping[str, str], today: Price | None) -> Price | None
 
 
 def _in_words(usd: float | None) -> str:
-    return "an unknown price" if usd is None else f"{usd:.4g} USD"
+    return "an unknown amount" if usd is None else f"{usd:.4g} USD"
 
 
 def record_pools(

@@ -66,8 +66,8 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobO
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
         JobFailed: the job failed (its run has the reason), or the preparation of its inputs crashed.
-        LostContact: the job may go on, but its state is unknown, for example because AWS does not answer.
-        Interrupted: the job was stopped before it completed, or it goes on because another process also watches it.
+        LostContact: the job may continue, but its state is unknown, for example because AWS does not answer.
+        Interrupted: the job was stopped before it completed, or it continues because another process also watches it.
 
     Examples:
         >>> import paretune
@@ -324,7 +324,7 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | Non
     note = "; Ctrl-C here does not stop it, because another process also watches it" * record.is_watched_elsewhere
     workplace.say(
         f"job {job_name(record.job, 1)}: an earlier run of this command started this job; following it, so that "
-        f"nothing is paid twice (force=again starts another){note}"
+        f"nothing is paid for twice (force=again starts another){note}"
     )
     return record
 

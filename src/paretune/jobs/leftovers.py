@@ -89,7 +89,7 @@ def found_in_s3(
 def _leftovers(
     bucket: "Storage", runs: Iterable[RecordedRun], registered: Mapping[str, str], days: float, *, keeps_front: bool
 ) -> Iterator[Leftover]:
-    """Yield the models, checkpoints and inputs below our prefix of a bucket, with the reason why each is kept, if any.
+    """Yield the models, checkpoints and inputs under our prefix of a bucket, with the reason why each is kept, if any.
 
     Models and checkpoints are kept if they were written in the last `days`, or if their job still runs, belongs to
     another MLflow store or has gaps in its record. Registered models are kept, and with `keeps_front` the models of

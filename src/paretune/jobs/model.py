@@ -49,7 +49,7 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
         if run is None:
             return f"nothing is registered as {name}: its run has been deleted"
         if run.tags.get(schema.REGISTERED):
-            return f"registered before: {run.tags[schema.REGISTERED]}"
+            return f"already registered: {run.tags[schema.REGISTERED]}"
         is_simulated, fault = run.tags.get(schema.ORIGIN) == "simulated", run.tags.get(schema.NO_MODEL)
         version = None if is_simulated or fault else tracking.register_model(name, run_id)
         if version is None and run.tags.get(schema.GAP) == "true":

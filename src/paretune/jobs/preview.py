@@ -85,7 +85,7 @@ class Admitted(ForeseenJob):
 
 
 def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, judges_limit: bool = True) -> Admitted:
-    """Admit a job: return everything that its launch needs, or raise before anything is paid.
+    """Admit a job: return everything that its launch needs, or raise before anything is paid for.
 
     Every job is admitted here once, whether a command, a study or an agent launches it. `revision` is the commit of a
     model on the Hub, by default the newest. `judges_limit=False` skips `limit_refusal`: a study judges the limits of
@@ -171,7 +171,7 @@ def limit_refusal(job: ForeseenJob) -> str:
     return (
         f"max_runtime_minutes must be at least {least} for this job, got {spec.max_runtime_minutes:g}: it is estimated "
         f"to take {_with_interval(estimate)} and would be billed without leaving a model; {_higher_limit(estimate)}, "
-        f"fewer rows or epochs, or {options(force='limit')} to launch it all the same"
+        f"fewer rows or epochs, or {options(force='limit')} to launch it anyway"
     )
 
 
@@ -188,8 +188,8 @@ def _higher_limit(estimate: Estimate) -> str:
 def nearly_full(job: ForeseenJob) -> str:
     """Return a warning if the job may run out of memory; "" otherwise.
 
-    There is one if an earlier job that needed no more memory ran out of it, or if this job is estimated to fill more
-    than 90 % of a device.
+    There is one if an earlier job that needed at most as much memory ran out of it, or if this job is estimated to fill
+    more than 90 % of a device.
     """
     estimate = job.estimate
     if estimate is None or estimate.memory is None:
@@ -313,7 +313,7 @@ def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) 
         workplaces.of(spec.replace(region=job.region)).launcher.check_without_account(spec, inputs)
     except NoAccount:  # for example if the AWS profile does not exist
         unchecked = f"image, disks, limits of AWS, {unchecked}"
-    warning = f"your AWS account was not asked: {reason}; not checked: {unchecked}; prices are those of {job.region}"
+    warning = f"your AWS account was not queried: {reason}; not checked: {unchecked}; prices are those of {job.region}"
     return _preview(job, inputs, worst_usd, (warning, *_judged(job, inputs)), tracking_uri())
 
 

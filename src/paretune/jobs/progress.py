@@ -54,7 +54,7 @@ def say_on_stderr(text: str) -> None:
 
 @contextmanager
 def watched(interruption: Interruption, *, quiet: bool = False) -> Iterator[Callable[[list[Event]], None]]:
-    """Yield a function that shows events of jobs unless `quiet`. In the block, SIGINT and SIGTERM stop the jobs."""
+    """Yield a function that shows events of jobs unless `quiet`. In the block, `interruption` records signals."""
     progress = ProgressPrinter()
     with interruption.listening(), giving_up_soon():
         try:

@@ -35,7 +35,7 @@ from paretune.tracking.data_sets import data_sets_of
 from paretune.tracking.run_writer import TROUBLE, EndStatus, Run
 
 ENDED = {state.value for state in JobState if state.is_terminal}
-"""Values of the state's tag for a job that has ended."""
+"""Values of the state tag for a job that has ended."""
 _ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
 """Parameters that are recorded even if they have their defaults, because people compare jobs by them."""
 _BEAT_S = 60.0  # seconds between two signs of life during an upload; `sync` waits CREATED_WITHIN_S for the next one
@@ -167,7 +167,7 @@ class JobRecord:
             self.run.set_tags({schema.WATCHED_BY: process_text()})
 
     def leave(self) -> None:
-        """Record that this process no longer watches the job; the job goes on, and its run stays open."""
+        """Record that this process no longer watches the job; the job continues, and its run stays open."""
         if self.run.has_gap or self.run.tags().get(schema.WATCHED_BY) in {None, "", process_text()}:
             self.run.set_tags({schema.WATCHED_BY: ""})  # else another process has taken over
 
@@ -209,7 +209,7 @@ class JobRecord:
     def collect_results(self, job: Job, status: EndStatus) -> list[str]:
         """Copy the records of a user's own training into the run; return a sentence for each problem.
 
-        `status` is that of the job, with which MLflow runs end that the training left open.
+        `status` is the job's status. MLflow runs that the training left open end with it.
         """
         if not self.spec.runs_user_code or self.workplace.launcher.origin != "measured":
             return []
@@ -231,7 +231,7 @@ class JobRecord:
 def params_of(spec: JobSpec) -> dict[str, str]:
     """Return the parameters of a job's run: those given, those in _ALWAYS, and the derived batch and learning rate.
 
-    A user's own training may have other defaults than ours. Its run therefore has only the given parameters, the
+    A user's own training may have different defaults. Its run therefore has only the given parameters, the
     cluster, a project's entry point, and each argument as `training_arguments.NAME`. A seed that the training does not
     get is left out.
     """

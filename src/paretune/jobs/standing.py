@@ -184,7 +184,7 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
     record.adopt()
     job = Attempts(record, creates=False)
     while job.poll() is None and (job.current is None or job.current.state().is_terminal):
-        pass  # go through the attempts that have ended to the one that runs
+        pass  # go through the attempts that have ended to the one that is running
     return job.end(Interrupted(f"it was stopped by `{command_line('stop')}`"))
 
 
@@ -203,6 +203,6 @@ def _job(run: RecordedRun, workplace: Workplace) -> Job | None:
 
 def _existing(run: RecordedRun, job: Job | None) -> Job:
     if job is None:
-        text = f"the job of run {run.run_id} does not exist: it is not created yet, or it has been removed"
+        text = f"the job of run {run.run_id} does not exist: it has not been created yet, or it has been removed"
         raise BadInput([f"{text}; `{command_line('sync')}` closes the run if the job was never created"])
     return job

@@ -1,8 +1,8 @@
 """Brings MLflow up to date with jobs whose launching process has ended.
 
-It follows jobs that still run, records jobs that have ended, and closes the runs of jobs that were never created. It
+It follows running jobs, records jobs that have ended, and closes the runs of jobs that were never created. It
 records a finished job again if its record has gaps, and registers models that are still to be registered. It records
-the cost of instances kept after a job once they are given back. Jobs of MLflow projects are treated the same way.
+the cost of instances kept after a job once they are released. Jobs of MLflow projects are treated the same way.
 """
 
 import math
@@ -55,7 +55,7 @@ class Sync:
     def run(self) -> list[Collected]:
         """Follow all unfinished jobs to their end, and return the results.
 
-        On Ctrl-C, raises Interrupted, and the jobs go on.
+        On Ctrl-C, raises Interrupted, and the jobs continue.
         """
         unregistered = overdue(self.tracking)  # read first: a job that ends below registers its model itself
         for run in self.tracking.unfinished():
@@ -128,7 +128,7 @@ class Sync:
         for runs in groups.values():
             faults = list[str]()
             for run in runs:
-                with of_one_run(faults.append):  # any run opens the ledger, even of a job in another AWS account
+                with of_one_run(faults.append):  # any run will do, even one whose job is in another AWS account
                     ledger = self.workplace_of(run.spec()).budget_ledger(run.budget)
                     break
             else:
@@ -165,7 +165,7 @@ def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) ->
     if age_s < CREATED_WITHIN_S and lives is not False:
         minutes = math.ceil((CREATED_WITHIN_S - age_s) / 60)
         return (
-            f"its job is not created yet; `sync` closes the run if the job is still missing in {minutes} minutes; "
+            f"its job does not exist yet; `sync` closes the run if the job is still missing in {minutes} minutes; "
             f"{again}"
         )
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _HOME = ".paretune"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
-"""Environment variable with the storage of studies and budgets that name none. It keeps passwords off command lines."""
+"""Environment variable with the default storage of studies and budgets. It keeps passwords off command lines."""
 STAYS_RESERVED = "its worst case stays reserved in its budgets"
 """Remark on an ended job whose cost could not be recorded; `sync` looks for it."""
 _ELSEWHERE = {
@@ -37,7 +37,7 @@ _ELSEWHERE = {
     "region": "its job is in the region {recorded}, but this command uses {current}: set region={recorded}, or "
     "AWS_REGION",
 }
-"""Name of a location tag to the reason why a job with another value cannot be found from here."""
+"""Maps the name of a location tag to the reason why a job with another value cannot be found from here."""
 
 
 def home_of(environment: Mapping[str, str]) -> Path:

@@ -42,7 +42,7 @@ SAGEMAKER = LauncherTraits(
         "smp": ("p4d", "p4de", "p5", "p5e", "p5en"),  # AWS, "Supported instance types" of SMP v2
     },
     keeps_instances=True,
-    disk_remedy="model, data and checkpoints lie on the volume: set a larger sagemaker.volume_size_in_gb",
+    disk_remedy="model, data and checkpoints are on the volume: set a larger sagemaker.volume_size_in_gb",
     is_experimental=True,
 )
 SIMULATED = LauncherTraits(

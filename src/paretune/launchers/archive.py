@@ -41,7 +41,7 @@ def package_files(package: Path) -> dict[str, Path]:
 
 
 def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
-    """Return the files below a user's folder by relative name, without environments, caches and secrets.
+    """Return the files under a user's folder by relative name, without environments, caches and secrets.
 
     In a git repository, these are the files that git does not ignore, including those of submodules. Elsewhere, these
     are all files, except files and folders whose names start with a dot.
@@ -69,7 +69,7 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Return the names of files and folders that do not travel because they are named like secrets or begin with a dot.
+    """Return the names of files and folders that are not sent because they are named like secrets or begin with a dot.
 
     Environments and caches are not listed.
     """
@@ -77,7 +77,7 @@ def left_behind(folder: Path) -> list[str]:
 
 
 def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """Return the files that travel, by name, and the names that `left_behind` returns."""
+    """Return the files to send, by name, and the names that `left_behind` returns."""
     names = {path: path.relative_to(folder) for path in _not_ignored(folder)}
     dots_travel = _is_in_git(folder)
     environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}
@@ -159,7 +159,7 @@ def _not_ignored(folder: Path) -> list[Path]:
             done = subprocess.run(command, capture_output=True, check=False)
         except FileNotFoundError:
             raise BadInput([f"{folder} is in a git repository and git is not installed: install it"]) from None
-        if done.returncode != 0:  # such as in another user's repository; its ignored files must not travel
+        if done.returncode != 0:  # such as in another user's repository; its ignored files must not be sent
             messages = done.stderr.decode(errors="replace").strip().splitlines()
             raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
         names |= {*done.stdout.split(b"\0")} - {b""}

@@ -179,7 +179,7 @@ class Job(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class JobSetup:
-    """The choices that a launcher makes for a job before creating it; a launcher adds its own in a subclass.
+    """The choices that a launcher makes for a job before creating it; a launcher adds its own choices in a subclass.
 
     For each job, `Launcher.check` makes them once, `check_inputs` completes them, and `submit` uses them.
 
@@ -256,7 +256,7 @@ class Launcher(ABC):
         """Return the job with this name, whoever started it, or None if there is none."""
 
     def find(self, job_name: str, clock: Clock, within_s: float) -> Job | None:
-        """Return the job like `attach`, but retry for `within_s` seconds if jobs may appear late."""
+        """Return the job as `attach` does, but retry for `within_s` seconds if jobs may appear late."""
         until = clock.monotonic() + (within_s if self.jobs_may_appear_late else 0.0)
         while (job := self.attach(job_name)) is None and clock.monotonic() < until:
             clock.sleep(LOOK_EVERY_S)
@@ -297,7 +297,7 @@ class Launcher(ABC):
         return self.stop_s
 
     def deadline_s(self, document: JobDocument) -> float:
-        """Return how many seconds after its start an attempt stops itself. If none, a later attempt is not started."""
+        """Return how many seconds after its start an attempt stops itself. If 0 or less, no later attempt starts."""
         return document.max_seconds
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ A later attempt gets what is left of the limit and of the deadline. No attempt s
 would be billed beyond the limit.
 
 Files are uploaded without compression (CompressionType NONE). No public job does this, so RATE is an assumption. It is
-about the slowest rate at which public jobs compress a known model with gzip and upload it (read 2026-11-23):
+about the rate at which public jobs compress a known model with gzip and upload it (read 2026-11-23):
 DistilBERT, 0.27 GB, in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s.
 
 The output of a script or a project has an unknown size. The bound for its upload covers 95 % of public jobs on similar

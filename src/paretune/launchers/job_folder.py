@@ -1,6 +1,6 @@
 """The folder of a job that reads files in place: on this machine, or on the shared file system of a cluster.
 
-`fill` puts the same files into the folder as a SageMaker container has below /opt/ml, and returns the training command.
+`fill` puts the same files into the folder as a SageMaker container has under /opt/ml, and returns the training command.
 `FolderJob` implements the methods of a `Job` that need only this folder.
 """
 
@@ -52,7 +52,7 @@ class FolderJob(Job):
             return []
         with self.folder.log.open("rb") as file:
             start = file.seek(max(0, self.folder.log.stat().st_size - _LOG_TAIL))
-            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # without a cut first line
+            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # without a truncated first line
         return [line for line in printed if line.strip() and not line.startswith('{"time"')][-lines:]
 
     def log_location(self) -> str:
@@ -98,7 +98,7 @@ def fill(
             _link(folder.model_source, inputs.model.resolve())
         checkpoints.mkdir(parents=True, exist_ok=True)
         _link(folder.checkpoints, checkpoints)
-        variables["PYTHONSAFEPATH"] = "1"  # otherwise a datasets.py in the current folder hides the library
+        variables["PYTHONSAFEPATH"] = "1"  # otherwise a datasets.py in the current folder shadows the library
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
     if document.spec.reads_secrets:
         words = [sys.executable, str(_WITH_SECRETS), *words]

@@ -1,4 +1,4 @@
-"""The launcher of this machine, which runs jobs as processes: each "instance" of a job is one data-parallel process.
+"""The launcher for this machine, which runs jobs as processes: each "instance" of a job is one data-parallel process.
 
     HOME/jobs/NAME/                 the job's folder (container.JobFolder), which also contains:
     HOME/jobs/NAME/process.json     the process that runs the job, and the process that started it
@@ -126,7 +126,7 @@ class LocalJob(FolderJob):
         return JobState(_read(self._end)["state"])
 
     def _ended_at(self) -> float:
-        """Return the current time in the process that started the job; in others, the time of the log's last write."""
+        """Return the current time if this process started the job; otherwise, the time of the log's last write."""
         now, log = self._clock.now(), self.folder.log
         return now if self._child is not None or not log.exists() else min(now, log.stat().st_mtime)
 
@@ -159,7 +159,7 @@ class LocalJob(FolderJob):
 
 
 class LocalLauncher(Launcher):
-    """Starts jobs on this machine, in folders below `home`.
+    """Starts jobs on this machine, in folders under `home`.
 
     Jobs get the variables of `environment` except MLFLOW_*, which they do not use.
     """

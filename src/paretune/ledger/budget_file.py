@@ -54,7 +54,7 @@ class BudgetFile(Parameters):
 
     @classmethod
     def read(cls, values: Any) -> Self:
-        """Read the file at the path `values`. A relative SQLite path in the file starts at the file's folder.
+        """Read the file at the path `values`. A relative SQLite path is resolved against the file's folder.
 
         Raises BadInput with all faults and their lines, or with one fault if the file has a second hard link or cannot
         be read as a YAML mapping.

@@ -89,7 +89,7 @@ class BudgetStatus:
             f"{self.month} {self.balance.spent_usd:.4g} are spent and {self.balance.committed_usd:.4g} reserved for "
             f"running jobs and kept instances, so {max(0.0, self.left_usd):.4g} are left: lower max_runtime_minutes, "
             f"which bounds a job, raise usd_per_month of {name}, or wait for the next month (UTC); "
-            f"`{command_line('sync')}` records the cost of jobs whose launcher was killed"
+            f"`{command_line('sync')}` records the cost of jobs whose launching process was killed"
         )
 
 
@@ -199,8 +199,8 @@ class BudgetLedger:
         address = parse_json(mark.read_text(encoding="utf-8")) if mark.exists() else here
         if address != here:
             raise BudgetRefused(
-                f"the accounts of {self.file.path} for {month_of(now)} are in {address}, got {here}: set "
-                f"`storage` in the file or PARETUNE_STORAGE back; to move them, copy the database and delete {mark}"
+                f"the accounts of {self.file.path} for {month_of(now)} are in {address}, got {here}: restore "
+                f"`storage` in the file or PARETUNE_STORAGE; to move them, copy the database and delete {mark}"
             )
 
     def _admit(self, connection: sa.Connection, request: BudgetRequest, month: str) -> list[BudgetStatus]:

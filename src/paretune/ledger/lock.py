@@ -29,14 +29,14 @@ class StudyLock:
                 self._connection.exec_driver_sql("select 1")
             except SQLAlchemyError as error:
                 text = "the connection that locks the study is broken, so another driver may work on it"
-                raise LostContact(f"{text}: jobs go on, and the same command continues the study") from error
+                raise LostContact(f"{text}: jobs keep running, and the same command continues the study") from error
 
 
 @contextmanager
 def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
     """Lock a study inside the block. `storage` is an SQLAlchemy address; `holder` describes this process to others.
 
-    With SQLite, the lock is an operating system's lock on a file next to the database; with PostgreSQL, it is an
+    With SQLite, the lock is an operating system lock on a file next to the database; with PostgreSQL, it is an
     advisory lock. Both locks end with the process that holds them. Raises BadInput if the storage cannot be used, and
     CallAgain if another process holds the lock.
     """
@@ -65,7 +65,8 @@ def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
         except (SQLAlchemyError, ImportError, OSError) as error:
             raise unusable(storage, error) from None
         if other:
-            raise CallAgain(f"{other} works on the study {study}: this command has done nothing; run it again later")
+            text = f"{other} is working on the study {study}: this command has done nothing"
+            raise CallAgain(f"{text}; run it again later")
         yield StudyLock(connection)
 
 

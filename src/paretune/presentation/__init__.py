@@ -1,7 +1,7 @@
 """The look of pages, pictures, tables and numbers, for studies and reports.
 
 - `text`: values as text, such as dollars and durations; tables for a terminal.
-- `page`: HTML templates, which share `style.css`, `table.html` and `tables.js`; charts of plotly; the look of each kind
-  of mark.
+- `page`: HTML templates, which share `style.css`, `table.html` and `tables.js`; plotly charts; the look of each kind of
+  mark.
 - `line_chart`: line charts, for pages and for pictures.
 """

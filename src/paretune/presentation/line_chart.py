@@ -116,7 +116,7 @@ class LineChart:
         return figure
 
     def draw(self, axes: Any) -> None:
-        """Draw the chart on axes of matplotlib."""
+        """Draw the chart on matplotlib axes."""
         from matplotlib.lines import Line2D
         from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter, ScalarFormatter
 

@@ -35,7 +35,7 @@ PICKED = Look("recommended", "#D55E00", "circle-open", 22, 2.5)
 
 
 def new_nonce() -> str:
-    """Return a word that nobody can guess. By the policy in `policy.html`, a page runs only scripts that have it."""
+    """Return an unguessable string. Under the policy in `policy.html`, a page runs only scripts that have it."""
     return secrets.token_hex(16)
 
 
@@ -54,7 +54,7 @@ def chart_html(figure: Any, about: str, nonce: str = "", name: str = "plot", *, 
 
 @cache
 def plotly_script() -> str:
-    """Return the basic bundle of plotly.js 4.1.1 (MIT), which has points, lines and bars, and a quarter of the size."""
+    """Return the basic bundle of plotly.js 4.1.1 (MIT): points, lines and bars, at a quarter of the full size."""
     return (files("paretune.presentation") / "plotly-basic.min.js").read_text(encoding="utf-8")
 
 

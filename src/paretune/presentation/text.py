@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_TO_THE_MINUTE_S = 1800  # durations from here on are rounded to the minute, those from one minute on to the second
+_TO_THE_MINUTE_S = 1800  # durations of at least this are rounded to the minute, those of a minute or more to the second
 _NUMBER = re.compile(r"[-+]? ?[\d,.]*\d(e[-+]\d+)?%?( ± \S+)?")
 Format = str | Callable[[Any], str]
 """Format specification such as `,.2f`, or a function from the value to its text."""
@@ -51,7 +51,7 @@ def plain(value: float, digits: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration: 18 h 17 m, 53 m, 6 m 30 s, 4.1 s. From half an hour on, it is rounded to the minute."""
+    """Format a duration: 18 h 17 m, 53 m, 6 m 30 s, 4.1 s. Half an hour or more is rounded to the minute."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if seconds < 59.95:

@@ -37,10 +37,10 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None, *, sta
     """Copy what a user's code recorded in `store` into the run `run_id`; return a sentence for each problem.
 
     The first run that the code opened is copied into the run `run_id` itself. Each other run becomes a new run under
-    the run `run_id`, or under the copy of its own parent. If the code did not end it, it ends with `status`, the status
-    of the job. Secrets in parameters and tags are masked, and metrics of the
-    bill are left out. A parameter is reported if the first run has another value for it than the run `run_id`. Raises
-    the errors of MLflow's client if the tracking server does not answer or refuses a request.
+    the run `run_id`, or under the copy of its own parent. If the code did not end that run, it gets `status`,
+    the status of the job. Secrets in parameters and tags are masked, and metrics that come from bills are left out. A
+    parameter is reported if its value in the first run differs from that in the run `run_id`. Raises the errors of
+    MLflow's client if the tracking server does not answer or refuses a request.
     """
     client = client or MlflowClient()
     remarks = []
@@ -89,8 +89,8 @@ def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
 def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str, Path]]:
     """Return pairs of artifact path and folder: one for a run's own files, and one for each of its models.
 
-    Pairs without files are left out, and so are folders outside of `store`. The job has written the store, which may
-    therefore contain any path, but no other file of this machine may be uploaded.
+    Pairs without files are left out, and so are folders outside of `store`. The job wrote the store, so the store may
+    contain any path, but no other file on this machine may be uploaded.
     """
     experiment = store / "mlruns" / run.info.experiment_id
     models = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")

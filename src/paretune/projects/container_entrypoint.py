@@ -49,7 +49,7 @@ def main(ml: Path) -> int:
     supervisor = Supervisor()
     watchdog = importlib.import_module("watchdog")  # next to this file in the job
     late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
-    if starter := os.environ.pop("PARETUNE_STARTER", ""):  # id of this one's parent: a launcher or with_secrets.py
+    if starter := os.environ.pop("PARETUNE_STARTER", ""):  # process id of the parent: a launcher or with_secrets.py
         watchdog.end_with(int(starter), GRACE_S, late)
     if is_first():
         watchdog.watch(None, partial(supervisor.end, ml, 1))
@@ -65,7 +65,7 @@ def main(ml: Path) -> int:
     environment = dict(os.environ, **script_metrics.logging_environment(data, os.environ))
     if not (project / "mlruns").exists():
         (project / "mlruns").symlink_to(data / script_metrics.STORE / "mlruns")  # where MLflow before 3.11 puts files
-    say("the project's command starts")
+    say("starting the project's command")
     began = time.time()
     printed = script_metrics.PrintedNumbers(document["metric_definitions"], document["settings"])
     code = supervisor.run(["bash", "-c", document["command"]], printed, cwd=str(project), env=environment)
@@ -154,7 +154,7 @@ def _pass_lines(stream: IO[bytes] | None, printed: PrintedNumbers) -> None:
 def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:
     """Install the requirements with container_start.py, and return its exit code.
 
-    Relative paths in the requirements start in `folder`.
+    Relative paths in the requirements are relative to `folder`.
     """
     say("installing the project's dependencies")
     path = folder / REQUIREMENTS
@@ -179,7 +179,7 @@ def write_failure(ml: Path, sentence: str) -> None:
 
 
 def say(sentence: str) -> None:
-    """Print one line of the log; the launcher shows the log from the first of these lines on."""
+    """Print one line of the log; the launcher shows the log starting with the first of these lines."""
     print(f"paretune: {sentence}", flush=True)
 
 

@@ -42,7 +42,7 @@ PROGRAM_FILES = {
     "watchdog.py": Path(watchdog.__file__),
     **{f"script_metrics/{path.name}": path for path in Path(script_metrics.__file__).parent.glob("*.py")},
 }
-"""Name of each file in a job to the file that it is a copy of."""
+"""Maps the name of each file in a job to the file that it is a copy of."""
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
 _SEED = "seed"
 _OF_THE_IMAGE = re.compile(r"(python|pip)\b.*")  # conda packages that every training image has
@@ -60,7 +60,7 @@ def read_project(uri: str) -> tuple[Project, Path]:
         return load_project(root), Path(root)  # type: ignore[no-untyped-call]  # MLflow
 
 
-_fetched = cache(_fetch_project)  # MLflow itself would fetch a repository again at each call
+_fetched = cache(_fetch_project)  # MLflow itself would fetch a repository again on each call
 
 
 def declared_parameters(uri: str, entry_point: str) -> Mapping[str, str]:
@@ -104,7 +104,7 @@ def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
         if folder.startswith(os.pardir):
             raise BadInput([f"{path.name} must be in the project's folder {root}, got {path}: copy it there"])
         if others := [item for item in lines[1] if isinstance(item, str) and not _OF_THE_IMAGE.fullmatch(item)]:
-            rule = f"{path.name}: only its pip section is installed in a job, which lacks {', '.join(others)}"
+            rule = f"{path.name}: a job installs only its pip section, which lacks {', '.join(others)}"
             raise BadInput([f"{rule}: list them there, or use an image that has them (sagemaker.training_image)"])
         lines = [item.get("pip") for item in lines[1] if isinstance(item, dict)]
     if not all(isinstance(part, list) and all(isinstance(line, str) for line in part) for part in lines):
@@ -194,7 +194,7 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[s
         if spec.entry_point not in declared and spec.entry_point.endswith(".sh"):
             entry.command = shlex.join(["bash", spec.entry_point])  # MLflow uses $SHELL, which an image may lack
         if _SEED in entry.parameters and _SEED not in values and _SEED in spec.changed():
-            values[_SEED] = str(spec.seed)  # a repeat of the same job has another seed
+            values[_SEED] = str(spec.seed)  # a repeat of the same job has a different seed
         return _entry_command(spec, entry, values, home, root)
 
 
@@ -205,7 +205,7 @@ def _entry_command(
 
     The command contains the paths that these files have inside the job. For a job on SageMaker, files in S3 stay there.
     Other remote files are fetched into a new folder in `home`. A job on this machine reads local files where they are,
-    and has no channels. A relative path that does not exist in the current folder starts in the project's folder.
+    and has no channels. A relative path that does not exist in the current folder is relative to the project's.
     """
     if not isinstance(entry.command, str):
         raise BadInput([f"entry point {spec.entry_point} has no command: add one to MLproject, as a string"])

@@ -75,7 +75,7 @@ def instance(instance_type: str) -> Instance:
     """Return the hardware of an instance type. If the type is unknown, raises BadInput, which suggests similar ones."""
     listed = instances().get(instance_type)
     if listed is None:
-        remedy = f"describe another one in {OWN_TYPES}, with the columns of the shipped instances.csv"
+        remedy = f"describe a new type in {OWN_TYPES}, with the columns of the shipped instances.csv"
         if "," in instance_type:
             remedy = (
                 "a job uses one type, and others only in fallback_instance_types; `estimate` and a study take several"
@@ -183,5 +183,5 @@ def region_faults(region: str | None) -> list[str]:
     """Return one fault if the region does not exist or does not have SageMaker, else none."""
     if region is None or region in REGIONS:
         return []
-    hint = did_you_mean(region, sorted(REGIONS)) or "such as us-east-1"
+    hint = did_you_mean(region, sorted(REGIONS)) or "use one such as us-east-1"
     return [f"region must be an AWS region that has SageMaker, got {region!r}: {hint}"]

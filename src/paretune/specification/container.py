@@ -176,13 +176,14 @@ class UserCode:
         key: for code that is uploaded, a digest that is the same for jobs that run the same code; else "".
         linked: for a job on this machine, the files and folders that are linked into that directory and not copied.
         inputs: by channel, a file or folder on this machine, or an address in S3 if the launcher uploads files.
-        left_behind: names of files and folders that are not sent: named like secrets, or with a dot outside of git.
+        left_behind: names of files and folders that are not sent: those named like secrets or, outside of git, those
+            that begin with a dot.
         requirements: lines that pip installs in the job.
         program: for a project, the file that starts its command; its argument is the root of the job's folder.
             Empty for a script, which paretune's own program runs.
         document: for a project, the content of input/data/job/job.json.
-        moved: for a script whose files are uploaded, the parameters that have another value in the job, such as the
-            path of the script, with that value.
+        moved: for a script whose files are uploaded, the parameters that have a different value in the job, such as
+            the path of the script, with that value.
         options: the options that the script printed when it was run with --help.
     """
 

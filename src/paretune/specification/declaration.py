@@ -153,7 +153,7 @@ def _marked(field: Any) -> Sequence[str]:
 def experimental_words(used: Iterable[str]) -> str:
     """Return a remark that lists the result of `experimental_in`, or an empty string if there is nothing to list."""
     listed = ", ".join(used)
-    return f"experimental, no GPU cluster and no AWS account has run it: {listed}" if listed else ""
+    return f"experimental, not yet run on a GPU cluster or in an AWS account: {listed}" if listed else ""
 
 
 class _Hidden:

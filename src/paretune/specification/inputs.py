@@ -53,7 +53,7 @@ OTHER_TASKS = {
 _LARGEST = 20_000_000  # bytes of the largest file that is checked here, which takes half a second
 _TEXT = (".csv", ".tsv", ".jsonl")
 _NUMBER, _FRACTION = re.compile(r"-?\d+(?:\.\d*)?"), re.compile(r"-?\d+\.\d*[1-9]\d*")
-NUMBERS_REMEDY = ": a script of your own (entry_script) can learn numbers"
+NUMBERS_REMEDY = ": a script of your own (entry_script) can predict numbers"
 
 
 def current_name(text: str) -> str:
@@ -77,7 +77,7 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
     project = texts.get("project", "").partition("#")[0]
     if project and not re.match(r"\w+://|git@|file:", project) and not exists(project):
         faults.append(
-            f"project {project} does not exist (looked from {Path.cwd()}): give a folder, or a git URI such as "
+            f"project {project} does not exist (looked in {Path.cwd()}): give a folder, or a git URI such as "
             "https://github.com/mlflow/mlflow-example"
         )
     for name in (*INPUT_FILES, "entry_script"):
@@ -91,7 +91,7 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
             folder = at_home(text).parent
             names = [path.name for path in folder.glob("*")] if is_folder(folder) else []
             near = did_you_mean(Path(text).name, names, lead=": ", most=1)
-            faults.append(f"{name} {text} does not exist (looked from {Path.cwd()}){near}")
+            faults.append(f"{name} {text} does not exist (looked in {Path.cwd()}){near}")
         elif text and exists(text) and not is_file(text) and not is_folder(text):
             faults.append(f"{name} must be a file or a folder, and {text} is a device, a pipe or a socket")
         elif name == "dataset" and (path := text.rpartition(":")[0]) and exists(path) and not exists(text):

@@ -144,7 +144,7 @@ class JobSpec(Parameters):
     text_column: str = parameter("text", "data evaluation quality", basic=True)
     """column with the text"""
     label_column: str = parameter("label", "data evaluation quality", basic=True)
-    """column with the class; multi-label: lists, a|b, or several 0/1 columns named as a,b; or a label per word"""
+    """column with the class; multi-label: lists, a|b or 0/1 columns named as a,b; token-classification: one per word"""
     task: Literal["classification", "multi-label", "token-classification", "causal-lm"] = parameter(
         metrics.CLASSIFICATION, "data evaluation quality seconds memory", instead=OTHER_TASKS
     )
@@ -183,7 +183,7 @@ class JobSpec(Parameters):
     precision: Literal["auto", "fp32", "bf16", "fp16", "bf16-true"] = parameter(
         "auto", "quality seconds memory", group="how it is trained", also="dtype bf16 fp16 fp32"
     )
-    """auto: bf16 if the device has it, else fp16 with tensor cores, else fp32; bf16-true: weights and optimizer, too"""
+    """auto: bf16 if the device has it, else fp16 with tensor cores, else fp32; bf16-true: bf16 weights and optimizer"""
     fine_tuning: Literal["full", "head", "lora", "qlora"] = parameter("full", "quality seconds memory")
     """full: all weights; head: only the head; lora: low-rank adapters; qlora: adapters on 4-bit weights"""
     lora: Lora = parameter(Lora(), "quality seconds memory", example={"r": 8})
@@ -244,7 +244,7 @@ class JobSpec(Parameters):
     )
     """local: processes on this machine; ml.*: SageMaker training instances (experimental)"""
     instance_count: int = parameter(1, "seconds memory cluster", ge=1, le=1024, also="nodes num_nodes instances")
-    """number of instances; on this machine, number of data-parallel processes"""
+    """number of instances; on this machine, number of processes"""
     launcher: Annotated[str, AfterValidator(known_launcher)] = parameter(
         AUTO, "launcher", choices=(AUTO, *launchers.names())
     )
@@ -273,7 +273,7 @@ class JobSpec(Parameters):
     budget: str | None = parameter(None, "ownership")
     """YAML file with monthly budgets, for all jobs or by tags; jobs that do not fit are refused"""
     tags: dict[str, str] = parameter({}, "ownership", example={"team": "search"})
-    """tags, for AWS and for budgets; user and team name the owner"""
+    """tags, for AWS and for budgets; the tags user and team identify the owner"""
 
     region: str | None = parameter(
         None,
@@ -302,7 +302,7 @@ class JobSpec(Parameters):
     )
     """name in MLflow's model registry; the model becomes a new version under this name, with the alias candidate"""
     force: tuple[Literal["again", "limit", "learning_rate"], ...] = parameter((), "launcher")
-    """launch even if the job is already running (again), seems too long (limit), or has a high rate (learning_rate)"""
+    """launch anyway; again: the job is already running; limit: it seems too long; learning_rate: it is too high"""
     dry_run: bool = parameter(False, "launcher", basic=True)
     """check everything and print the job and its worst-case dollars, but do not launch it"""
 
@@ -412,7 +412,7 @@ class JobSpec(Parameters):
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
-        """Return 12 hexadecimal digits, the same for jobs that compute the same, apart from the parameters in `but`."""
+        """Return 12 hexadecimal digits, equal for jobs that compute the same thing apart from parameters in `but`."""
         defaults = type(self).model_fields
         names = [name for name in affecting(type(self), *COMPUTES) if getattr(self, name) != defaults[name].default]
         values = {name: spell(getattr(self, name)) for name in names}
@@ -423,7 +423,7 @@ class JobSpec(Parameters):
     def key_of(self, *effects: Effect, but: str = "") -> tuple[str, ...]:
         """Return the values, as strings, of the parameters with one of `effects`, except the parameter `but`.
 
-        Two jobs with the same key agree in all these parameters. The key leaves out parameters of the batch plan and
+        Two jobs with the same key agree on all these parameters. The key leaves out parameters of the batch plan and
         the cluster, because different values of them may mean the same plan or cluster: compare these directly.
         """
         names = affecting(type(self), *effects, without=("batch", "cluster"))

@@ -27,9 +27,9 @@ WARM_POOL_SECONDS = "warm_pool_seconds"
 COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count x hourly price / 3600
 PICK_F1 = "pick_f1"  # mean F1 of the configuration that a study recommends first
 PICK_COST_USD = "pick_cost_usd"
-"""Dollars of one job with the configuration that a study recommends first; its cost_usd covers all its jobs."""
+"""Dollars of one job with the configuration that a study recommends first; the study's cost_usd covers all its jobs."""
 BILLED_USD = "billed_usd"
-"""Unblended cost in AWS's bill, including storage, before tax, credits and the fees of plans."""
+"""Unblended cost in AWS's bill, including storage, before tax, credits and the fees of Savings Plans."""
 EFFECTIVE_USD = "effective_usd"
 """Like billed_usd, after Savings Plans, reservations and private rates."""
 OF_THE_BILL = frozenset({COST_USD, WARM_POOL_SECONDS, BILLED_USD, EFFECTIVE_USD})  # no job reports them itself
@@ -80,8 +80,8 @@ class Task:
     """
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one
-    baseline: str | None = None  # metric that has the first measure of a model that counts words; None if not computed
-    trivial: str | None = None  # metric that has the first measure of a constant prediction; None if not computed
+    baseline: str | None = None  # metric that records `quality` for a model that counts words; None if not computed
+    trivial: str | None = None  # metric that records `quality` for a constant prediction; None if not computed
 
     @property
     def quality(self) -> str:

@@ -2,8 +2,9 @@
 
     global batch size = per-device batch x devices x gradient accumulation steps
 
-The micro-batches of a step may differ by one row: 127 rows on one device are trained as 64 and 63. `devices` counts the
-data-parallel devices of the whole cluster. On this machine, each "instance" is one process with one device.
+The micro-batches of a step may differ by one row: 127 rows in two micro-batches on one device have 64 and 63.
+`devices` counts the data-parallel devices of the whole cluster. On this machine, each "instance" is one process with
+one device.
 """
 
 import math

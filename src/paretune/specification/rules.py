@@ -35,7 +35,7 @@ RESERVED_TRAINING_ARGUMENTS = {
     "fp16": "use the parameter precision",
     "hub_token": "parameters are recorded, so they must not contain secrets; set HF_TOKEN in the environment",
     "disable_tqdm": "the launcher draws the progress bar",
-    "auto_find_batch_size": "paretune makes the batch per device smaller itself, and keeps the global batch size",
+    "auto_find_batch_size": "paretune itself reduces the per-device batch, and keeps the global batch size",
     "resume_from_checkpoint": "the next attempt of a job resumes automatically",
 }
 """Training arguments that paretune sets itself, often from a parameter, each with the reason or with what to do

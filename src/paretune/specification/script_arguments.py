@@ -1,7 +1,7 @@
 """The command line of a user's own script: the parameters that the user gave, under the script's own names for them.
 
-A parameter that was given is passed even if it equals paretune's default, because the script may have another default,
-and the recorded value must be the one that ran.
+A parameter that was given is passed even if it equals paretune's default, because the script may have a different
+default, and the recorded value must be the one that ran.
 """
 
 import ast
@@ -160,7 +160,7 @@ def accumulates(spec: JobSpec) -> bool:
 
 
 def takes_seed(spec: JobSpec) -> bool:
-    """Return whether another seed changes the job; it does not if a script has no argument for the seed."""
+    """Return whether a different seed changes the job; it does not if a script has no argument for the seed."""
     if spec.entry_script is None:
         return True
     first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed + 1)))

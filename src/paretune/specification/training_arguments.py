@@ -54,7 +54,7 @@ def name_faults(spec: "JobSpec") -> list[str]:
 def save_strategy(spec: "JobSpec") -> str:
     """Return when paretune's own training saves checkpoints: as requested, else after each epoch.
 
-    A request of `save_steps` alone means `steps`.
+    Setting `save_steps` alone means `steps`.
     """
     usual = "steps" if "save_steps" in spec.training_arguments else "epoch"
     return str(spec.training_arguments.get("save_strategy", usual))

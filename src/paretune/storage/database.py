@@ -78,7 +78,7 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
 
 
 def with_driver(address: str) -> str:
-    """Return the address with psycopg as PostgreSQL's driver, because SQLAlchemy before 2.1 has another default.
+    """Return the address with psycopg as PostgreSQL's driver, because SQLAlchemy before 2.1 has a different default.
 
     An address that names a driver is returned unchanged.
 
@@ -93,7 +93,7 @@ def with_driver(address: str) -> str:
 def without_waiting_for_the_disk() -> Iterator[None]:
     """Make SQLite connections that are opened inside the block write without waiting for the disk.
 
-    A power cut may then destroy data.
+    A power failure may then destroy data.
     """
     import sqlalchemy as sa
 

@@ -3,8 +3,8 @@
 Values are kept as strings, and the type of a parameter decides what they mean, because YAML 1.1 reads `1e-4` as a
 string, `no` as a boolean and `010` as 8.
 
-A relative path starts at the current folder. If nothing is there, it is looked up among the shipped files: `studies/`
-and `examples/` of the installed package, or of the clone if the installation is editable.
+A relative path is resolved against the current folder. If nothing is there, it is looked up among the shipped files:
+`studies/` and `examples/` of the installed package, or of the clone if the installation is editable.
 """
 
 import os
@@ -46,7 +46,8 @@ class Document:
     Raises BadInput if the file cannot be read, is not a YAML mapping, or has an alias or a key that is not a string.
 
     Attributes:
-        values: the file's mapping. `plain` has converted strings without quotes. A key without a value maps to None.
+        values: the file's mapping. Strings without quotes are converted by `plain`. A key without a value maps to
+            None.
         faults: line and message for each key that is given a second time, and for each NaN or infinity without quotes.
             These keys and values are left out of `values`.
     """
@@ -108,7 +109,7 @@ class Document:
                 raise BadInput([f"{self._path}:{line}: a key must be a name, such as learning_rate"])
             if key in values:
                 first = self._lines[*keys, key]
-                self.faults.append((line, f"{key} is given twice, first in line {first}: remove one"))
+                self.faults.append((line, f"{key} is given twice, first on line {first}: remove one"))
                 continue
             if self._is_refused(item):
                 continue
@@ -142,7 +143,7 @@ def _problem(error: Any) -> str:
 
 
 def find_path(path: str, *folders: Path) -> str:
-    """Return `path` if it exists, else that path below the first of `folders` that has it, else the shipped file.
+    """Return `path` if it exists, else that path under the first of `folders` that has it, else the shipped file.
 
     If none exists, `path` itself is returned. Absolute paths, and those that begin with `~`, are returned unchanged.
     """

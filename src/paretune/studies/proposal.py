@@ -10,7 +10,8 @@ For a script, the study searches the learning rate and batch size that the scrip
 defaults. A parameter that the request sets is not searched. The exception is a list of instance types: the study then
 searches these types.
 
-If a study of this name has begun, the request continues it: what the request leaves out stays as the study began.
+If a study of this name has begun, the request continues it: what the request leaves out stays as it was when the study
+began.
 """
 
 import ast
@@ -59,8 +60,8 @@ _ROOM = 1.25  # time limit of a job as a multiple of the upper end of its estima
 _LESS_IS_BETTER = re.compile(
     r"loss|error|perplexity|rmse|mae|mse|(?<![a-z])(ppl|wer|cer|ter|s?mape|nll|brier|ece|bpb|bpc|fid)(?![a-z])"
 )
-"""Finds words for metrics that are better if they are lower. Those in parentheses must stand alone: `answer` has `wer`.
-"""
+"""Finds words for metrics that are better if they are lower. Those in parentheses must stand alone: `answer` contains
+`wer`."""
 _PROPOSED = ("max_runtime_minutes", "max_train_samples")  # parameters of the job that `propose` may set
 _BILLED = ("confirmed", "single_source", "user")  # a search relies only on prices with one of these confidences
 
@@ -143,8 +144,8 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
 def _continued(begun: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
     """Return the requested job with the search, the objectives and the limits that were proposed when the study began.
 
-    Where the jobs run is not taken from the study: without `--launcher simulated`, a rehearsal must not continue, and
-    without instance types, nothing may run on AWS.
+    The request alone decides where the jobs run: without `--launcher simulated`, they are not simulated even if the
+    study began as a rehearsal, and without instance types, nothing may run on AWS.
     """
     given, search, objectives = wish.job.given(), dict(begun["search"]), begun["objectives"]
     if wish.types is None:
@@ -282,8 +283,8 @@ def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, 
 def _of_script(job: JobSpec, *, has_types: bool) -> dict[str, Any]:
     """Return what to search for a script: a range of learning rates and choices of batch sizes, around its defaults.
 
-    The result is empty if the request sets both. Raises BadInput if the script lacks both or their defaults cannot be
-    read, unless the study has instance types to search.
+    The result is empty if the request sets both. Raises BadInput if neither can be searched, unless the request sets
+    one of them or the study has instance types to search.
     """
     path, search = at_home(str(job.entry_script)).resolve(), dict[str, Any]()
     rate = argument_of(path, "learning_rate")

@@ -227,7 +227,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     record_answer(answer, run, tracking)
     run.log_params({"objectives": goals})
     run.end("FINISHED")
-    ending, command = f"{len(trials)} trials of Optuna", tracking.open_command(run.run_id)
+    ending, command = f"{len(trials)} Optuna trials", tracking.open_command(run.run_id)
     return StudyResult(answer=answer, run_id=run.run_id, ending=ending, open_command=command)
 
 

@@ -1,7 +1,7 @@
 """Runs a study from its file to its answer, within its budget.
 
 The MLflow run of the study has the study's page (pareto.html), its table (pareto.csv) and its note. The runs of the
-trials are nested below it. With `once`, a command does what can be done now and ends, so no process waits for the jobs.
+trials are nested under it. With `once`, a command does what can be done now and ends, so no process waits for the jobs.
 The next command continues from what Optuna's storage and the tags of the runs contain.
 """
 
@@ -133,8 +133,9 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
         ParetuneError: AWS refuses all further jobs, or MLflow accepts no more runs; the same call continues the study.
         JobFailed: no job has completed and none can; change what the message names, then repeat the call to continue.
-        CallAgain: another process works on the study; or with once=True, the study has not ended and its jobs go on.
-        LostContact: the storage or AWS is unavailable; jobs go on, and the same call continues the study.
+        CallAgain: another process is working on the study; or with once=True, the study has not ended and its jobs keep
+            running.
+        LostContact: the storage or AWS is unavailable; jobs keep running, and the same call continues the study.
         Interrupted: Ctrl-C ended the call.
 
     Examples:
@@ -167,7 +168,7 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     try:
         jobs, workplace, _ = _check(file, workplaces, say_on_stderr)
     except NoAccount as error:
-        unasked = f"your AWS account was not asked: {error}"
+        unasked = f"your AWS account was not queried: {error}"
         jobs, workplace = _check_without_account(file, workplaces)
     pattern = file.name.replace("'", "_")  # matches any character, because an apostrophe cannot be searched for
     condition = f"tags.`{schema.TRIAL}` LIKE '%' and tags.`{schema.STUDY}` LIKE '{pattern}'"
@@ -231,7 +232,7 @@ def _check(file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]) 
     budgets = workplace.budget_ledger(file.job.budget)  # raises BadInput if the file of the budgets is faulty
     if file.once and not workplace.launcher.jobs_outlive_submitter:
         ending = f"those of launcher {workplace.launcher.traits.name} end with it"
-        text = f"jobs that go on when the command has ended, but {ending}: leave out once, or use another launcher"
+        text = f"jobs that keep running after the command ends, but {ending}: leave out once, or use another launcher"
         raise BadInput([f"once=true needs {text}"])
     if file.once and budgets is not None and budgets.is_local and storage.startswith("postgresql"):
         text = f"{budgets.file.path} on a server, too, because later commands may run on other machines. It is in "
@@ -250,9 +251,9 @@ def _check(file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]) 
 
 
 def _check_without_account(file: StudyFile, workplaces: Workplaces) -> tuple[list[JobSpec], Workplace]:
-    """Check what can be checked without the study's AWS account; return some of its jobs, and `at_public_prices`.
+    """Check what can be checked without the study's AWS account.
 
-    Raises BadInput if no job passes.
+    Return some of its jobs and their workplace at public prices. Raises BadInput if no job passes.
     """
     jobs, here = some_jobs(file), workplaces.of(JobSpec())
 
@@ -333,7 +334,7 @@ class StudyRun:
         return self._finish(reason, verification.reasons)
 
     def _drive_alone(self, digest: str) -> None:
-        """Raise CallAgain if another process runs this study with another storage: both would pay for all trials.
+        """Raise CallAgain if another process runs this study with different storage: both would pay for all trials.
 
         Studies that are not billed are not checked. Each driver sets its own tags before it reads those of others. So
         if two start together, at least one sees the other.
@@ -349,7 +350,7 @@ class StudyRun:
                 self._run.delete_tags(schema.DRIVEN_UNTIL)
                 self._run.end("KILLED")
                 raise CallAgain(
-                    f"{holder} works on the study {self._file.name}, with another storage: this command has done "
+                    f"{holder} is working on the study {self._file.name}, with different storage: this command did "
                     f"nothing; run it again later, or give both the same storage (storage, or {STORAGE_VARIABLE})"
                 )
         self._workplace.interruption.on_check.append(self._beat)

@@ -77,7 +77,7 @@ def log_model(
         _store(client, logged, Path(location))
     validation = validation_of(run)
     for name in set(_OF_MODEL) & run.data.metrics.keys():  # one by one, because a server may deny batches
-        point = client.get_metric_history(run_id, name)[-1]  # logged again at the step that it has
+        point = client.get_metric_history(run_id, name)[-1]  # logged again at the same step
         place: dict[str, Any] = {"model_id": logged.model_id, **(validation if name in _OF_VALIDATION else {})}
         client.log_metric(run_id, name, point.value, point.timestamp, point.step, **place)
     return client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)

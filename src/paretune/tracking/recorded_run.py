@@ -80,7 +80,7 @@ class RecordedRun:
 
     @property
     def has_job(self) -> bool:
-        """Whether the job that the run names surely belongs to this run.
+        """Whether the job that the run names definitely belongs to this run.
 
         Before a job is created, several runs may name the same job.
         """

@@ -33,8 +33,8 @@ _AT_ONCE = 100  # values per request; MLflow's limits are 100 params, 100 tags a
 _LONGEST_METRIC = 250  # characters of a name; MLflow's limit
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _DENIED = re.compile(r"not authorized|[Aa]ccess ?[Dd]enied|error code 403")  # from a proxy or IAM
-_AWAY = "MLflow does not answer; the job goes on"
-_NO_RUN = "MLflow has no such run (it was deleted, or MLFLOW_TRACKING_URI names another store now); the job goes on"
+_AWAY = "MLflow does not answer; the job continues"
+_NO_RUN = "MLflow has no such run (it was deleted, or MLFLOW_TRACKING_URI now names another store); the job continues"
 _REFUSES = "MLflow refuses a part of the record, which continues without it"
 
 EndStatus = Literal["FINISHED", "FAILED", "KILLED"]  # of a run that has ended, in MLflow's words
@@ -133,7 +133,8 @@ class Run:
     def _place_of_headline(self, name: str, may_be_there: bool) -> tuple[int, int]:
         """Return a time in milliseconds and a step that make a new headline value the latest one of its metric.
 
-        `may_be_there` is False if the run surely has no value of the metric, so the metric's history need not be read.
+        `may_be_there` is False if the run definitely has no value of the metric, so the metric's history need not be
+        read.
         """
         points = [point for point in self._waiting.values() if isinstance(point, Metric) and point.key == name]
         if may_be_there or self._steps.get(name):
@@ -240,7 +241,7 @@ class Run:
         return self._has_read or self._attempt(read)
 
     def _put(self, *values: _Value) -> None:
-        """Queue values. A param or tag replaces a queued one of its name; a metric, one of its name, step and time."""
+        """Queue values. Each replaces a queued one with the same name and, for a metric, the same step and time."""
         for value in values:
             place = (value.step, value.timestamp) if isinstance(value, Metric) else ()
             self._waiting[type(value), value.key, *place] = value
@@ -299,8 +300,8 @@ def is_refused(error: Exception) -> bool:
 def name_for_mlflow(metric: str) -> str:
     """Return the name of a metric, changed so that MLflow accepts it; otherwise, MLflow would not store the metric.
 
-    A user's script may name a metric `acc@1` or `=HYPERLINK("http://h")`. MLflow takes letters, digits and some signs,
-    at most 250 of them, and no name that changes when it is read as a path: `a//b`, `../a`, `a/`.
+    A user's script may name a metric `acc@1` or `=HYPERLINK("http://h")`. MLflow accepts letters, digits and some
+    punctuation, at most 250 characters, and no name that changes when it is read as a path: `a//b`, `../a`, `a/`.
     """
     plain = re.sub(r"[^\w\-. :/]", "_", metric).replace("..", "__")[:_LONGEST_METRIC]
     parts = ["_" if part == "." else part for part in plain.split("/") if part]

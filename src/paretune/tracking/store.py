@@ -187,7 +187,7 @@ class Tracking:
             try:
                 run = self._client.get_run(run_id)
             except MlflowException as error:
-                if error.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:  # or is no id at all
+                if error.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:  # or an invalid run id
                     return None
                 raise
         return None if run.info.lifecycle_stage == LifecycleStage.DELETED else _recorded(run)
@@ -240,7 +240,7 @@ class Tracking:
 
     @contextmanager
     def _usable(self, condition: str | None = None) -> Iterator[None]:
-        """Raise paretune's errors instead of MLflow's, without passwords of addresses, which MLflow's text may contain.
+        """Raise paretune's errors instead of MLflow's, without passwords in addresses, which MLflow's text may contain.
 
         If `condition` is given and MLflow refuses a request inside the block, this is BadInput. Any other error of
         MLflow is TrackingUnavailable.
@@ -299,7 +299,7 @@ def is_absent_file(uri: str) -> bool:
 def require_answer(uri: str) -> None:
     """Connect once to the server of an http address, or check the SQLite file; other stores are not checked.
 
-    Without this check, MLflow would retry for 100 seconds to open a file that it cannot open
+    Without this check, MLflow would keep trying for 100 seconds to open a file that it cannot open
     (`create_sqlalchemy_engine_with_retry`, 3.17). Raises TrackingUnavailable if the server does not answer or the file
     cannot be opened.
     """

@@ -19,7 +19,7 @@ TAG_PREFIX = "mlflow.sharedViewState."
 ALL_RUNS = "paretune"  # key of the view of all runs of an experiment
 _MADE_MS = 1_795_737_600_000  # 2026-11-27
 _RUN_NAME, _CREATED = "attributes.`Run Name`", "runDateAndNestInfo"
-# Columns of MLflow's table to their widths in pixels; all fit on a screen that is 1,500 pixels wide.
+# Maps columns of MLflow's table to their widths in pixels; all fit on a screen that is 1,500 pixels wide.
 _COLUMNS = {
     **{f"metrics.`{name}`": 85 for name in (metrics.F1, metrics.COST_USD)},
     **{f"metrics.`{name}`": 115 for name in (metrics.JOB_SECONDS, metrics.THROUGHPUT_SAMPLES)},

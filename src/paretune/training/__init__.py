@@ -1,4 +1,4 @@
-"""The training inside a job. Only this folder imports torch; it imports neither launchers nor Optuna.
+"""The training code inside a job. Only this folder imports torch; it imports neither launchers nor Optuna.
 
 It exchanges all data with a launcher through the job's folder and JSON files (`paretune.specification.container`). Only
 `text_model`, which MLflow runs, imports MLflow.

@@ -134,7 +134,7 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
         command = words if len(words) <= _LONGEST_COMMAND else f"{words[:_LONGEST_COMMAND]}..."
         return FailureKind.ERROR, f"its command {command!r} ended with exit code {error.returncode}"
     if isinstance(error, FileNotFoundError) and error.filename and not os.path.isabs(error.filename):
-        sentence += f" (looked from {Path.cwd()})"
+        sentence += f" (looked in {Path.cwd()})"
     cause = causes(error)[-1]
     is_new = (type(cause), first_line(cause)) != (type(error), first_line(error))
     is_shown = is_new and isinstance(cause, Exception)  # not a script's SystemExit

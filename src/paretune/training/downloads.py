@@ -38,7 +38,7 @@ def explain(kind: str, name: str, error: BaseException) -> str:
     names = {type(link).__name__ for link in causes(error)}
     address, offline = hub_address(os.environ), is_offline(os.environ)
     if "GatedRepoError" in names:
-        return f"{kind} {name} needs an access token with accepted terms: log in with `hf auth login`"
+        return f"{kind} {name} needs an access token whose owner has accepted the terms: log in with `hf auth login`"
     if names & {"RepositoryNotFoundError", "DatasetNotFoundError"} and not offline:
         return f"{kind} {name} is neither a local path nor on the hub at {address}: check the spelling"
     no_answer = {"ConnectionError", "ConnectError", "ConnectTimeout", "ReadTimeout"}

@@ -21,7 +21,7 @@ Result = tuple[Any, ...]
 def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: Evaluation | None) -> dict[str, float]:
     """Return the mean loss per label and the metrics of `judge`, or the perplexity if there is no judge.
 
-    Each process computes batches of `size` rows. If a batch does not fit into memory, the process starts again with
+    Each process computes batches of `size` rows. If a batch does not fit in memory, the process starts again with
     smaller batches. This is impossible if the model is sharded, because each forward pass then needs all processes.
     """
     if isinstance(strategy, Shards):

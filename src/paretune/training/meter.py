@@ -21,7 +21,7 @@ from paretune.training import device
 NOT_TRAINING = "paretune: evaluation or checkpoint"  # name of blocks in a profile that are not training
 DIVERGED_STEPS = 10  # consecutive optimizer steps with a non-finite loss after which training ends
 LOAD_S = 10.0  # at least this long between two measurements of the machine's load, as in MLflow
-AGREE_STEPS, AGREE_S = 10, 5.0  # limits of steps and seconds between two exchanges; one step may take longer
+AGREE_STEPS, AGREE_S = 10, 5.0  # maximum steps and seconds between two exchanges; one step may take longer
 
 
 class Diverged(Exception):

@@ -66,7 +66,7 @@ def describe(folder: Path, text_column: str | None = None) -> str:
     if not any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json")):
         return "no tokenizer next to the weights"
     if not task:
-        return f"no pipeline of texts for architectures={names}"
+        return f"no text pipeline for architectures={names}"
     try:
         _write(folder, task, architecture, text_column)
     except OSError as error:  # such as a full disk; the model itself is complete

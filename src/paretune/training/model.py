@@ -547,6 +547,6 @@ def _merge_adapters(base: Any) -> None:
             base.set_submodule(name, plain)
         if state is not None and issubclass(plain.source_cls, Conv1D):  # GPT-2's layers, transposed for quantization
             weight = weight.T.contiguous()
-        if state is not None and is_sharded:  # a GPU may have no memory for all full weights
+        if state is not None and is_sharded:  # all full weights may not fit on one GPU
             weight = weight.cpu() if processes.is_first() else weight.new_empty(0, device="cpu")
         plain.weight, plain.quant_state = torch.nn.Parameter(weight, requires_grad=False), None

@@ -74,7 +74,7 @@ def run_torchrun(arguments: list[str], stopped: Path) -> None:
     """Run torchrun in this process until all processes of this instance have ended.
 
     If the processes stopped as requested, they have written the file `stopped`. Raises RuntimeError if a process
-    failed (the message names the process), or if the processes were stopped before they wrote a checkpoint.
+    failed (the message names the process), or if the processes were stopped before their final checkpoint.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -88,7 +88,7 @@ def run_torchrun(arguments: list[str], stopped: Path) -> None:
         raise RuntimeError(f"process {rank} ended with {cause}") from error
     except SignalException as error:
         if not stopped.exists():
-            raise RuntimeError(f"stopped by {error.sigval.name} before there was a checkpoint") from error
+            raise RuntimeError(f"stopped by {error.sigval.name} before its final checkpoint was written") from error
 
 
 def is_first(*, of_instance: bool = False) -> bool:
@@ -138,7 +138,7 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def watch_parent(grace_s: float = GRACE_S) -> None:
-    """When the parent of this process has ended, send this process SIGTERM, and end it `grace_s` seconds later.
+    """Send this process SIGTERM when its parent has ended, and end this process `grace_s` seconds later.
 
     The parent should give its process id in PARETUNE_STARTER: it may end before this process can ask for the id. The
     workers of torchrun ignore this variable, because torchrun is their parent. The parent of a container's first

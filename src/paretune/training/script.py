@@ -122,7 +122,7 @@ def _why_ended(name: str, code: object) -> str:
     if _USAGE.search(words):
         asked = options(ask_script="true")
         sentence += (
-            f"; give options that `python {name} --help` lists as --training_arguments.NAME VALUE, or add {asked}"
+            f"; use --training_arguments.NAME VALUE to pass an option that `python {name} --help` lists, or add {asked}"
         )
     return sentence
 
@@ -213,7 +213,7 @@ class PrintedMetrics:
 
     @property
     def last_lines(self) -> list[str]:
-        """The last printed lines, with the one that has no line end yet."""
+        """The last printed lines, including the one that has no newline yet."""
         return [*self._last_lines, self._line]
 
     def write(self, text: str) -> int:
@@ -226,12 +226,12 @@ class PrintedMetrics:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write each of `lines`, which bring their own line ends."""
+        """Write each of `lines`, which include their own newlines."""
         for line in lines:
             self.write(line)
 
     def finish(self) -> None:
-        """Parse the last line, if no line end follows it."""
+        """Parse the last line, if no newline follows it."""
         self._read(self._line)
         self._line = ""
 

@@ -78,7 +78,7 @@ def divides(spec: JobSpec) -> bool:
 
 
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
-    """If the job asks for it, make each layer keep only its input and recompute the rest in the backward pass."""
+    """Make each layer keep only its input and recompute the rest in the backward pass, if the job asks for it."""
     for module in model.modules() if spec.checkpoints_activations else ():
         if hasattr(module, "gradient_checkpointing"):  # subclasses of transformers' GradientCheckpointingLayer
             module.gradient_checkpointing = True
@@ -306,7 +306,7 @@ def begin_training(
 def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:
     """Send the `tensors` of process `source` to all processes. Yields name and full value, one tensor at a time.
 
-    All processes must call this. Each one passes the tensors of which it has a shard; the others pass none.
+    All processes must call this. Processes that have a shard of each tensor pass them; the others pass none.
     """
     gpu = torch.device("cuda", torch.cuda.current_device()) if device.has_gpu() else torch.device("cpu")
     entries = [(name, item.shape, item.dtype) for name, item in tensors.items()]

@@ -29,11 +29,11 @@ from paretune.specification import metrics
 from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns
 from paretune.specification.job import JobSpec
 
-_TFIDF_ROWS = 50_000  # limit of rows for fitting a baseline: more rows take time and hardly change the result
-_FITTED_CELLS = 500_000  # multi-label: limit of rows x labels above 2,000 rows; each label has its own regression
+_TFIDF_ROWS = 50_000  # maximum rows for fitting a baseline: more rows take time and hardly change the result
+_FITTED_CELLS = 500_000  # multi-label: maximum rows x labels (at least 2,000 rows); each label has its own regression
 _FITTED_WEIGHTS = 2_000_000
 """Largest number of weights of one regression, classes x words. Its solver keeps 20 copies of them: 320 MB."""
-_EXAMPLES = 5  # limit of rows or labels that a fault names
+_EXAMPLES = 5  # a fault names at most this many rows or labels
 _REMEDIES = {  # maps the type of a cell that is not a class to a remedy
     list: ": set task=multi-label for rows with several labels, or label_column to another column",
     float: NUMBERS_REMEDY,
@@ -224,7 +224,7 @@ def _rows_of_labels(
     if not has_one:
         rule = "lists of texts or whole numbers, or text such as a|b"
     if declared:
-        rule = f"numbers below {len(declared)}, as its {len(declared)} names are declared"
+        rule = f"numbers below {len(declared)}, because {len(declared)} class names are declared"
     rows, faults = {}, []
     for split, values in cells.items():
         parsed = [_labels_of(spec.task, cell, "|" if has_bars else ",") for cell in values]

@@ -60,7 +60,7 @@ class Forked:
         """Wait for its end, and return its exit code. Fail if it does not end in time."""
         if not self.has_ended_within(within_s):
             self.send(signal.SIGABRT)
-            raise AssertionError(f"{' '.join(self.words)}: not ended within {within_s:g} s:\n{self.text}")
+            raise AssertionError(f"{' '.join(self.words)}: did not end within {within_s:g} s:\n{self.text}")
         return int(self.process.exitcode)
 
 

@@ -212,7 +212,7 @@ def test_a_gpu_of_ones_own_without_a_data_sheet_is_a_gpu_of_unknown_speed(
     answer = run(instance_type="ml.g9.xlarge,ml.m5.4xlarge", max_train_samples="100000", json="true")[1]
     own, processors = json.loads(answer)["rows"]
 
-    assert own["basis"].startswith("no data sheet of NVIDIA RTX PRO 5000, so its speed is a guess; ")
+    assert own["basis"].startswith("no data sheet for NVIDIA RTX PRO 5000, so its speed is a guess; ")
     assert own["seconds"] < processors["seconds"] / 2
     assert own["seconds_high"] / own["seconds_low"] > 3
     assert 40 < own["memory_gib_usable"] < 48  # of the card, not of the machine's 128

@@ -65,7 +65,7 @@ def test_each_row_becomes_a_run_with_its_whole_specification(client: MlflowClien
     assert memory.data.metrics == {"billable_seconds": 130, "cost_usd": pytest.approx(130 * 2 / 3600)}
     assert memory.data.tags["paretune.failure_reason"].startswith("out of memory")
     assert "cost_usd" not in unpriced.data.metrics
-    assert "no price of ml.p3.2xlarge is known: the cost is absent" in str(imported["remarks"])
+    assert "no price of ml.p3.2xlarge is known: no cost is recorded" in str(imported["remarks"])
 
 
 def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(client: MlflowClient) -> None:

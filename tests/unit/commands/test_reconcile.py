@@ -353,7 +353,7 @@ def test_a_discount_that_names_no_job_leaves_the_effective_cost_unknown_without_
 @pytest.mark.parametrize(
     ("rows", "part"),
     [
-        ([{"costs": 1}], "missing: make a Data Export of CUR 2.0 or FOCUS"),
+        ([{"costs": 1}], "create a Data Export of CUR 2.0 or FOCUS"),
         ([line(job_name("x", 1), 1.0, line_item_currency_code="CNY")], "the currency must be USD, got CNY"),
         (
             [line(job_name("x", 1), math.nan, line_item_unblended_cost="1,50")],

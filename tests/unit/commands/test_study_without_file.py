@@ -105,7 +105,7 @@ def test_a_dry_run_on_sagemaker_needs_no_account_and_says_that_it_asked_none(
     text = capsys.readouterr().out
     types = yaml.safe_load(text)["search"]["instance_type"]["choices"]
     assert {"ml.m5.large", "ml.g5.xlarge"} & set(types)
-    assert "# your AWS account was not asked, so prices are public ones: no AWS region is set" in text
+    assert "# your AWS account was not queried, so prices are public ones: no AWS region is set" in text
     assert main(words) == 2
     assert "no AWS region is set" in capsys.readouterr().err
 
@@ -174,12 +174,12 @@ def test_a_study_continues_with_a_larger_budget_and_its_own_search_although_anot
     assert main([*words, "--budget_usd", "20"]) == 0, capsys.readouterr().err
     error = capsys.readouterr().err
     assert "this continues the study rotten_tomatoes with its own search" in error
-    assert "study rotten_tomatoes continues: 2 trials made" in error
+    assert "study rotten_tomatoes continues: 2 trials run" in error
     assert main([*words, "--budget_usd", "20", "--dry_run"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == began | {"budget_usd": 20.0}
 
     assert main([*words, "--budget_usd", "20", "--global_batch_size", "16"]) == 2
-    assert "was started with another search space" in capsys.readouterr().err
+    assert "was started with a different search space" in capsys.readouterr().err
 
 
 def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
@@ -190,7 +190,7 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
     at = REHEARSED.index("--launcher")
 
     assert main([*REHEARSED[:at], *REHEARSED[at + 2 :], *terms]) == 2
-    assert "study rotten_tomatoes was started with another search space" in capsys.readouterr().err
+    assert "study rotten_tomatoes was started with a different search space" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_a_gpu_that_no_list_has_is_named_and_its_time_is_open(
     monkeypatch.setattr(hardware, "local_gpu", lambda: unlisted_gpu("NVIDIA GeForce RTX 4090", gib))
     estimated = estimate(instance_type="local")
 
-    assert estimated.basis.startswith("no data sheet of NVIDIA GeForce RTX 4090, so its speed is a guess; ")
+    assert estimated.basis.startswith("no data sheet for NVIDIA GeForce RTX 4090, so its speed is a guess; ")
     assert estimated.time.seconds_high / estimated.time.seconds_low > 4  # twice as long or half
     assert estimated.fits == fits
 
@@ -134,7 +134,7 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
     [
         (None, "must have a config.json that can be read"),
         ("[]", "must have a config.json that can be read"),
-        (json.dumps({"model_type": "resnet"}), "does not have hidden size, layers and vocabulary"),
+        (json.dumps({"model_type": "resnet"}), "must have hidden size, number of layers and vocabulary size"),
     ],
     ids=itertools.count(),
 )

@@ -175,7 +175,7 @@ def test_a_measurement_moves_its_neighbors_less_than_itself() -> None:
 
 
 def test_what_was_measured_has_a_narrow_interval_and_what_was_not_a_wide_one() -> None:
-    long = replace(ROUND, steps=20_000)  # the steps count, not the start-up
+    long = replace(ROUND, steps=20_000)  # the steps count, not the startup
     model = fit([Measurement(work=long, seconds=6000.0) for _ in range(5)])
     known = predict(long, model)
     unknown = predict(replace(long, constants=CONSTANTS | {"chip": "chip:new", "model": "model:new"}), model)

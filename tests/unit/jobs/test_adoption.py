@@ -37,7 +37,7 @@ def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_cre
 
     assert result.run_id == run_id
     assert len(user.launcher.created) == 1
-    assert "following it, so that nothing is paid twice (force=again starts another)" in user.messages[0]
+    assert "following it, so that nothing is paid for twice (force=again starts another)" in user.messages[0]
     assert user.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
     assert user.type().run_id != run_id  # the job has ended
 
@@ -172,7 +172,7 @@ def test_who_follows_the_job_that_a_living_process_watches_leaves_it_to_that_one
 
     with monkeypatch.context() as ctrl_c:
         ctrl_c.setattr(Interruption, "check", interrupt)
-        with pytest.raises(Interrupted, match=f"{user.job_of(run_id)} goes on"):
+        with pytest.raises(Interrupted, match=f"{user.job_of(run_id)} continues"):
             user.type()
 
     assert not user.launcher.jobs[user.job_of(run_id)].stopped
@@ -202,9 +202,7 @@ def test_an_output_that_breaks_stops_no_paid_job(user: User) -> None:
 def test_a_refused_next_attempt_is_left_to_sync_with_its_checkpoints(user: User) -> None:
     user.launcher.endings = [INTERNAL, LaunchRefused("quota 1 is in use")]
 
-    with pytest.raises(
-        LostContact, match="quota 1 is in use\n`paretune sync` goes on with it from its last checkpoint"
-    ):
+    with pytest.raises(LostContact, match="quota 1 is in use\n`paretune sync` continues it from its last checkpoint"):
         user.type()
 
     (job,) = user.launcher.jobs.values()

@@ -70,7 +70,7 @@ def test_a_dry_run_without_an_aws_account_shows_plan_and_price_and_names_what_is
     output = capsys.readouterr().out
     assert re.search(r"^  where +SageMaker, 1 x ml.g5.xlarge$", output, re.MULTILINE)
     assert re.search(r"^  worst case +\d+\.\d+ USD; the job is stopped after 1 h$", output, re.MULTILINE)
-    assert f"warning: your AWS account was not asked: {reason}" in output
+    assert f"warning: your AWS account was not queried: {reason}" in output
     assert "not checked: role, bucket, data in S3, permissions, quotas and budgets" in output
     assert "every parameter as JSON" in output
     assert "to launch it: paretune train --entry_script train.py --instance_type ml.g5.xlarge" in output

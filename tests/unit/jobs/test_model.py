@@ -115,7 +115,7 @@ def test_a_model_becomes_one_version_with_the_alias_candidate(tracking: Tracking
     assert register(NAME, first, tracking) == f"registered as {NAME}/1, candidate"
     assert candidate() == ("1", first)
     assert register(NAME, second, tracking) == f"registered as {NAME}/2, candidate"
-    assert register(NAME, second, tracking) == f"registered before: {NAME}/2"
+    assert register(NAME, second, tracking) == f"already registered: {NAME}/2"
     assert not overdue(tracking)
     assert candidate() == ("2", second)
 

@@ -149,7 +149,7 @@ def test_a_colleagues_sync_leaves_a_job_alone_whose_upload_takes_an_hour(desk: D
     outcome = run_job(spec, workplace)
 
     assert len(remarks) == 12
-    assert all("its job is not created yet" in remark for remark in remarks)
+    assert all("its job does not exist yet" in remark for remark in remarks)
     assert not any("in 0 minutes" in remark for remark in remarks)
     tags = desk.tags(outcome.run_id)
     assert (desk.status(outcome.run_id), tags["state"]) == ("FINISHED", "Completed")
@@ -403,7 +403,7 @@ def test_instances_kept_after_a_job_are_recorded_in_its_run_once_they_are_given_
     assert metrics["cost_usd"] == pytest.approx(2 * 3636 / 3600)
     assert desk.tags(run_id)["warm_pool"] == "Terminated"
     assert desk.tags(run_id)["mlflow.runName"] == "train.py: F1 .750, 2.0 USD"
-    assert "billed for 3,600 s each until they were given back: 2 USD, in its cost_usd now" in remark
+    assert "billed for 3,600 s each until they were released: 2 USD, in its cost_usd now" in remark
     assert desk.sync() == {}
 
     desk.tag(run_id, "warm_pool", "Available")  # as if `sync` had been killed before it wrote this
@@ -451,6 +451,6 @@ def test_kept_instances_of_an_unknown_price_have_no_cost(desk: Desk) -> None:
 
     remark = desk.sync()[run_id].remark
 
-    assert "given back; the price is unknown" in remark
+    assert "released; the price is unknown" in remark
     assert "USD" not in remark
     assert "cost_usd" not in desk.client.get_run(run_id).data.metrics

@@ -37,7 +37,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def is_free(storage: str, study: str = "one") -> bool:
-    """Return whether nobody works on the study."""
+    """Return whether nobody is working on the study."""
     try:
         with locked(storage, study, "me 2 0"):
             return True
@@ -50,7 +50,7 @@ def test_a_second_driver_hears_who_works_on_the_study_and_goes_on_once_that_one_
     assert first.stdout is not None
     try:
         assert first.stdout.readline() == "held\n"
-        refusal = "elsewhere 1 0 works on the study one: this command has done nothing"
+        refusal = "elsewhere 1 0 is working on the study one: this command has done nothing"
         with pytest.raises(CallAgain, match=refusal), locked(storage, "one", "me 2 0"):
             pass
         assert is_free(storage, "two")

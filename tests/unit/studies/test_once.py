@@ -40,7 +40,7 @@ def test_rounds_are_refused_where_jobs_end_with_their_process_and_where_each_mac
     words = ["study", "--study", "study.yaml", "--once"]
     write_study(workplace, job={"launcher": "local"}, search={"learning_rate": {"choices": [1e-5, 1e-4]}}, n_trials=2)
     assert main(words) == 2
-    assert "once=true needs jobs that go on when the command has ended" in capsys.readouterr().err
+    assert "once=true needs jobs that keep running after the command ends" in capsys.readouterr().err
     assert not (workplace / ".paretune" / "studies.db").exists()
 
     (workplace / "team.yaml").write_text("budgets: [{name: all, usd_per_month: 10}]\n")

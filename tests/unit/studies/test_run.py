@@ -166,7 +166,7 @@ def test_a_study_that_is_refused_everything_after_its_first_job_does_not_say_tha
     with monkeypatch.context() as outage:
         outage.setattr(SimulatedLauncher, "submit", refusing)
         assert main(["study", "--study", str(path), "--n_parallel", "1"]) == code
-    assert "the quota is 0 instances (nothing could be launched 3 times in a row)" in capsys.readouterr().err
+    assert "the quota is 0 instances (3 launches failed in a row)" in capsys.readouterr().err
 
     assert main(["study", "--study", str(path)]) == 0
 
@@ -265,7 +265,7 @@ def test_a_dry_run_of_a_study_of_an_own_script_on_sagemaker_needs_no_account_eit
     assert main(["study", str(path), "--dry_run"]) == 0, capsys.readouterr().err
 
     output = capsys.readouterr().out
-    assert "your AWS account was not asked: no usable AWS credentials" in output
+    assert "your AWS account was not queried: no usable AWS credentials" in output
     assert len(re.findall(r"instance_type ml\.g5\.\w+, worst case \d[\d.]* USD", output)) == 2
     (workplace / "train.py").unlink()
     assert main(["study", str(path), "--dry_run"]) == 2
@@ -282,7 +282,7 @@ def test_a_dry_run_of_a_study_on_sagemaker_needs_no_account(
     assert main(["study", str(path), "--dry_run"]) == 0
 
     output = capsys.readouterr().out
-    assert "your AWS account was not asked: no usable AWS credentials" in output
+    assert "your AWS account was not queried: no usable AWS credentials" in output
     assert len(re.findall(r"instance_type ml\.g5\.\w+, worst case \d+\.\d+ USD", output)) == 2
 
 
@@ -410,7 +410,7 @@ def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_pa
     for _ in range(30):  # half an hour
         clock.sleep(60.0)
         first.driver.workplace.interruption.check()
-        with pytest.raises(CallAgain, match="alpha 1 1 works on the study shared, with another storage"):
+        with pytest.raises(CallAgain, match="alpha 1 1 is working on the study shared, with different storage"):
             begin("beta")
     assert begin("alpha").run_id == first.run_id  # its successor, which has its storage
 
@@ -451,7 +451,8 @@ def test_a_design_finds_its_rows_next_to_its_file_and_is_refused_once_they_have_
 
     message = capsys.readouterr().err
     assert (
-        "study design was started with another search space, rows, job or objectives: give it another name" in message
+        "study design was started with a different search space, rows, job or objectives: give it another name"
+        in message
     )
     assert difference in message
     assert len(MlflowClient().search_runs(["0"])) == count

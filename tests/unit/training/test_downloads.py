@@ -117,7 +117,7 @@ def test_a_gated_model_is_explained_with_the_way_to_log_in(
         huggingface_hub.hf_hub_download("someone/secret", "config.json", endpoint=server.url, cache_dir=tmp_path)
 
     assert downloads.explain("model", "someone/secret", refused.value) == (
-        "model someone/secret needs an access token with accepted terms: log in with `hf auth login`"
+        "model someone/secret needs an access token whose owner has accepted the terms: log in with `hf auth login`"
     )
 
 

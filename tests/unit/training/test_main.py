@@ -32,7 +32,7 @@ from tests.support.processes import wait_until
             "another process of the job ended first: [pair.cc:553] Connection closed by peer",
         ),
         (ValueError("odd"), FailureKind.ERROR, "ValueError: odd"),
-        (FileNotFoundError(2, "No such file", "rows.csv"), FailureKind.ERROR, f"'rows.csv' (looked from {Path.cwd()})"),
+        (FileNotFoundError(2, "No such file", "rows.csv"), FailureKind.ERROR, f"'rows.csv' (looked in {Path.cwd()})"),
         (
             subprocess.CalledProcessError(2, ["make", "data"]),
             FailureKind.ERROR,

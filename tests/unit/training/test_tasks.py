@@ -89,7 +89,7 @@ def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Pat
         ("multi-label", [{"a": 1}, {"a": 2}], "text such as a|b; 2 train rows contain something else"),
         ("classification", [["a"], ["b"]], "set task=multi-label for rows with several labels"),
         ("classification", [{"a": 1}, {"a": 2}], "row 2 has {'a': 2}"),
-        ("classification", [0.5, 1.5], "row 2 has 1.5: a script of your own (entry_script) can learn numbers"),
+        ("classification", [0.5, 1.5], "row 2 has 1.5: a script of your own (entry_script) can predict numbers"),
         ("multi-label", [["a"], ["b"]], "labels (b): give more rows of each"),
         ("token-classification", ["[O, O]"] * 9, "row 1 has '[O, O]'"),
     ],

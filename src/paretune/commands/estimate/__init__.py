@@ -32,7 +32,7 @@ class EstimateOptions(Parameters):
     """The command's own option. The other options are parameters of a job."""
 
     like: str = parameter("")
-    """estimate a finished training on other clusters: a run in the store, or one of your SageMaker training jobs"""
+    """estimate a finished training run on other clusters: a run in the store, or one of your SageMaker training jobs"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class EstimateRequest:
     def of(
         cls, jobs: Sequence[Mapping[str, str]], choices: Mapping[str, Sequence[object]], faults: Sequence[str] = ()
     ) -> "EstimateRequest":
-        """Return a request for each of `jobs` with every combination of `choices`, which override its parameters.
+        """Return one request: each of `jobs` with every combination of `choices`, which override its parameters.
 
         Raises BadInput with all faults of the first step that fails.
         """

@@ -321,7 +321,7 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
 def on_front(estimates: Sequence[Estimate | None]) -> list[bool]:
     """Return whether each estimate is on the front of seconds and dollars.
 
-    Estimates that do not fit into memory or have no price are not on it.
+    Estimates that do not fit in memory or have no price are not on it.
     """
     points = {
         index: (item.time.seconds, item.cost_usd)

@@ -45,7 +45,7 @@ class ReconcileRequest(Parameters):
     """The bill to read."""
 
     bill: str = parameter("")
-    """export of CUR 2.0 or FOCUS, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/"""
+    """export of CUR (2.0 or legacy) or FOCUS, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/"""
 
     rules: ClassVar[Rules] = rules_of(
         {
@@ -149,7 +149,7 @@ def _missing(run: RecordedRun, end: datetime, bill: AwsBill, exports: Collection
         return "the bill has no hourly or daily lines"
     if until < end + _LATE:
         ends = f"the bill ends at {until:%Y-%m-%d %H:%M} (UTC)"
-        return f"{ends}, less than {_LATE.days} days after the job, {end:%Y-%m-%d %H:%M}"
+        return f"{ends}, less than {_LATE.days} days after the job or its warm pool ended, {end:%Y-%m-%d %H:%M}"
     there = {month for export in exports for month in bill.months[export]}
     absent = [month for month in months_between(_time(run)[0], end) if month not in there]
     return f"the bill lacks {', '.join(absent)}" if absent else ""

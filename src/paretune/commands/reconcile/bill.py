@@ -209,7 +209,7 @@ class _Manifest:
                 raise ValueError("text is expected")
             period = f"/{content['billingPeriod']['start'][:8]}-00000000/" if is_legacy else ""
         except (ValueError, KeyError, TypeError) as error:
-            text = f"{path} is not the manifest of a bill ({type(error).__name__}: {error}): fetch it again"
+            text = f"{path} is not the manifest of a bill ({type(error).__name__}: {error}): download it again"
             raise BadInput([text]) from error
         months = [month for text in (period, *keys, path.as_posix()) if (month := _month(text))]
         return cls(path, export, months[0] if months else "", execution, tuple(keys))
@@ -315,7 +315,7 @@ def _read(path: Path) -> tuple["pd.DataFrame", set[str], datetime | None]:
         frame = frame[frame["resource"].ne("") | frame["type"].str.endswith("Discount")].copy()
         frame[_NUMBERS] = frame[_NUMBERS].replace("", None).astype(float)
     except (OSError, ValueError) as error:  # the errors of pyarrow and pandas are ValueErrors
-        text = f"{path} cannot be read as a bill ({first_line(error)}): fetch or export it again"
+        text = f"{path} cannot be read as a bill ({first_line(error)}): download or export it again"
         raise BadInput([text]) from error
     if others := set(frame.loc[frame["resource"] != "", "currency"]) - {"", "USD"}:
         raise BadInput([f"{path}: the currency must be USD, got {', '.join(others)}: costs are recorded in dollars"])
@@ -329,7 +329,7 @@ def _columns(path: Path, names: list[str]) -> Mapping[str, str]:
     known = {name if is_focus else _plain(name): name for name in names}
     missing = [name for name, short in table.items() if name not in known and short in _NEEDED]
     if missing:
-        text = f"{path}: {', '.join(missing)} missing: make a Data Export of CUR 2.0 or FOCUS, with resource IDs"
+        text = f"{path}: no column {', '.join(missing)}: create a Data Export of CUR 2.0 or FOCUS, with resource IDs"
         raise BadInput([f"{text} (Billing console, Data Exports)"])
     return {known[name]: short for name, short in table.items() if name in known}
 

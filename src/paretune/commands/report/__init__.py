@@ -49,7 +49,7 @@ class ReportRequest(Parameters):
         yield from region_faults(self.region)
         is_factor = self.by in FACTORS or str(self.by).partition(".")[0] in NESTED
         if self.view == "compare" and self.by is None:
-            yield "view=compare needs the setting whose values are compared: set by, such as by=precision"
+            yield "view=compare needs the setting whose values are compared, such as by=precision"
         elif self.by is not None and self.view == "runs" and self.by not in TOTAL_KEYS:
             hint = "set view=compare" if is_factor else did_you_mean(self.by, TOTAL_KEYS) or "choose one"
             yield f"by must be one of {', '.join(TOTAL_KEYS)} with view=runs, got {self.by!r}: {hint}"
@@ -86,7 +86,7 @@ def _run(request: ReportRequest) -> CommandOutput:
     is_job = f"tags.`{schema.STATE}` != ''"  # every run of a job has a state, and no other run has one
     jobs = tracking.runs(" and ".join(filter(None, [is_job, request.filter])))
     if not jobs:
-        fitting = " that fits the filter" if request.filter else ""
+        fitting = " that matches the filter" if request.filter else ""
         first = "" if fitting else f": `{command_line('train')}` records one, `{command_line('demo')}` shows a study"
         text = f"no job{fitting} is recorded in {without_secrets(tracking.uri)}{first}"
         return CommandOutput(text=text, document={"rows": []})

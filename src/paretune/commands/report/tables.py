@@ -222,11 +222,11 @@ _RUNS: Columns = {
     "cost USD": ("cost_usd", ".5g"),
     "USD/hour": ("price_usd_per_hour", "g"),
     "region": "price_region",
-    "price of": "price_as_of",
+    "price as of": "price_as_of",
     "front": ("on_front", _STAR),
     "new USD/hour": ("new_price_usd_per_hour", "g"),
     "new region": "new_price_region",
-    "new price of": "new_price_as_of",
+    "new price as of": "new_price_as_of",
     "new cost USD": ("new_cost_usd", ".5g"),
     "difference": ("difference_usd", lambda usd: f"{round(usd, 6) or 0.0:+.5g}"),
     "new front": ("on_new_front", _STAR),
@@ -322,7 +322,7 @@ def new_cost(job: RecordedRun, prices: PriceList, request: ReportRequest, today:
     price = prices.price(kind, region, request.on)
     remarks = price_remarks(price, kind, region, request.on or today)
     if price is None and request.on is not None:
-        remarks = [f"price of {kind} in {region} on {request.on} or before is not known, so cost is absent"]
+        remarks = [f"price of {kind} in {region} on {request.on} or before is not known, so no cost is shown"]
     row: Row = {"remark": "; ".join(remarks)}
     if price is not None:
         row["new_cost_usd"] = price.cost_usd(job.billable_seconds + job.warm_pool_seconds, job.instance_count)
@@ -373,7 +373,7 @@ _KIND = ["origin", "kind", "script", "model", "dataset", "task", "apart"]
 _APART = {"origin": "origin", "dataset": "data set", "model": "model"}
 _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
     "step_saves_seconds": ("saved by this step", duration),
-    "step_costs_usd": ("its dollars", "{:+,.2f}".format),
+    "step_costs_usd": ("dollars of this step", "{:+,.2f}".format),
     "efficiency": ("efficiency", "{:.0%}".format),
     "time_ratio": ("billed time / first", "{:.3f}".format),
     "cost_ratio": ("cost / first", "{:.3f}".format),
@@ -400,13 +400,13 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = 
     if not several:
         alone = [f"{title}: all with {factor} {group[factor].iloc[0] or 'unknown'}" for title, group in groups.items()]
         got = "; ".join(alone) or "no completed run"
-        raise BadInput([f"by={factor} needs runs with at least two values, got {got}: choose more runs, or another by"])
+        raise BadInput([f"by={factor} needs runs with at least two values, got {got}: use more runs or another factor"])
     tables = {title: numbers_of(group, factor) for title, group in several.items()}
     numbers = pd.concat(tables.values())
     *others, last = (text for name, text in _APART.items() if name != factor)
     about = [dates(frame), f"Each {', '.join(others)} and {last} has its own table: compare only within one."]
     if left := len(frame) - len(runs):
-        about.append(f"Left out: {left}, not completed or probes.")
+        about.append(f"Left out: {left} jobs that did not complete or are probes.")
     return Report(
         title=f"Report by {factor}",
         about=about,

@@ -65,7 +65,7 @@ class Source(NamedTuple):
 
 
 def logging_environment(data: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables that make MLflow and W&B write below `data`, a folder of the job.
+    """Return environment variables that make MLflow and W&B write under `data`, a folder of the job.
 
     Variables that `given` already sets are left out.
     """

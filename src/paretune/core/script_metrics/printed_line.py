@@ -3,7 +3,7 @@
 First the line is cleaned: colors, box drawing, progress bars and logging prefixes are removed, and a counter such as
 `Epoch 3/5` becomes the step. The rest is a dictionary, a row of a report, or names with numbers.
 
-- In a line with only names and numbers, a name counts if `:` or `=` stands before its number (`widgets=3`), if it
+- In a line with only names and numbers, a name counts if `:` or `=` precedes its number (`widgets=3`), if it
   contains a metric word, or if the line has a counter.
 - In a line with other words, a name counts only if it contains a metric word: `reached val acc 0.9 in 5 epochs`.
 - Names of settings (`batch_size`, `lr`, `Total params`), times and memory never count.
@@ -421,7 +421,7 @@ def _of_words(text: str) -> Line:
 
 
 def _cut_out(counter: re.Match[str]) -> str:
-    """Return the replacement of a counter: |, which ends a cell, or "" inside a name (`Loss at step 100: 0.412`)."""
+    """Return the replacement for a counter: |, which ends a cell, or "" inside a name (`Loss at step 100: 0.412`)."""
     before, after = counter.string[: counter.start()], counter.string[counter.end() :]
     is_inside = re.search(r"\b(?:at|after|in|on|for)\s+$", before) and re.match(r"\s*[:=]", after)
     return "" if is_inside else " | "

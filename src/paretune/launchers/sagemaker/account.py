@@ -1,7 +1,7 @@
 """The AWS identity of a job: session, region, role and bucket, and free checks of them.
 
-A check reports a fault only if the job is certain to fail. If something cannot be checked, `doctor` shows it as not
-checked, and a launch leaves it to CreateTrainingJob, which has its own error messages.
+A check reports a fault only if the job is certain to fail or AWS denies a permission. If something cannot be checked,
+`doctor` shows it as not checked, and a launch leaves it to CreateTrainingJob, which has its own error messages.
 """
 
 import contextlib
@@ -126,7 +126,7 @@ class Account:
         return _part(config, "SageMaker")
 
     def settings(self, spec: JobSpec) -> dict[str, Any]:
-        """Return role, bucket, keys, network and tags of a job, by parameter.
+        """Return role, bucket, KMS key, network and tags of a job, by parameter.
 
         Missing parameters come from the SageMaker SDK's own configuration file or, if they are not there either, from
         the environment (PARETUNE_ROLE, PARETUNE_BUCKET). Raises BadInput if no role is set anywhere, or if that file
@@ -135,7 +135,7 @@ class Account:
         return {**self.usual(spec), "role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
 
     def usual(self, spec: JobSpec) -> dict[str, Any]:
-        """Return keys, network and tags of a job, by parameter, without calling AWS.
+        """Return KMS key, network and tags of a job, by parameter, without calling AWS.
 
         Raises BadInput if the SDK's configuration cannot be read or is ambiguous.
         """
@@ -211,7 +211,7 @@ class Account:
             if code(error) not in _NO_BUCKET:
                 return
             location: Any = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
-            with refused_to(f"create the bucket {bucket}; set s3_bucket in sagemaker"):
+            with refused_to(f"create the bucket {bucket}; set sagemaker.s3_bucket"):
                 s3.create_bucket(Bucket=bucket, **(location if self.region != "us-east-1" else {}))
 
 
@@ -236,7 +236,7 @@ def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         return
     name = role.rpartition("/")[2]
     if role.split(":")[4] != account.identity["Account"]:
-        yield not_checked(ROLE, f"{role} belongs to another account than yours, {account.identity['Account']}")
+        yield not_checked(ROLE, f"{role} belongs to an account other than yours, {account.identity['Account']}")
         return
     try:
         described = account.client("iam").get_role(RoleName=name)["Role"]

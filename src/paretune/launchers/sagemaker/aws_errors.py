@@ -157,7 +157,7 @@ def explain(error: BaseException, doing: str) -> str:
     text = f"{code(error)}: {message}"
     cause = _named_cause(text)
     reason = message if cause is None else f"{cause.sentence}: {cause.next_step} (AWS: {text})"
-    return f"AWS would not {doing}: {reason}"
+    return f"could not {doing}: {reason}"
 
 
 def classify(reason: str) -> tuple[FailureKind, str]:

@@ -63,8 +63,8 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
 _STARTERS = [Path(__file__).with_name(name) for name in ("container_start.sh", "container_start.py", "with_secrets.py")]
 _OURS = "pydantic>=2.10"  # paretune's own code in a job needs it; AWS's images have it as part of the SageMaker SDK
 _READS_SECRETS = "boto3"  # a job needs it to read secrets; AWS's images have it
-_PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # parts of an address that look like a password but are none
-_MOST_PREFERENCES = 5  # limit of AWS, InstancePreferences
+_PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # parts of an address that look like a password but are not
+_MOST_PREFERENCES = 5  # AWS's limit on InstancePreferences
 _CPU = {"version": "2.9.0", "py_version": "py312"}  # there is no Hugging Face image for CPUs
 # The newest Hugging Face image for CUDA 12, which needs driver 525 or CUDA's compatibility package. The next image,
 # with transformers 5.3 for CUDA 13, needs driver 580, but AWS documents only 470 to 550 (SageMaker Developer Guide,
@@ -145,13 +145,13 @@ class SageMakerLauncher(Launcher):
     def check(self, spec: JobSpec) -> SageMakerSetup:
         """Return the setup with the job's role, bucket, network and images.
 
-        Raises BadInput if strategy, image, instance type, role or bucket are wrong, or if the request breaks a limit of
-        AWS, and LaunchRefused if AWS does not accept the credentials.
+        Raises BadInput if strategy, image, instance type, role or bucket are wrong, or if the request breaks an AWS
+        limit, and LaunchRefused if AWS does not accept the credentials.
         """
         return self._checked(spec, account_faults(spec, self.account))
 
     def check_without_account(self, spec: JobSpec, inputs: JobInputs) -> None:
-        """Check strategy, image, instance type, the sizes of the inputs, and the request with any role and bucket."""
+        """Check strategy, image, instance type, input sizes, and the request with placeholders for role and bucket."""
         self._with_volume(self._checked(spec), inputs)
 
     def _checked(self, spec: JobSpec, of_account: Sequence[str] | None = None) -> SageMakerSetup:
@@ -361,7 +361,7 @@ class SageMakerLauncher(Launcher):
     def _first_attempt(self, document: JobDocument) -> "_FirstAttempt":
         """Read a job's first attempt from AWS. Raises LaunchRefused if it is gone or had other parameters.
 
-        Everyone with write access to MLflow can change a run, but not the job's description in AWS or its document in
+        Anyone with write access to MLflow can change a run, but not the job's description in AWS or its document in
         S3.
         """
         name = job_name(job_of(document.job_name), 1)

@@ -50,7 +50,7 @@ def build_request(
         types: instance types that AWS may choose from, best first.
         command: the arguments of bash that `shell_words` returned.
         needed_gib: GiB that the job needs on each instance.
-        environment: environment variables of this process; a few of them are sent to the job.
+        environment: environment variables of this process; only ALLOW_NO_GPU is sent to the job.
     """
     spec, settings = document.spec, document.spec.sagemaker
     smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
 LARGEST_READ = 2**28  # bytes, enough for the events of a million steps or the confusion matrix of 5,000 classes
 _LARGE = 2**24  # bytes; hashing this many takes milliseconds, longer than a step of the file system's clock
 _OUTPUT_FOLDER = re.compile("(output/)?(data/)?")
-"""Possible prefix of output files. AWS documents that the files are uploaded singly, but not their folder."""
+"""Possible prefix of output files. AWS documents that the files are uploaded individually, but not to which folder."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Storage:
     check: Callable[[], None] = lambda: None  # called before and during uploads; raises an error to cancel them
 
     def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
-        """Upload a file or folder, and return its S3 URI. Files that are already there in the same size are skipped.
+        """Upload a file or folder, and return its S3 URI. Files that are already there with the same size are skipped.
 
         The URI of a folder ends with a slash. The key contains `digest`, or by default a hash of names and contents.
         """
@@ -89,7 +89,7 @@ class Storage:
         return content
 
     def entries(self, prefix: str) -> dict[str, tuple[int, float]]:
-        """Return the keys that start with `prefix`, with sizes in bytes and times of writing in epoch seconds.
+        """Return the keys that start with `prefix`, with sizes in bytes and modification times in epoch seconds.
 
         Raises LaunchRefused if they cannot be listed.
         """
@@ -106,7 +106,7 @@ class Storage:
 
     def remove(self, prefix: str) -> None:
         """Delete all objects whose keys start with `prefix`. Raises LaunchRefused if S3 does not delete one."""
-        with refused_to(f"remove objects of the bucket {self.bucket}"):
+        with refused_to(f"remove objects from the bucket {self.bucket}"):
             keys = list(self.sizes(prefix))
             for start in range(0, len(keys), 1000):  # the limit of one DeleteObjects request
                 objects: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in keys[start : start + 1000]]
@@ -171,7 +171,7 @@ def absent(account: Account, parameter: str, address: str) -> str:
     bucket, _, key = address.removeprefix(IN_S3).partition("/")
     if not bucket:
         return f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/, got {address}"
-    with suppress(*AWS_ERRORS):  # as for a bucket of another account, which the role of the job may be able to read
+    with suppress(*AWS_ERRORS):  # e.g. for a bucket of another account, which the job's role may be able to read
         if account.client("s3").list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("KeyCount") == 0:
             return f"{parameter} {address} is neither an object nor a prefix of objects: see `aws s3 ls {address}`"
     return ""
@@ -253,7 +253,8 @@ def _listed(s3: "S3Client", bucket: str, key: str, suffixes: Collection[str], wh
         raise BadInput([f"{what} is neither an object nor a prefix of objects: {see}"])
     if not etags:
         ends = f"ends in {', '.join(sorted(suffixes))}" if suffixes else "is a file"
-        raise BadInput([f"{what} has {len(below)} objects, none of which {ends}: name another prefix, or one object"])
+        advice = "name another prefix, or one object (names with a part that starts with . or _ are left out)"
+        raise BadInput([f"{what} has {len(below)} objects, none of which {ends}: {advice}"])
     if wrong := next((name for name in etags if "" in name.split("/")), None):
         raise BadInput([f"{what} has the key {prefix + wrong!a}, which is not a file path: name another prefix"])
     return prefix, etags

@@ -1,6 +1,6 @@
 """Runs the command of a job with the secrets that its environment variables name. It does not import paretune.
 
-    python3 with_secrets.py COMMAND... ROOT
+    python3 with_secrets.py COMMAND...    # its last word is ROOT
 
 A variable with the value `secret:ARN` gets the text of that secret in AWS Secrets Manager. If the text is a JSON
 object, as AWS's console creates, and has an entry with the variable's name, the variable gets this entry. Only the
@@ -64,7 +64,7 @@ def read(name: str, arn: str) -> str:
     except Exception as error:  # boto3 may be missing, or raise any error; none contains the secret
         fail(
             f"bad_input: environment.{name} cannot be read from AWS Secrets Manager ({type(error).__name__}: {error}): "
-            "the role of the job needs secretsmanager:GetSecretValue for it, and its subnets a route to it"
+            "the job needs a role with secretsmanager:GetSecretValue for it, and subnets with a route to the service"
         )
     try:
         values: dict[str, str] = json.loads(text)

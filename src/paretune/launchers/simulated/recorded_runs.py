@@ -1,8 +1,9 @@
 """Replays a job: looks up its seconds and F1 in a table of recorded runs.
 
-A row can answer a job if it has the job's instance type, and the job's values of the table's other hyperparameters.
-Between such rows, F1 and the logarithm of the seconds are interpolated over the logarithms of learning rate, per-device
-batch size and instance count. A job outside the rows is an error. If a batch ran out of memory, larger batches do, too.
+A row can answer a job if it has the job's instance type, and its value of each hyperparameter that is not
+interpolated. Between such rows, F1 and the logarithm of the seconds are interpolated over the logarithms of learning
+rate, per-device batch size and instance count. A job outside the rows is an error. If a batch ran out of memory, larger
+batches do, too.
 
 If a job accumulates gradients and no rows with its number of accumulation steps cover it, its seconds come from rows
 with other numbers of steps. Its F1 then comes from rows at or around its global batch size and learning rate, if
@@ -14,9 +15,9 @@ A table is a CSV file with one finished training job per row. Errors in it are r
     billable_seconds             for all completed runs; without this column, simulated jobs take their estimated time
     status                       Completed (the default), OutOfMemory or Failed
     train_seconds,throughput_samples_per_second,peak_memory_gib,train_rows    optional, for runs that measured them
-    num_steps                    optimizer steps; with num_train_epochs, they give a missing train_rows
+    num_steps                    optimizer steps; a missing train_rows is computed from them and num_train_epochs
     dataset_size                 rows before validation rows were split off
-    hourly_price_usd,price_as_of price of one instance at that time, and the day, month or year of the price
+    hourly_price_usd,price_as_of price of one instance at the time of the run, and the day, month or year of the price
     cost_usd                     cost of the job; if left out, it is computed from seconds and price
     any parameter of a job       a hyperparameter: only rows with the job's value can answer that job
 
@@ -175,7 +176,7 @@ class MatchingRows:
         if len(lines) == 1:
             chosen = f", one of {self.repeats} repeats" if self.repeats > 1 else ""
             return f"the recorded run in line {lines[0]}{chosen}"
-        return f"interpolated between the recorded runs in lines {', '.join(map(str, lines))}"
+        return f"an interpolation between the recorded runs in lines {', '.join(map(str, lines))}"
 
 
 def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose: Choose) -> MatchingRows | None:
@@ -201,7 +202,7 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
     """Return whether a job is too large for the memory, according to these rows.
 
     Rows with the job's own settings decide. Without them, a job is too large if its per-device batch is at least as
-    large as the smallest batch that did not fit. A batch between that one and the largest smaller batch that did fit
+    large as the smallest batch that did not fit. A batch between that one and the next smaller batch that did fit
     also counts as too large.
 
     If the strategy divides the memory among devices, a run on fewer instances than the job does not show that a batch
@@ -263,7 +264,7 @@ def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
 class ReplayedJob:
     """The result of one job, from a table of recorded runs or an estimate."""
 
-    billable_seconds: float  # seconds billed per instance, including the start-up; NaN if the table has none
+    billable_seconds: float  # seconds billed per instance, including the startup; NaN if the table has none
     f1: float | None = None  # None for a probe, for a job that does not complete, or if unknown
     status: str = COMPLETED  # Completed, OutOfMemory or Failed
     basis: str  # describes where the figures come from, such as lines of the table
@@ -271,7 +272,7 @@ class ReplayedJob:
     uploaded_bytes: float = 0.0  # size of the model; 0 if unknown
     steps: int | None = None  # all optimizer steps; None if the number of rows is unknown
     measured: Mapping[str, float] = field(default_factory=dict)
-    """Other metrics, if all figures come from a single row."""
+    """Other metrics: those of the row if all figures come from a single one, or those of the estimate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,7 +334,7 @@ class RunTable:
             full = [row for row in rows if row.cells.status == OUT_OF_MEMORY]
             nearest = min(full, key=lambda row: math.dist(at, point_of(row)))
             seconds = nearest.cells.billable_seconds or startup_seconds
-            basis = f"the recorded run in line {nearest.line} and its neighbors ran out of memory"
+            basis = f"the recorded run in line {nearest.line} ran out of memory"
             return ReplayedJob(billable_seconds=seconds, status=OUT_OF_MEMORY, basis=basis)
         alike = [row for row in rows if row.plan.gradient_accumulation_steps == plan.gradient_accumulation_steps]
         timed = quality = rows_at(alike, CLUSTER_AXES, at, choose)
@@ -363,8 +364,8 @@ class RunTable:
         if quality is None:
             quality = self._quality(spec, plan, choose)
             basis = (
-                f"seconds from {basis} (same cluster and per-device batch, other accumulation), "
-                f"F1 from {quality.words()} (same global batch size {plan.global_batch_size} and learning rate)"
+                f"seconds from {basis} (for this cluster and per-device batch, other accumulation), "
+                f"F1 from {quality.words()} (for global batch size {plan.global_batch_size} and this learning rate)"
             )
         return ReplayedJob(
             billable_seconds=seconds,

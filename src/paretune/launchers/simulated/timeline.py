@@ -1,7 +1,7 @@
 """The timelines of simulated jobs, in virtual seconds.
 
 Seconds come from recorded runs or an estimate, F1 only from recorded runs. Jobs fail as recorded, if they do not fit
-into memory, or at random with the rates in `simulation`. Every random draw is a function of the simulation's seed, the
+in memory, or at random with the rates in `simulation`. Every random draw is a function of the simulation's seed, the
 job's specification hash and seed, and the attempt. So repeating a command repeats its random draws.
 """
 
@@ -157,7 +157,7 @@ class TimelineFactory:
                 billable_seconds=estimate.time.startup_seconds,
                 f1=None,
                 status=OUT_OF_MEMORY,
-                basis=f"{memory.gib:.1f} GiB do not fit on a device of {spec.instance_type} ({basis})",
+                basis=f"{memory.gib:.1f} GiB does not fit on a device of {spec.instance_type} ({basis})",
             )
         return ReplayedJob(
             billable_seconds=estimate.time.seconds,
@@ -217,7 +217,7 @@ def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline
 def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[tuple[str, float]]:
     """Yield the phases with their seconds: unbilled start of the instances, download, training and upload.
 
-    Training includes the start of the container. The billed phases last `work` seconds together.
+    Training includes the start of the container. The billed phases last `work` seconds in total.
     """
     startup = min(answer.startup_seconds, work)
     downloading = uploading = 0.0

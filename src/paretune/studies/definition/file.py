@@ -86,26 +86,26 @@ class StudyFile(Parameters):
     job: JobValues = parameter(JobValues(), example={"num_train_epochs": 2})
     """parameters that all jobs share"""
     search: dict[str, Any] = parameter({}, example={"learning_rate": {"low": 1e-5, "high": 1e-4}})
-    """searched parameter to its choices, or to low and high"""
+    """maps each searched parameter to its choices, or to low and high"""
     points: Points | None = parameter(None, example={"full": {"precision": ["fp32", "bf16"]}, "replicates": 3})
     """a designed experiment instead of search: full, d_optimal or table"""
     objectives: dict[str, str] = parameter({}, example={"f1": "maximize"})
     """metrics to minimize or maximize; by default less cost_usd and more f1"""
     constraints: dict[str, dict[str, float]] = parameter({}, example={"f1": {"min": 0.9}})
-    """metric to its bounds"""
+    """maps each metric to its bounds"""
     budget_usd: float | None = parameter(None, gt=0)
-    """dollars that all jobs of the study may cost together; required if jobs are billed"""
+    """dollars that all jobs of the study may cost in total; required if jobs are billed"""
     n_trials: int | None = parameter(None, ge=1)
     """limit on trials, not counting repeats of recommended ones; by default as many as the budget or the grid allows"""
     n_parallel: int = parameter(1, ge=1, le=1000)
     """jobs at a time"""
     sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid"] | None = parameter(None)
-    """how points are suggested; split models seconds and quality separately; by default split if possible, otherwise
-    tpe"""
+    """how points are suggested (split: by separate models of seconds and quality); by default split if possible,
+    otherwise tpe"""
     stop: Literal["auto", "never"] = parameter("auto")
-    """auto: end when the front has stopped growing (split sampler); never: spend the budget or all trials"""
+    """auto: end when the front has stopped growing (split sampler); never: spend the budget or run all trials"""
     seed: int = parameter(42, ge=0, le=2**32 - 1)
-    """seed of the sampler; the training's seed is in job"""
+    """seed of the sampler; the training seed is in job"""
     storage: str | None = parameter(None, repr=False)
     """sqlite:///FILE or postgresql://...; by default PARETUNE_STORAGE, else a file in PARETUNE_HOME"""
     once: bool = parameter(False)
@@ -384,7 +384,7 @@ def _clashes(study: StudyFile) -> Iterator[Fault]:
         yield Fault(("search", "max_train_samples"), f"{text} job")
     if "instance_type" in study.search and study.job.fallback_instance_types:
         text = "fallback_instance_types cannot be combined with a searched instance_type: a trial could be measured on"
-        yield Fault(("job", "fallback_instance_types"), f"{text} another type than its own; leave it out")
+        yield Fault(("job", "fallback_instance_types"), f"{text} a type other than its own; leave it out")
 
 
 def _points(study: StudyFile) -> Iterator[Fault | str]:
@@ -429,7 +429,7 @@ def _limits(study: StudyFile) -> Iterator[str]:
 
 def _sampler(study: StudyFile) -> Iterator[str]:
     if study.sampler is not None and study.points:
-        yield f"sampler {study.sampler} is not for points, which all run: leave it out"
+        yield f"sampler {study.sampler} is not for points, all of which run: leave it out"
     elif study.sampler == "grid" and (ranges := study.ranges()):
         text = f"sampler grid takes only choices, and there are ranges: {', '.join(ranges)}"
         yield f"{text}: write {{choices: [...]}}, or use another sampler"
@@ -444,7 +444,7 @@ StudyFile.last_rules = (lambda study: [] if study.points else combination_faults
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of mappings, also of nested ones. A job becomes the mapping of what was given."""
+    """Return a copy of the value, with nested mappings copied too. A job becomes the mapping of what was given."""
     if isinstance(value, JobSpec):
         value = value.given()
     return {name: _copied(item) for name, item in value.items()} if isinstance(value, Mapping) else value

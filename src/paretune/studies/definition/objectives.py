@@ -54,7 +54,7 @@ _TABLE = (
     Objective(metrics.BILLABLE_SECONDS, "minimize", "billed time", "s", **_OF_THE_CLUSTER),
     Objective(metrics.F1, "maximize", "F1", task="classification", **_SHARE),
     Objective(metrics.F1_MICRO, "maximize", "micro F1", task="multi-label", **_SHARE),
-    Objective(metrics.SUBSET_ACCURACY, "maximize", "rows all right", task="multi-label", **_SHARE),
+    Objective(metrics.SUBSET_ACCURACY, "maximize", "rows with all labels right", task="multi-label", **_SHARE),
     Objective(metrics.THROUGHPUT_SAMPLES, "maximize", "throughput", "samples/s", **_OF_THE_CLUSTER),
     Objective(metrics.PERPLEXITY, "minimize", "perplexity", task="causal-lm", **_PERPLEXITY),
     Objective(metrics.EVAL_LOSS, "minimize", "evaluation loss", noise=F1_NOISE, lowest=0.0),
@@ -147,7 +147,7 @@ def _unmeasured(name: str, task: str | None) -> str:
         return ""
     if name not in OBJECTIVES:
         hint = did_you_mean(name, OBJECTIVES, or_longer=True) or f"there are {', '.join(OBJECTIVES)}"
-        return f"unknown metric {name}: {hint}; any other one must be logged by your own training code (entry_script)"
+        return f"unknown metric {name}: {hint}; any other must be logged by your own training code (entry_script)"
     if task not in metrics.TASKS or name in metrics.TASKS[task].measures or OBJECTIVES[name].task in (None, task):
         return ""  # another rule refuses unknown tasks
     advice = f"use {metrics.TASKS[task].quality} or eval_loss, or set task: {OBJECTIVES[name].task} in job"

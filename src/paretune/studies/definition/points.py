@@ -51,7 +51,7 @@ class Points(Parameters):
     factors: dict[str, Any] = parameter({})
     """levels of each factor, for d_optimal"""
     replicates: int = parameter(1, ge=1)
-    """number of runs of each row, each with another seed"""
+    """number of runs of each row, each with a different seed"""
 
     @property
     def levels(self) -> dict[str, dict[str, Level]]:
@@ -87,8 +87,8 @@ def _points(points: Points) -> Iterator[str]:
 class Design:
     """The rows of `points`, each with the parameters of one job, shuffled by `seed`.
 
-    The training seeds of a row's replicates count up from the row's own `seed`, else from `first_seed`, and leave out
-    seeds that rows with the same parameters have. Raises BadInput if a table has no rows or cannot be read, if a seed
+    The training seeds of a row's replicates count up from the row's own `seed`, else from `first_seed`, and skip seeds
+    that rows with the same parameters already have. Raises BadInput if a table has no rows or cannot be read, if a seed
     is not a whole number, or if `d_optimal` is too small or its package is missing.
     """
 
@@ -97,7 +97,7 @@ class Design:
         order = (_table(points.table) if points.table else _chosen(points, seed)) * points.replicates
         random.Random(seed).shuffle(order)
         taken = set[tuple[str, int]]()
-        for level, labels in order:  # every replicate of a row gets another training seed
+        for level, labels in order:  # every replicate of a row gets a different training seed
             row = {name: _value(name, value) for name, value in level.items()}
             key, own_seed = (
                 spell({name: spell(row[name]) for name in row if name != "seed"}),
@@ -237,7 +237,7 @@ def _value(name: str, raw: Any) -> Value:
 
 
 def _label(level: Level) -> str:
-    """Return a short label of a level's values, such as `2 x ml.g5.xlarge / bf16`."""
+    """Return a short label for a level's values, such as `2 x ml.g5.xlarge / bf16`."""
     rest, cluster = dict(level), []
     if {"instance_type", "instance_count"} <= rest.keys():
         cluster = [f"{spell(rest.pop('instance_count'))} x {spell(rest.pop('instance_type'))}"]

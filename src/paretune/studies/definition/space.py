@@ -179,7 +179,7 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     """Return the faults that all combinations share, and one for each value whose combinations all share a fault.
 
     An invalid combination of valid values is not a fault: the study skips it at no cost. But if no combination is
-    valid, that is a fault. Of a range, only the two ends are tried. If there are more than `_MOST_COMBINATIONS`
+    valid, that is a fault. For a range, only the two ends are tried. If there are more than `_MOST_COMBINATIONS`
     combinations, only `_DRAWN` random ones are tried.
     """
     corners, draw = {name: entry.corners for name, entry in search.items()}, random.Random(0)

@@ -109,7 +109,7 @@ class StudyAnswer:
         return over_usd if over_usd > ROUNDING_USD else 0.0
 
     def state(self) -> str:
-        """Return the progress in words, such as `Running: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81`."""
+        """Return the progress in words, such as `Running: 5 of 6 trials, 0.04 of 0.1 USD, best F1 0.81`."""
         front, parts = self.front, [counted(self.front.trials)]
         if self.running is not None and self.n_trials is not None:
             parts = [f"{sum(trial.counts for trial in front.trials)} of {self.n_trials} trials"]
@@ -159,7 +159,7 @@ class StudyAnswer:
 def _nothing(front: StudyFront) -> list[str]:
     """Return sentences about why nothing is recommended."""
     if not front.trials:
-        return ["No trial has been tried yet, so there is no front."]
+        return ["No trial has run yet, so there is no front."]
     if not front.points:
         text = f"0 of {len(front.trials)} trials completed, so there is no front and nothing to recommend."
         return [text, *(f"{line.rstrip('.')}." for line in failures(front.trials))]

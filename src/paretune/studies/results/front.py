@@ -92,7 +92,7 @@ class RunNoise:
         return self._quantile(error, 0.5 + INTERVAL / 2)
 
     def at_most(self, error: float) -> float:
-        """Return how far the truth is at most above a mean with this widened error, with probability INTERVAL."""
+        """Return a bound, with probability INTERVAL, on how far the truth exceeds a mean with this widened error."""
         return self._quantile(error, INTERVAL)
 
     def _quantile(self, error: float, probability: float) -> float:
@@ -141,7 +141,7 @@ class Configuration:
     trial: Trial  # the first of its trials, which represents the others
     trials: tuple[Trial, ...]  # all of its completed trials; those that collapsed come last
     means: Mapping[str, float]  # measured metric to its estimated mean over seeds
-    errors: Mapping[str, float]  # metric to the standard error of that mean, assumed after a single run
+    errors: Mapping[str, float]  # metric to the standard error of that mean; after a single run, an assumed one
     counts: Mapping[str, int] = field(default_factory=dict)  # metric to the number of runs behind that mean
     collapses: int = 0  # number of its runs that collapsed; quality is the mean of the other runs, if any
     collapse_probability: float | None = None  # probability that another run collapses; None if not estimated
@@ -273,7 +273,7 @@ def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
 
 
 def _judged_runs(families: Iterable[Sequence[Trial]], quality: Objective) -> list[Trial]:
-    """Return the trials that measured the quality, those of the `_MOST_JUDGED` best configurations, best first."""
+    """Return the trials of the `_MOST_JUDGED` best configurations that measured the quality, best first."""
     of_points = [[trial for trial in runs if quality.metric in trial.values] for runs in families]
     best_first = sorted(
         filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[quality.metric] for trial in runs)

@@ -18,7 +18,7 @@ def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None
     """Return the content of pareto.csv: one row per trial in order of number, then one row per predicted point.
 
     Unknown values are empty. In a designed experiment, `levels` maps the number of a trial to the level of each factor.
-    If a trial has the same job as an earlier one but another seed, its column `repeats` has the number of the first
+    If a trial has the same job as an earlier one but a different seed, its column `repeats` has the number of the first
     such trial.
 
     Each row has the trial's own values, not means. Columns that end in `_low` and `_high` bound the interval that

@@ -3,9 +3,9 @@
     COMPLETED                         the point has a result
     OUT_OF_MEMORY, DIVERGED, STOPPED  the point has no result, and is not tried again
     FAILED, CUT_OFF                   the point is tried once more if the search asks for it
-    INTERRUPTED, REFUSED              the point was not at fault, so it is tried again; the trial is not in n_trials
+    INTERRUPTED, REFUSED              the point was not at fault, so it is tried again; n_trials excludes the trial
 
-`studies/search/ended_trials.py` decides how often and after which pause a point is tried again.
+`studies/search/ended_trials.py` decides how often and after what pause a point is tried again.
 """
 
 import re

@@ -65,7 +65,7 @@ class Trial:
     kept_usd: float | None = None  # limit on the cost of the warm pool that is kept after its job; None without a pool
     billed_s: float | None = None  # billed seconds; None if unknown
     ended_at: float = 0.0  # when it ended by the launcher's clock, in seconds since the epoch
-    running_when_refused: int | None = None  # if the launcher refused its job: how many jobs of the study ran then
+    running_when_refused: int | None = None  # if the launcher refused its job: number of the study's jobs running then
 
     @property
     def is_probe(self) -> bool:
@@ -74,7 +74,7 @@ class Trial:
 
     @property
     def counts(self) -> bool:
-        """Whether it counts towards n_trials of the study. Repeats, probes and trials that are tried again do not."""
+        """Whether it counts toward n_trials of the study. Repeats, probes and trials that are tried again do not."""
         return self.repeats is None and not self.is_probe and not self.status.is_retryable
 
     @property

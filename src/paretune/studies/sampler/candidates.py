@@ -4,7 +4,7 @@ The models assume that quality depends on the global batch size, learning rate, 
 parameters, but not otherwise on where a job runs. Seconds depend on the cluster, the per-device batch and further
 parameters. A probe of a few steps measures the seconds of a step:
 
-    seconds            = start-up + steps x seconds of a step
+    seconds            = startup + steps x seconds of a step
     seconds of a step  = effects x (accumulation x (latency + per-device batch x row) + further instances x exchange)
 
 Accumulation is the number of micro-batches in a step. A micro-batch takes the latency and, for each of its rows, the
@@ -256,7 +256,7 @@ def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
     size = math.prod(lengths)
     if size <= MOST_CANDIDATES:
         return [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
-    rng = np.random.default_rng(0)  # nine ranges have more combinations than fit into memory
+    rng = np.random.default_rng(0)  # nine ranges have more combinations than fit in memory
     drawn = {tuple(int(k) for k in rng.integers(lengths)) for _ in range(MOST_CANDIDATES)}
     return [{n: column[k] for (n, column), k in zip(values.items(), place, strict=True)} for place in sorted(drawn)]
 
@@ -264,8 +264,8 @@ def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
 def _grid_values(distribution: BaseDistribution, *, is_batch: bool) -> list[Any]:
     """Return the values of a parameter that the search tries.
 
-    Of a list, these are all values. Of a range of batch sizes, or of whole numbers on a log scale, if its step is 1,
-    they are its ends and the powers of two between them, because clusters can share only round batches. Of any other
+    For a list, these are all values. For a range of batch sizes, or of whole numbers on a log scale, if its step is 1,
+    they are its ends and the powers of two between them, because clusters can share only round batches. For any other
     range, they are N_VALUES evenly spaced values, or on a log scale one per octave if that is more, rounded to the
     range's step or to four digits, without duplicates. The noise of runs would hide differences between closer values.
     """
@@ -359,7 +359,7 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[st
 
 _NOISE, _EFFECT = 0.05, 1.0  # standard deviations of log seconds: of the residuals, and of an effect before any run
 _USUAL = np.array([0.03, 0.01, 0.02])  # seconds assumed before any run: latency, row, exchange
-_USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0  # the same for the start-up, and for a job of the user's own training code
+_USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0  # the same for the startup, and for a job of the user's own training code
 _OWN_POWER = 0.5
 """Before any run, the dollars of the user's own training are assumed to grow with this power of its cluster's price per
 second and of its size (see `Terms.size`): a cluster at twice the price is faster, but not twice as fast."""
@@ -426,7 +426,7 @@ class SecondsModel:
     def __init__(self, space: Space, rows: Sequence[Row]) -> None:
         self._space = space
         startups = [row.startup_s for row in rows if row.startup_s is not None]
-        # Users rarely limit jobs to less than twice the start-up, or twice what their own training takes.
+        # Users rarely limit jobs to less than twice the startup, or twice what their own training takes.
         half_s = min(30.0 * job.spec.max_runtime_minutes for job in space.candidates)
         usual_s, self._own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
         self.startup_s = float(np.median(startups)) if startups else usual_s
@@ -453,7 +453,7 @@ class SecondsModel:
     def predict(self, terms: Terms) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected seconds of N jobs and the standard deviations of their logarithms, each of shape (N,).
 
-        The expected seconds are medians. The start-up is treated as certain.
+        The expected seconds are medians. The startup is treated as certain.
         """
         if self._space.is_own:
             mean, deviation = self._own.predict(terms.effects)

@@ -2,7 +2,7 @@
 
 The point of a job is its parameters. Points in objective space, such as those of a front, have M columns: the costs
 (dollars, seconds or both), then the negated quality. All columns are minimized. Arrays of shape (N,) have one entry for
-each job, usually for each candidate of the space. A median job is an amount of dollars, see `Decision._median_usd`.
+each job, usually for each candidate of the space. The cost of a median job is `Decision._median_usd`.
 """
 
 import itertools
@@ -46,7 +46,7 @@ ENOUGH = 10.0  # the search ends only after it has paid for this many median job
 LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
 LEAST_NEXT = 0.1  # the search continues while the next `ENOUGH` median jobs are expected to add this share of the front
 _NEAR = 0.3  # length scale, as a share of a parameter's span, over which a failure counts against other jobs
-BRIEF = 0.5  # a probe is skipped if it takes this share of the seconds of its full training: that also shows quality
+BRIEF = 0.5  # a probe is skipped if it takes this share of the seconds of the full run, which also shows quality
 
 Expected = tuple[float, float] | None
 """Expected billed seconds of a job and the standard deviation of their logarithm; None if they cannot be predicted."""
@@ -271,7 +271,7 @@ class Decision:
         return np.array([not values.isdisjoint(job.point.items()) for job in self._jobs])
 
     def _probe(self) -> Candidate | None:
-        """Choose a probe that has not run, of a job that fits into memory and takes much longer than the probe.
+        """Choose a probe that has not run, of a job that fits in memory and takes much longer than the probe.
 
         Jobs with parameter values that failed before come last.
         """
@@ -354,7 +354,7 @@ class Decision:
     def _is_few(self) -> np.ndarray:
         """Whether each candidate's number of instances is worth considering, shape (N,).
 
-        A number is worth considering if it is the smallest of its type on which a job fits into memory, or if more
+        A number is worth considering if it is the smallest of its type on which a job fits in memory, or if more
         instances of its type save dollars. All numbers are worth considering if an objective or constraint depends on
         time, or if the training code is the user's own.
         """
@@ -386,7 +386,7 @@ class Decision:
 
     @cached_property
     def _usable(self) -> np.ndarray:
-        """Whether each candidate fits into memory, should end within its time limit and is not hopeless, shape (N,)."""
+        """Whether each candidate fits in memory, should end within its time limit and is not hopeless, shape (N,)."""
         fits = np.array(list(map(self._fits, self._jobs)))
         return np.asarray(fits & (self._expected[0] <= self._limits_s) & ~self._is_hopeless)
 
@@ -478,7 +478,7 @@ class Decision:
     def _chance_to_end(self, ran: np.ndarray) -> np.ndarray:
         """Return the probability that each candidate does not fail, shape (N,).
 
-        It is the share of the training jobs near the candidate that did not fail, shrunk towards the share of all.
+        It is the share of the training jobs near the candidate that did not fail, shrunk toward the share of all.
         `ran` has the scaled parameters of the K completed and running training jobs, shape (K, D), see `Space.axes_of`.
         """
         lost = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]

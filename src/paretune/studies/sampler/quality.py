@@ -178,7 +178,7 @@ class QualityModel:
     def collapse_probability(self, keys: np.ndarray, failed: np.ndarray | None = None) -> np.ndarray:
         """Return the probability of a collapse or a failure at M keys, shape (M,).
 
-        It is the share of the runs near each key that collapsed or failed, shrunk towards the share of all runs.
+        It is the share of the runs near each key that collapsed or failed, shrunk toward the share of all runs.
         `failed` has the keys of runs that failed, so that their quality is unknown; each counts as `_FAILED` collapses.
         """
         failed = self._keys[:0] if failed is None else failed

@@ -222,7 +222,7 @@ class Driver:
     def why_over(self) -> str:
         """Return why the search starts no more trials; empty while it may start some."""
         under_way = sum(trial.repeats is None and not trial.is_probe for trial in self.under_way)
-        enough = f"{self.file.n_trials} trials were made" if self.ended.has_enough(under_way) else ""
+        enough = f"{self.file.n_trials} trials were run" if self.ended.has_enough(under_way) else ""
         return self.ended.lacks_objective() or enough
 
     def adopt(self) -> None:
@@ -234,7 +234,7 @@ class Driver:
         running, ended = self.table.trials()
         if (running or ended) and not self.file.once:
             spent_usd = self.table.balance().spent_usd
-            self._say(f"study {self.file.name} continues: {counted(ended)} made, {usd(spent_usd)} spent")
+            self._say(f"study {self.file.name} continues: {counted(ended)} run, {usd(spent_usd)} spent")
         for trial in running:
             self._say(f"trial {trial.number}: its job is already running; following it")
             self._begin(trial, adopt=True)
@@ -437,7 +437,7 @@ class Driver:
         if end is not None:
             self._conclude(number, end)
             if end.status.is_retryable and self.ended.refused >= MOST_REFUSED:
-                raise LaunchRefused(f"{end.reason} (nothing could be launched {self.ended.refused} times in a row)")
+                raise LaunchRefused(f"{end.reason} ({self.ended.refused} launches failed in a row)")
 
     def _conclude(self, number: int, end: Trial) -> None:
         """Record how a trial ended, then report it to Optuna, so that Optuna never has an end that is not recorded."""

@@ -104,7 +104,7 @@ class EndedTrials:
 
     @property
     def counted(self) -> int:
-        """Number of ended trials that count towards the study's n_trials."""
+        """Number of ended trials that count toward the study's n_trials."""
         return sum(trial.counts for trial in self.trials.values())
 
     def has_enough(self, under_way: int = 0) -> bool:

@@ -72,7 +72,7 @@ class Sampled:
         if reason := driver.why_over():
             return reason
         self._is_affordable = self._money.affordable()
-        while self._left and not self._is_open(self._left[0][1]):  # do not check points again that are done
+        while self._left and not self._is_open(self._left[0][1]):  # do not recheck points that are done
             self._left.popleft()
         drawn = (_drawn(file, self._draw) for _ in range(_DRAWN))
         too_long = too_expensive = 0
@@ -329,7 +329,7 @@ class Verification:
             collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""
             return f"{len(point.trials) - 1} of {repeats} repeats completed{collapsed}"
         if len(ended) + all_under_way >= MOST_REPEATS:
-            return f"a study makes {MOST_REPEATS} repeats at most"
+            return f"a study runs at most {MOST_REPEATS} repeats"
         if quality is not None and point.errors.get(quality.metric) == 0:
             return "the training does not depend on the seed: all repeats gave exactly the same values"
         if repeats_usd + (all_under_way + 1) * point.means.get(metrics.COST_USD, 0.0) > search_usd:

@@ -111,8 +111,8 @@ class StudyTable:
             for name, value in attributes.items():
                 self.study.set_user_attr(name, value)
         if difference := _difference(attributes[_DESCRIBED], described):
-            text = f"study {self._file.name} was started with another search space, rows, job or objectives: give it "
-            raise BadInput([f"{text}another name (name=...), or the same file ({difference})"])
+            text = f"study {self._file.name} was started with a different search space, rows, job or objectives: give "
+            raise BadInput([f"{text}it another name (name=...), or the same file ({difference})"])
         return str(attributes[_MARK])
 
     def ask(self, point: Point, changes: Mapping[str, Any], accepts: Accepts | None = None) -> tuple[int, Point]:

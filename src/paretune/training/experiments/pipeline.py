@@ -40,7 +40,7 @@ class _Family(NamedTuple):
 
 
 _LLAMA = _Family(first=("embed_tokens",), layers="layers", last="norm")
-_FAMILIES: Mapping[str, _Family] = {  # model type to the names of its modules in transformers 5.23
+_FAMILIES: Mapping[str, _Family] = {  # maps model types to the names of their modules in transformers 5.23
     "gpt2": _Family(first=("wte", "drop"), added="wpe", layers="h", last="ln_f"),
     "gpt_neox": _Family(first=("embed_in", "emb_dropout"), layers="layers", last="final_layer_norm"),
     "llama": _LLAMA,

@@ -275,7 +275,7 @@ def _pick(
     default = None if spec.max_train_samples is None else max(1, round(spec.max_train_samples * ninth))
     for split, (origin, index) in picked.items():
         limit = spec.max_train_samples if split == "train" else spec.max_eval_samples or default
-        order = generator.permutation(index)  # drawn even without a limit, which must not change the splits that follow
+        order = generator.permutation(index)  # always drawn, so that a limit does not change later splits
         if limit is not None and limit < len(index):
             picked[split] = (origin, np.sort(order[:limit]))
     return picked

@@ -34,7 +34,7 @@ from paretune.training.tasks import text_baselines, word_baselines
 _FORMAT = 5
 _SHOWN_DIGEST = 16  # MLflow shows this many hexadecimal digits of the digest of a split's rows
 _BATCH = 1000  # texts given to the tokenizer at once
-MOST_LENGTHS = 8  # limit of distinct batch lengths on a GPU, so that few shapes are compiled
+MOST_LENGTHS = 8  # maximum number of distinct batch lengths on a GPU, so that few shapes are compiled
 POOL_STEPS = 50  # number of steps whose rows are sorted by length together, as in transformers' LengthGroupedSampler
 
 
@@ -126,7 +126,7 @@ class GlobalBatchSampler:
     In each epoch, the rows are shuffled and divided into pools of up to 50 steps (at least four pools if there are
     enough rows). The rows of a pool are sorted by length and cut into steps, and then all steps are shuffled. Only the
     last step of an epoch may be smaller, and its rows are distributed evenly over the devices. In the first epoch, the
-    step with the longest row comes first, so that a job that does not fit into memory fails in its first step.
+    step with the longest row comes first, so that a job that does not fit in memory fails in its first step.
     `lengths` holds each row's number of tokens, and `rank` is the index of this process's share of the rows.
     """
 
@@ -306,9 +306,8 @@ def tokenize_words(
 ) -> tuple[list[list[int]], list[list[int]], int]:
     """Tokenize rows of words to at most `limit` ids each. Also return a label for each id.
 
-    The third value is the number of rows whose last word got no token, usually because the row was cut.
-    Words have one space between them. The first token of a word gets the word's label, and all other tokens get -100.
-    Some words, such as control characters, may have no tokens.
+    The third value is the number of rows that were cut. Words have one space between them. The first token of a word
+    gets the word's label, and all other tokens get -100. Some words, such as control characters, may have no tokens.
     """
     if not tokenizer.is_fast:  # a slow one does not return the position of a token in the text
         name = type(tokenizer).__name__

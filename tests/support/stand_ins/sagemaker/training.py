@@ -23,7 +23,7 @@ INTERNAL = "InternalServerError: We encountered an internal error. Please try ag
 NO_DATA = "ClientError: Data download failed: no S3 objects found under S3 URL {} given in input data source."
 TURN_S = 0.1
 START_DELAY_S = 0.05  # seconds until instances have started
-FAILURE_GRACE_S = 0.3  # seconds for which the other instances go on after one has failed
+FAILURE_GRACE_S = 0.3  # seconds for which the other instances continue after one has failed
 
 
 class Ended(Exception):

@@ -32,7 +32,7 @@ def test_means_deviations_and_steps_are_those_worked_out_by_hand() -> None:
         "F1": ["0.9000 ± 0.0000", "0.9000 ± 0.0000"],
         "n": ["3", "2"],
         "saved by this step": ["", "1 h 58 m"],  # 10,400 - 3,300 s
-        "its dollars": ["", "+2.80"],
+        "dollars of this step": ["", "+2.80"],
         "efficiency": ["100%", "79%"],  # 3.1515 / 4
         "billed time / first": ["1.000", "0.317"],
         "cost / first": ["1.000", "1.269"],

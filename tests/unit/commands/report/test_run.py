@@ -103,7 +103,7 @@ def test_a_filter_in_mlflows_language_chooses_the_runs_and_its_password_is_never
     result, rows = own_run(store, run("--filter", "params.dataset = 's3://ann:secret@host/d'")[1])
     assert [row["run_id"] for row in rows] == [good]
     assert result.data.params == {"filter": "params.dataset = 's3://host/d'"}
-    none = f"no job that fits the filter is recorded in {mlflow.get_tracking_uri()}\n"
+    none = f"no job that matches the filter is recorded in {mlflow.get_tracking_uri()}\n"
     assert run("--filter", "metrics.f1 > 2")[:2] == (0, none)
     code, out, err = run("--filter", "f1 ~ 's3://ann:secret@host/d'")
     assert (code, out) == (2, "")
@@ -139,7 +139,7 @@ def test_a_report_that_mlflow_cannot_store_is_an_error(
 
     assert (code, out) == (2, "")
     assert "cannot be used" in err
-    assert "job goes on" not in err
+    assert "job continues" not in err
     runs = store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]])
     assert {each.info.status for each in runs if each.info.run_id != run_id} == {"FAILED"}
 

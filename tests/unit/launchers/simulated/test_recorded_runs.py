@@ -135,7 +135,7 @@ def test_between_rows_f1_is_linear_and_seconds_are_geometric_in_the_logarithms(t
     answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=24, instance_count=3)
     assert answer.billable_seconds == pytest.approx(1600 / 3 * (16 / 24) ** 0.5)
     assert answer.f1 == pytest.approx(0.9 - 0.01 * math.log2(24 * 3 / 16))
-    assert answer.basis.startswith("interpolated between the recorded runs in lines ")
+    assert answer.basis.startswith("an interpolation between the recorded runs in lines ")
 
 
 def test_outside_the_table_is_an_error_with_the_nearest_rows(tmp_path: Path) -> None:
@@ -213,8 +213,8 @@ def test_accumulation_takes_seconds_of_the_cluster_and_f1_of_the_global_batch(tm
 
     assert answer.billable_seconds == pytest.approx(seconds_of(1, 32))
     assert answer.f1 == pytest.approx(f1_of(4e-5, 128))
-    assert "line 5 (same cluster and per-device batch, other accumulation)" in answer.basis
-    assert "(same global batch size 128 and learning rate)" in answer.basis
+    assert "line 5 (for this cluster and per-device batch, other accumulation)" in answer.basis
+    assert "(for global batch size 128 and this learning rate)" in answer.basis
 
 
 def test_a_probe_is_start_up_and_its_share_of_the_rest(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     "a key twice": (GOOD + "n_trials: 11\n", [":11:", "n_trials is given twice", "line 10", "remove one"]),
     "a key twice in JSON": (
         IN_JSON.replace("ARGUMENTS", '{"lr": 1,\n"lr": 2}'),
-        [":2:", "lr is given twice, first in line 1"],
+        [":2:", "lr is given twice, first on line 1"],
     ),
     "NaN in JSON": (
         IN_JSON.replace("ARGUMENTS", '\n{"lr": NaN}'),

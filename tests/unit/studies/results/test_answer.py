@@ -18,7 +18,7 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     text = result.text()
 
     pick = result.picks[0]
-    experimental = "Experimental, no GPU cluster and no AWS account has run it: launcher=sagemaker."
+    experimental = "Experimental, not yet run on a GPU cluster or in an AWS account: launcher=sagemaker."
     assert text.startswith(f"{experimental} Take trial {pick.point.number} (")
     assert pick.command in text
     assert text.count(f"rial {pick.point.number} (") == 1
@@ -97,7 +97,7 @@ def test_without_a_completed_trial_the_reasons_are_counted() -> None:
         "0 of 3 trials completed, so there is no front and nothing to recommend. "
         "2 out of memory: batch 64 does not fit. 1 failed: no such column: text."
     )
-    assert "No trial has been tried yet" in words([])
+    assert "No trial has run yet" in words([])
 
 
 def test_where_no_point_meets_the_constraints_the_closest_is_named() -> None:

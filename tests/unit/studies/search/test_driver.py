@@ -380,7 +380,7 @@ def test_what_a_dead_driver_was_running_is_taken_over(
     assert desk.tracking.run(run.info.run_id).tags()["paretune.watched_by"] == process_text()
     assert MlflowClient().get_run(run.info.run_id).info.status == "RUNNING"
     assert desk.said[-2:] == [
-        "study scripted continues: 0 trials made, 0.00 USD spent",
+        "study scripted continues: 0 trials run, 0.00 USD spent",
         "trial 0: its job is already running; following it",
     ]
     searched(second)
@@ -511,7 +511,7 @@ def test_an_impossible_point_is_reported_and_costs_nothing(desk: Desk, monkeypat
     monkeypatch.setattr(desk.launcher, "check", check)
     driver = desk.driver(search={"learning_rate": Range(low=1e-5, high=4e-5)}, sampler="random", n_trials=3)
     assert driver.begin(Start({"learning_rate": RATES[0]})) == "no such thing"
-    assert searched(driver) == "3 trials were made"
+    assert searched(driver) == "3 trials were run"
     assert driver.table.balance().spent_usd == pytest.approx(3 * USD)
 
 

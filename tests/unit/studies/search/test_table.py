@@ -174,7 +174,7 @@ def test_another_search_under_the_same_name_is_refused_with_the_difference(stora
     made = study(storage)
     job = {f"parameter_{number:02d}": "x" * 600 for number in range(12)}
     made.open(described(job={**job, "seed": 1}, search={"learning_rate": {"low": 1, "high": 2}}), {})
-    with pytest.raises(BadInput, match="study one was started with another search space") as caught:
+    with pytest.raises(BadInput, match="study one was started with a different search space") as caught:
         made.open(
             described(job={**job, "tags": {"team": "search"}}, search={"learning_rate": {"low": 1, "high": 3}}), {}
         )

@@ -229,7 +229,7 @@ def test_labels_of_a_csv_are_classes_as_they_are_written_and_fractions_are_none(
     write(path, labels=["1", "2.5"] * 10)
     (fault,) = faults(dataset)
     assert "row 1 has 1.0, row 2 has 2.5" in fault
-    assert "a script of your own (entry_script) can learn numbers" in fault
+    assert "a script of your own (entry_script) can predict numbers" in fault
 
 
 def test_validation_labels_that_no_training_row_has_are_counted_and_shown(tmp_path: Path) -> None:
