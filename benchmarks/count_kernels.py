@@ -2,10 +2,10 @@
 
     python benchmarks/count_kernels.py            # five to ten minutes
 
-The steps run on a CPU. Each operator that autograd and autocast finally call counts as one kernel, as on CUDA; views
+The steps run on a CPU. Each operator that autograd and autocast end up calling counts as one kernel, as on CUDA; views
 and allocations do not count. Attention counts as one kernel in the forward pass and three in the backward pass,
 PyTorch's RMS norm as one and two, and dropout as one in each. Under autocast, norms are computed in fp32. An operator
-on a list of tensors counts as many launches as PyTorch's multi-tensor functions make for it. A wait is a line of Python
+on a list of tensors counts as the launches that PyTorch's multi-tensor functions need. A wait is a line of Python
 that reads a tensor, or that moves a tensor to the device without `non_blocking`. (This file must not be called
 kernels.py, because transformers looks for a package `kernels`.)
 """

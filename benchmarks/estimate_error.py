@@ -3,7 +3,7 @@
     python benchmarks/estimate_error.py                   # local jobs of local_runs.yaml, in results/local_runs.csv
     python benchmarks/estimate_error.py --published runs.csv
 
-A cluster shape is an instance type and a number of instances. Each job of a table is predicted three times: without any
+A cluster shape is an instance type and a number of instances. Each job is predicted in three ways: without any
 known job; from the jobs of all other shapes; and from those jobs and one other job of its own shape. Two other methods
 predict from the same jobs: perfect scaling from the smallest known cluster, and Ernest (Venkataraman et al., NSDI
 2016), which fits a weighted sum of 1, work / n, log n and n, for n devices, by non-negative least squares. The relative
@@ -60,7 +60,7 @@ class Job:
 
     @classmethod
     def of(cls, spec: JobSpec, seconds: float, describes: "Description | None" = None) -> "Job":
-        """Return the job that `spec` describes. `describes` changes its work to that of a training other than ours.
+        """Return the job that `spec` describes. `describes` changes its work to that of another training script.
 
         `spec` has a well-known model and `max_train_samples`.
         """

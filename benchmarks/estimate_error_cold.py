@@ -3,10 +3,10 @@
     python benchmarks/estimate_error_cold.py                     # the two tables of benchmarks/tables
     python benchmarks/estimate_error_cold.py --table rates.csv   # other tables with the same columns
 
-Each row is predicted three times: from data sheets alone; with the rows of all other sources known; and with half of
-the rows of its own source known. Results are shown by source, by kind of model and by hardware. Published memory is
-compared with the formula, and with the estimate of whether the job fits. Predicted rates count training steps only;
-`note` marks the published figures whose time also includes evaluations or compilation.
+Each row is predicted twice: from data sheets alone; and with the rows of all other sources known. For sources with
+enough rows, half of the rows are also predicted from the other half. Results are shown by source, by kind of model and
+by hardware. Published memory is compared with the formula, and with the estimate of whether the job fits. Predicted
+rates count training steps only; `note` marks the published figures whose time also includes evaluations or compilation.
 
 Rows in tf32 are left out, and so are pretraining runs of BERT with packed rows and the optimizer LAMB: paretune
 supports neither.
@@ -200,7 +200,7 @@ def read(paths: Sequence[Path]) -> list[Rate]:
 
 
 def _is_comparable(row: Mapping[str, str]) -> bool:
-    """Return whether paretune could train this row: its number format is supported, and it is no pretraining run."""
+    """Return whether paretune could train this row: its number format is supported, and it is not pretraining."""
     is_tf32 = "tf32" in (row.get("note") or "").lower() or row["precision"] not in {"fp32", "bf16", "fp16", "bf16-true"}
     return not is_tf32 and "pretraining" not in row["model"]
 
@@ -237,7 +237,7 @@ def forecasts(rates: Sequence[Rate], earlier: Sequence[Rate]) -> list[Forecast]:
 
 
 def halves(rates: Sequence[Rate], seed: int = 1) -> list[Forecast]:
-    """For each source with enough rows, predict one half of them from the other, which is chosen at random."""
+    """Predict, for each source with enough rows, one half of them from the other, which is chosen at random."""
     generator, made = random.Random(seed), []
     for source in dict.fromkeys(rate.source for rate in rates):
         members = [rate for rate in rates if rate.source == source]
@@ -308,7 +308,7 @@ def main() -> None:
     """Print a line for each published rate, then the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, action="append", help="CSV of published rates; may be repeated")
-    parser.add_argument("--most", type=int, help="most rows of each source; all")
+    parser.add_argument("--most", type=int, help="maximum number of rows per source; default: all")
     chosen = arguments.parse(parser, most=2)
     rates = read(chosen.table or TABLES)
     if chosen.most is not None:

@@ -4,7 +4,7 @@
     python benchmarks/estimate_like.py --published runs.csv --table rates.csv
 
 The two jobs of a pair come from one source and train the same model on two clusters. At most --most pairs of each kind
-and source are drawn at random, with a fixed seed. For comparison, `equal` assumes that a row needs the same
+and source are drawn at random, with a fixed seed. For comparison, `equal` assumes that a token needs the same
 device-seconds on both clusters, as people do on paper. --published has the columns of estimate_error.py, and --table
 those of estimate_error_cold.py.
 """
@@ -68,7 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--published", type=Path, help="CSV of published jobs, with 512 tokens a row")
     parser.add_argument("--table", type=Path, action="append", default=[], help="CSV of published rates")
-    parser.add_argument("--most", type=int, default=150, help="most pairs of a kind")
+    parser.add_argument("--most", type=int, default=150, help="maximum number of pairs of a kind")
     options = arguments.parse(parser, most=2)
     rows = [
         row

@@ -68,7 +68,7 @@ def main() -> None:
         measure()
     jobs = list(csv.DictReader(PEAKS.open()))
     rows = [(row["model"], row["changes"], float(row["peak_gib"])) for row in jobs]
-    with mock.patch.object(machine, "processor_flags", return_value={"avx512_bf16"}):  # like where they ran
+    with mock.patch.object(machine, "processor_flags", return_value={"avx512_bf16"}):  # as where they ran
         results = [(model, estimated(model, json.loads(changes)), peak) for model, changes, peak in rows]
     for (model, memory, peak), (_, changes, _) in zip(results, rows, strict=True):
         interval = f"({memory.gib_low:.2f} to {memory.gib_high:.2f}; {memory.gib / peak - 1:+6.1%})"

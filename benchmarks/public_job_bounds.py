@@ -63,7 +63,7 @@ class PublicJob:
         return self.before_upload_s + self.uploading_s
 
     def usd(self, seconds: float) -> float:
-        """Return the dollars that its cluster costs for so many seconds."""
+        """Return the dollars that its cluster costs for this many seconds."""
         return _usd_per_hour(self.instance_type) * self.instance_count * seconds / 3600
 
 
@@ -113,7 +113,7 @@ def played(rows: pd.DataFrame) -> list[PublicJob]:
 
 
 def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Table], count: int) -> None:
-    """Simulate `count` jobs in studies on budgets, and print which bounds were exceeded and how much was reserved.
+    """Simulate `count` jobs in studies with budgets, and print which bounds were exceeded and how much was reserved.
 
     `uploads_without` returns the usual seconds of uploads, fitted to all repositories but one.
     """

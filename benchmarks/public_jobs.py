@@ -5,7 +5,7 @@
 
 Each repository is left out in turn: the phases are fitted to the other repositories, and the jobs of the repository
 that are inside the 80 % intervals are counted. Bills are computed to the second from the transitions in AWS's answers.
-The part `bounds` (public_job_bounds.py) simulates studies on budgets with these jobs.
+The part `bounds` (public_job_bounds.py) simulates studies that have budgets with these jobs.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _OF_A_KIND = 0.6  # prior standard deviation of a kind's mean logarithm around t
 _MANY_JOBS = 5  # fewest jobs of a repository for which a line is printed
 _POLL_S = 35  # the SDK polls every 30 s and prints the time of its poll
 _PENDING_SINCE = "2024"  # SageMaker has printed Pending since then
-_JOBS_FOR_A_QUANTILE = 22  # with so many jobs, the longest wait exceeds the 90 % quantile with 90 % probability
+_JOBS_FOR_A_QUANTILE = 22  # with this many jobs, the longest wait exceeds the 90 % quantile with 90 % probability
 _GPUS = {"gpu", "multi_gpu"}
 _ALIKE = {"any": set(KINDS), "cpu": {"cpu"}, "gpu": _GPUS, "multi_gpu": _GPUS}  # kinds whose jobs are counted together
 
@@ -165,7 +165,7 @@ def print_uploads(jobs: pd.DataFrame, uploads: Callable[[str], Mapping[tuple[str
 
 
 def billed_seconds(answer: Mapping[str, Any]) -> int:
-    """Return the seconds from the first download to the end of a job; both times are cut to whole seconds."""
+    """Return the seconds from the first download to the end of a job; both times are truncated to whole seconds."""
     steps = answer["SecondaryStatusTransitions"]
     begin = next(step for step in steps if step["Status"] == "Downloading")
     return int(seconds_since_epoch(steps[-1]["StartTime"]) or 0) - int(seconds_since_epoch(begin["StartTime"]) or 0)
@@ -217,7 +217,7 @@ def main() -> None:
     """Compare and simulate the public jobs, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="folder with timelines.csv and describe/")
-    parser.add_argument("--count", type=int, default=7000, help="simulated jobs on budgets")
+    parser.add_argument("--count", type=int, default=7000, help="simulated jobs of studies with budgets")
     parser.add_argument("--fit", action="store_true", help="write estimating/phases.csv from these jobs")
     options = arguments.parse(parser, folder=None, count=200)
     if options.folder is None and not options.small:

@@ -1,13 +1,13 @@
 """Measure what each part of the search gains, by searching without it.
 
     python benchmarks/search_ablation.py FOLDER         # an hour on one otherwise idle thread
-    python benchmarks/search_ablation.py --small        # seconds, with a drawn table
+    python benchmarks/search_ablation.py --small        # seconds, with a generated table
 
 The sampler alone, without the rest of a study, searches parts of measured trainings and drawn worlds
 (search_fronts.py), and ends by itself (`stop: auto`). Then one part of the search at a time is left out. Without its
 own model, the search chooses by a plain Gaussian process. A table on which the part cannot act, for example because the
-part needs failed jobs and none fails, is not searched again: the figures of the whole search count. Each search is one
-line of --results; a search that has its line is not run again. Nothing is billed and nothing is trained.
+part needs failed jobs and none fails, is not searched again: the figures of the whole search are used. Each search is
+one line of --results; a search that has its line is not run again. Nothing is billed and nothing is trained.
 """
 
 import argparse

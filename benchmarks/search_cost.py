@@ -3,7 +3,7 @@
     python benchmarks/search_cost.py                    # kept-aside worlds; about 40 minutes on two idle threads
     python benchmarks/search_cost.py --tables cliff,heavy --seeds 3 --methods random,tpe,split
     python benchmarks/search_cost.py --tables plain --development           # worlds that may be looked at
-    python benchmarks/search_cost.py --tables "" --outside FOLDER    # trainings that others measured
+    python benchmarks/search_cost.py --tables "" --outside FOLDER    # training runs of others
     python benchmarks/search_cost.py --limited --methods random,tpe,sampler,split   # with a constraint
 
 Searches run on worlds, which are tables of jobs drawn from a seed (see benchmarks/search/README.md). Every method
@@ -17,7 +17,7 @@ it. Other libraries have no budget, and may exceed it with their last job. Every
 that is already there does not run again.
 
 The other methods are in benchmarks/search: Optuna's samplers in peers.py, a forest that knows prices in forest.py, and
-a plain rival in rival.py. With --outside, trainings that others have measured on EC2 are searched, too.
+a plain rival in rival.py. With --outside, training runs that others have measured on EC2 are searched, too.
 """
 
 import argparse
@@ -167,12 +167,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--limited",
         action="store_true",
-        help="search with a constraint: in worlds no longer than the median job, for measured trainings an accuracy of"
+        help="search with a constraint: in worlds, seconds of at most the median job; in measured runs, an accuracy of"
         f" {measured.ENOUGH}; the forest and the rival do not know it",
     )
     parser.add_argument("--development", action="store_true", help="worlds that are not kept aside")
     parser.add_argument("--budget", type=float, default=40.0, help="dollars of a search, in median jobs of the world")
-    parser.add_argument("--slow-jobs", type=int, default=40, help=f"most jobs of {', '.join(SLOW)}, which is slow")
+    parser.add_argument("--slow-jobs", type=int, default=40, help=f"job limit of {', '.join(SLOW)}, which is slow")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.jsonl", help="where searches are kept")
     few = {"tables": "tiny", "methods": "random,forest,sampler,split", "seeds": 1}

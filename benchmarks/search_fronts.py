@@ -1,11 +1,11 @@
-"""Judge the search on parts of measured trainings, half of which are left out while the search is developed.
+"""Judge the search on parts of measured training runs, half of which are left out while the search is developed.
 
     python benchmarks/search_fronts.py FOLDER                       # the half that may be looked at
     python benchmarks/search_fronts.py FOLDER --half left_out       # once, at the end: hours on two idle threads
-    python benchmarks/search_fronts.py --small                      # seconds, with a drawn table
+    python benchmarks/search_fronts.py --small                      # seconds, with a generated table
 
 FOLDER has the files of benchmarks/search/grids.py. The lists below divide its tables, parts of its tables, and worlds,
-which are tables drawn by formulas, into two halves. No choice may be based on the half LEFT_OUT. Each search is one
+which are tables made by formulas, into two halves. No choice may be based on the half LEFT_OUT. Each search is one
 line of --results; a search that has its line is not run again.
 
     stops      paretune's sampler, which ends by itself (`stop: auto`)
@@ -67,14 +67,14 @@ LEFT_OUT = (
     *("plain/340", "far/340", "failing/340", "cliff/341", "heavy/341"),
 )
 BUDGET, MOST_JOBS, MOST_SLOW = 40.0, 300, 30
-"""The budget of a search in median jobs, its most jobs, and the most jobs with `gp`, which is slow."""
+"""The budget of a search in median jobs, its maximum number of jobs, and that of `gp`, which is slow."""
 GOOD = 0.9
 _SMALL = ("tiny/0",)
 
 
 @cache
 def table_of(name: str, folder: Path, work: Path) -> Any:
-    """Return the table `name`: a part of measured trainings, or a world, whose name is kind/seed."""
+    """Return the table `name`: a part of measured training runs, or a world, whose name is kind/seed."""
     kind, _, seed = name.partition("/")
     if kind not in worlds.KINDS:
         return grids.grid(name, folder, work)

@@ -5,7 +5,7 @@
 
 A study here is a table of runs at 24 random points. No search is run. As in `studies/search/next_job.py`, recommended
 points are run again until each has three runs that trained, which means that they did not collapse. In a world, the
-true quality follows from a formula (`search/worlds.py`). In measured trainings it is a mean. FCNet has four runs of
+true quality follows from a formula (`search/worlds.py`). In measured tables it is a mean. FCNet has four runs of
 each point: each draw is one of them. TrimTuner gives mean and deviation of three runs: draws are normal around that
 mean.
 
@@ -95,7 +95,7 @@ def jobs_of_world(world: World, noise: float) -> list[Job]:
 
 
 def jobs_of_grid(name: str, table: Grid) -> list[Job]:
-    """Return the jobs of a table of measured trainings."""
+    """Return the jobs of a table of measured training runs."""
     jobs = []
     for point in table.points:
         usd, negative = table.truth(point)
@@ -188,7 +188,7 @@ def of_worlds(seeds: Sequence[int]) -> list[list[str]]:
 
 
 def of_measured(names: Sequence[str], seeds: Sequence[int], folder: Path, work: Path) -> list[list[str]]:
-    """Return a row of the table for each grid of measured trainings."""
+    """Return a row of the table for each grid of measured training runs."""
     table = []
     for name in names:
         grid = grids.grid(name, folder, work)

@@ -18,8 +18,8 @@ from paretune.specification.job import JobSpec
 
 _HEAD_WIDTH = 64  # of BERT and similar models
 _PASSES = 19.5
-"""Number of times that a training step reads or writes a matrix of scores if every operation does so. Forward it is
-8.25 times: the product (1), the mask (2), the softmax (2), the dropout (2.25, because its mask is a byte) and the
+"""Number of times that a training step reads or writes a matrix of scores if every operation does so. The forward
+pass takes 8.25: the product (1), the mask (2), the softmax (2), the dropout (2.25, because its mask is a byte) and the
 product with the values (1). The gradients take 11.25."""
 _LOOP_BYTES, _FUSED_BYTES, _LOOP_KERNELS = (84.0 + 12.0) / 2, 24.0, 12 * 15 / 2
 """Bytes that an update moves per weight, in a loop over tensors (with norm and clipping; every intermediate result is
@@ -51,7 +51,7 @@ def updating_in_a_loop(work: Work, built: Architecture) -> Work:
 
 
 def packing_checkpoints(work: Work, built: Architecture) -> Work:
-    """Return the work of a training that writes the Trainer's checkpoints into the folder of the model.
+    """Return the work of a training run that writes the Trainer's checkpoints into the folder of the model.
 
     SageMaker packs that folder into model.tar.gz and uploads it while the instances are still billed.
     """

@@ -1,4 +1,4 @@
-"""Take the pictures of README and docs again: rehearse a study, open MLflow's UI, and photograph what it shows.
+"""Retake the screenshots in README and docs: rehearse a study, open MLflow's UI, and capture what it shows.
 
     python docs/screenshots.py                     # studies/demo.yaml, into docs/pictures
     python docs/screenshots.py OTHER.yaml FOLDER
@@ -111,7 +111,7 @@ def photograph_trials(page: Any, address: str, run_id: str, path: Path) -> None:
 
 
 def main(study: Path, folder: Path) -> None:
-    """Rehearse the study, and photograph its page, its run and its trials in MLflow."""
+    """Rehearse the study, and take screenshots of its page, its run and its trials in MLflow."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = [folder / "pareto.png", folder / "study-run.png", folder / "mlflow-runs.png"]
     with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name:
@@ -143,7 +143,7 @@ def _shrink(path: Path) -> None:
 
 if __name__ == "__main__":
     if not CHROMIUM.exists():
-        sys.exit(f"{CHROMIUM} is not there: apt-get install chromium")
+        sys.exit(f"{CHROMIUM} does not exist: apt-get install chromium")
     usual = [_HOUSE / "studies/demo.yaml", _HOUSE / "docs/pictures"]
     paths = [Path(word) for word in sys.argv[1:]]
     study, folder = [*paths, *usual[len(paths) :]]

@@ -122,7 +122,7 @@ def empty_storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def workplace(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder, with an empty MLflow store and paretune home; no file of the user is touched."""
+    """Return the current folder, with an empty MLflow store and paretune home; none of the user's files is touched."""
     workspace = tmp_path / "workplace"
     workspace.mkdir()
     monkeypatch.chdir(workspace)

@@ -1,8 +1,8 @@
-"""Grids of trainings that others have measured, whole and in parts, as tables to search.
+"""Grids of training runs that others have measured, whole and in parts, as tables to search.
 
 A part of a table from EC2 has three of its four machine types, in another order, and two thirds of its numbers of
 cores. A part of FCNet has two thirds of the values of each setting except the learning rate. A deterministic search
-finds the same on one table with every seed, but finds something else on each part.
+finds the same thing on one table with every seed, but finds something else on each part.
 
     lynceus-cnn, lynceus-multilayer, trimtuner-cnn     see measured.py
     trimtuner-sizes                                    all five sizes of TrimTuner's training set, searched as a further
@@ -47,7 +47,7 @@ Run = tuple[float, float]
 
 
 class Grid:
-    """A full grid of measured trainings, with the interface of `search.tables.Table`.
+    """A full grid of measured training runs, with the interface of `search.tables.Table`.
 
     Args:
         script: a script that declares the axes as arguments.
@@ -102,7 +102,7 @@ class Grid:
         return JobSpec.read({name: spell(value) for name, value in {**self.job, **given, **arguments}.items()})
 
     def usd(self, spec: JobSpec, seconds: float) -> float:
-        """Return the dollars of so many billed seconds of a job."""
+        """Return the dollars of this many billed seconds of a job."""
         return seconds * self._usd_per_s({"instance_type": spec.instance_type, **spec.training_arguments})
 
     def outcome(self, point: Point, draw: int) -> Outcome:

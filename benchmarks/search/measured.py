@@ -1,7 +1,7 @@
 """Training runs that others have measured on EC2, as tables to search, made from the authors' files in a given folder.
 
     Lynceus (ICDCS 2020)     one training per row, which ended at an accuracy of 0.85 or after 600 seconds; N workers
-                             and two helpers of the same flavor (EC2 type). No licence is stated, so the files are
+                             and two helpers of the same flavor (EC2 type). No license is stated, so the files are
                              not kept here.
     TrimTuner (MASCOTS 2020) means and deviations of three runs, 60,000 rows; N workers, a parameter server of the same
                              flavor, and a t2.2xlarge. MIT.
@@ -37,7 +37,7 @@ FLAVORS = {  # vCPU, USD an hour on demand, and the name that it gets here
 }
 AXES = ("instance_type", "cores", "learning_rate", "batch_size", "synchronism")
 ENOUGH = 0.85
-"""The accuracy at which Lynceus ends its trainings, and which its authors ask for."""
+"""The accuracy at which Lynceus ends its training runs, and which its authors ask for."""
 _SCRIPT = "import argparse\n\nparser = argparse.ArgumentParser()\n" + "".join(
     f'parser.add_argument("--{name}")\n' for name in (*AXES[1:], "seed")
 )
@@ -61,11 +61,11 @@ SOURCES = {
 
 
 def convert(source: Source, folder: Path, target: Path) -> None:
-    """Write the trainings of a file as a table of recorded runs, and put its prices and the script next to it."""
+    """Write the training runs of a file as a table of recorded runs, and put its prices and the script next to it."""
     path = folder / source.file
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     if digest != source.sha256:
-        raise SystemExit(f"{path} has the checksum {digest}, not {source.sha256}: it is another version")
+        raise SystemExit(f"{path} has the checksum {digest}, not {source.sha256}: it is a different version")
     with path.open(newline="", encoding="utf-8") as file, target.open("w", newline="", encoding="utf-8") as table:
         writer = csv.writer(table, lineterminator="\n")
         writer.writerow([*AXES, "seed", "billable_seconds", "acc"])
@@ -112,7 +112,7 @@ def three_runs(row: dict[str, str]) -> list[tuple[float, float]]:
 
 
 class Measured:
-    """A table of measured trainings, with the interface of `search.tables.Table`."""
+    """A table of measured training runs, with the interface of `search.tables.Table`."""
 
     metric = "acc"
     ranges: frozenset[str] = frozenset()
@@ -148,12 +148,12 @@ class Measured:
         self.median_usd = statistics.median(usd for usd, _ in self.truths)
 
     def limit(self) -> None:
-        """From now on, count only trainings with an accuracy of at least `ENOUGH`."""
+        """Start to count only training runs with an accuracy of at least `ENOUGH`."""
         self._least, self.constraints = ENOUGH, {self.metric: {"min": ENOUGH}}
         self.truths = [truth for point in self.points if (truth := self.truth(point)) is not None]
 
     def excess(self, outcome: Outcome) -> float:
-        """Return by how much a training violates its constraint; at most 0 if it meets it."""
+        """Return by how much a training run violates its constraint; at most 0 if it meets it."""
         return 0.0 if outcome.f1 is None else self._least - outcome.f1
 
     def domains(
@@ -204,7 +204,7 @@ class Measured:
         return statistics.stdev(runs) if len(runs) > 1 else 0.0
 
     def usd(self, spec: JobSpec, seconds: float) -> float:
-        """Return the dollars of so many billed seconds."""
+        """Return the dollars of this many billed seconds."""
         price = usual_price(spec, self._prices, {})
         assert price is not None
         return price.cost_usd(seconds, spec.instance_count)

@@ -1,6 +1,6 @@
 """Searches of a table by Optuna's own samplers.
 
-They search the same points as paretune with their defaults, except that NSGA-II has a population of ten: fifty do not
+They search the same points as paretune, with their defaults, except that NSGA-II has a population of ten: fifty do not
 fit the budget. A sampler gets an axis of numbers as ordered ranks, and any other axis as categories. No sampler
 remembers answers: a point that is suggested twice is paid twice (and counted). A job that runs out of memory violates a
 constraint (`Trial.set_constraint`). It gets the worst values so far as objectives, because no sampler looks at the

@@ -1,4 +1,4 @@
-"""A plain rival for measured trainings: Gaussian processes for log dollars and for quality, and gain per dollar.
+"""A plain rival for measured runs: Gaussian processes for log dollars and for quality, and gain per dollar.
 
 It expects dollars to grow with the square root of a job's price per second. It begins in the middle of the space. Then
 it always runs the job with the most expected hypervolume per expected dollar, both of which are uncertain. It never

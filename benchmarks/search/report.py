@@ -29,7 +29,7 @@ class Searches:
     courses: Sequence[Course]
 
     def share(self, budget: float) -> float:
-        """Return the median share of the true front that is reached with so many dollars."""
+        """Return the median share of the true front that is reached with this many dollars."""
         return statistics.median(course.share_at(budget) for course in self.courses)
 
     @property
@@ -38,7 +38,7 @@ class Searches:
         return self.share(self.budget)
 
     def usd_to(self, share: float) -> list[float]:
-        """Return the dollars until the front has a share, one number per seed; infinite if it never has."""
+        """Return the dollars until the front has a share, one number per seed; infinite if it never does."""
         return [course.reached(share) for course in self.courses]
 
 

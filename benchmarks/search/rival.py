@@ -164,7 +164,7 @@ class Rival(Asking):
 def _believe(
     ran: np.ndarray, shown: Sequence[float | None], keys: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-    """Return means and deviations of F1 at keys, the noise of one run, and the probability not to collapse."""
+    """Return means and deviations of F1 at keys, the noise of one run, and the probability of no collapse."""
     values = np.array(shown, dtype=float)
     trained = values > values.max() - 10.0 * _SPREAD
     x, y = ran[trained], values[trained]

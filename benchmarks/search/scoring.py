@@ -42,11 +42,11 @@ class Course:
     cpu_seconds: float = 0.0
 
     def reached(self, share: float) -> float:
-        """Return the dollars after which the search first had that share of the front; infinite if it never had."""
+        """Return the dollars after which the search first had that share of the front; infinite if it never did."""
         return next((usd for usd, value in zip(self.usd, self.run, strict=True) if value >= share), math.inf)
 
     def share_at(self, usd: float) -> float:
-        """Return the share of the front that was found when so many dollars had been spent."""
+        """Return the share of the front that was found when this many dollars had been spent."""
         done = [value for spent, value in zip(self.usd, self.run, strict=True) if spent <= usd + 1e-9]
         return done[-1] if done else 0.0
 

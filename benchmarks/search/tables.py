@@ -18,9 +18,9 @@ Point = Mapping[str, Any]
 Costs = tuple[float, float]
 """What is minimized: dollars, and negative F1."""
 _LIMIT = 1.5
-"""`max_runtime_minutes` of all jobs, in runtimes of the longest one: what users set who roughly know their jobs."""
+"""`max_runtime_minutes` of all jobs, in runtimes of the longest one: what users who roughly know their jobs set."""
 _BETWEEN = 2
-"""Number of steps for each step of the recorded grid in which the true front of a range is searched."""
+"""Steps of the finer grid, on which the true front of a range is searched, for each step of the recorded grid."""
 _COLLAPSED = 0.6
 """Share of the best F1 among its repeats below which a run counts as collapsed."""
 
@@ -44,7 +44,7 @@ class Table:
     Args:
         path: its CSV file.
         ranges: axes that are searched as ranges, from their smallest to their largest value; recorded runs are
-            interpolated between.
+            interpolated between them.
 
     Attributes:
         job: parameters that all its jobs share.
@@ -86,7 +86,7 @@ class Table:
         self._between = between
 
     def limit(self) -> None:
-        """From now on, count only jobs that take no longer than the median of the jobs that complete."""
+        """Start to count only jobs that take no longer than the median of the jobs that complete."""
         means = [answer for point in self.points if (answer := self._answer(self._mean, point)) is not None]
         self._longest_s = statistics.median(mean.billable_seconds for mean in means if mean.f1 is not None)
         self.constraints = {"job_seconds": {"max": self._longest_s}}
@@ -159,7 +159,7 @@ class Table:
         return self._truths[key]
 
     def usd(self, spec: JobSpec, seconds: float) -> float:
-        """Return the dollars of so many billed seconds."""
+        """Return the dollars of this many billed seconds."""
         price = usual_price(spec, self._prices, {})
         assert price is not None  # worlds have types of us-east-1
         return price.cost_usd(seconds, spec.instance_count)

@@ -112,7 +112,7 @@ def dates_of(prices: Iterable[Price | None]) -> str:
 def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:
     """Return a list with one warning if a price is unknown or doubtful; otherwise, return an empty list."""
     if price is None:
-        return [unknown_price(instance_type, region, "cost will be absent")]
+        return [unknown_price(instance_type, region, "no cost will be known")]
     if not (doubts := price.doubts(today)):
         return []
     is_users = price.confidence == "user"

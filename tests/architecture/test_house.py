@@ -162,12 +162,12 @@ MOST_FILES_THAT_KNOW_SAGEMAKER = 10
 
 
 def test_few_files_outside_the_launchers_know_that_sagemaker_exists() -> None:
-    """A file knows SageMaker if its code, apart from docstrings and comments, does one of three things.
+    """Count the files whose code, apart from docstrings and comments, does one of three things.
 
-    It names the launcher (the text "sagemaker"); it names an instance type of SageMaker or their prefix (a text without
-    blanks, such as "ml."; in a sentence it is an example for people); or it imports from `launchers/sagemaker/`. All
-    other files ask what a launcher declares. The parameters of SageMaker jobs (`spec.sagemaker.kms_key_id`) may be read
-    anywhere.
+    It names the launcher (the string "sagemaker"); it names a SageMaker instance type or the prefix of these types (a
+    string without spaces, such as "ml."; in a sentence it is an example for people); or it imports from
+    `launchers/sagemaker/`. All other files ask what a launcher declares. The parameters of SageMaker jobs
+    (`spec.sagemaker.kms_key_id`) may be read anywhere.
     """
     package = ROOT / "src" / "paretune"
     outside = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] != "launchers"]

@@ -68,7 +68,7 @@ def test_importing_does_nothing_but_define(tmp_path: Path) -> None:
     names = [name for name in MODULES if name not in scripts]
     output = run_python(
         "import importlib, logging, os, signal, threading\n"
-        "import mlflow, torch, transformers, datasets, peft, sklearn, pandas, tqdm, psutil  # the doors' own doings\n"
+        "import mlflow, torch, transformers, datasets, peft, sklearn, pandas, tqdm, psutil  # their own side effects\n"
         "def state():\n"
         "    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]\n"
         "    return dict(os.environ), handlers, os.getcwd(), logging.root.level, threading.active_count(),"

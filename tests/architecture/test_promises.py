@@ -23,7 +23,7 @@ def promises() -> Iterator[tuple[int, str, list[str]]]:
 
 @cache
 def names_in(path: Path) -> set[str]:
-    """Return the names of the tests that a file defines, also inside classes."""
+    """Return the names of the tests that a file defines, including those inside classes."""
     tree = ast.parse(path.read_text())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return {function.name for function in functions if function.name.startswith("test_")}

@@ -33,7 +33,7 @@ def test_no_test_imports_another_test_or_a_conftest() -> None:
 
 
 def test_a_module_of_a_folder_of_tests_is_a_test_or_in_the_support_folder() -> None:
-    foreign = TESTS / "foreign"  # its folders contain trainings as people write them
+    foreign = TESTS / "foreign"  # its folders contain training scripts as people write them
     helpers = [
         path.relative_to(ROOT).as_posix()
         for path in TESTS.rglob("*.py")
@@ -68,7 +68,9 @@ def test_the_page_lists_every_helper() -> None:
 
 
 def test_no_helper_has_the_name_of_a_module_of_the_standard_library() -> None:
-    """Some helpers run as programs, with their folder first on the path: `html.py` hid the html of everybody else."""
+    """Reject these names: some helpers run as programs, with their folder first on the path, where `html.py` once hid
+    Python's own `html`.
+    """
     hidden = sorted(path.name for path in SUPPORT.rglob("*.py") if path.stem in sys.stdlib_module_names)
 
     assert not hidden

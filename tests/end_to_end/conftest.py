@@ -30,12 +30,12 @@ def shared_cloud(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) ->
 
 @pytest.fixture
 def tiny_job(tiny_model: Path, reviews: Path) -> dict[str, object]:
-    """Return a training of seconds on a CPU instance."""
+    """Return a training job that takes seconds on a CPU instance."""
     return job_of_seconds(tiny_model, reviews)
 
 
 @pytest.fixture
 def long_job(tiny_job: dict[str, object]) -> dict[str, object]:
-    """Return a training of thousands of steps, which tests interrupt."""
+    """Return a training job of thousands of steps, which tests interrupt."""
     arguments = {"eval_strategy": "no", "logging_steps": 5}
     return tiny_job | {"num_train_epochs": 400, "training_arguments": arguments}

@@ -67,7 +67,7 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any], str, str]] = {
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of somebody who types."""
+    """Return the current folder, which contains its own paretune home and MLflow store."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PARETUNE_HOME", str(tmp_path / ".paretune"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")

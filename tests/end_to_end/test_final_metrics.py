@@ -1,4 +1,4 @@
-"""The final value of a metric counts, also where its curve ends with another one."""
+"""The final value of a metric counts, even if its curve ends with a different one."""
 
 import json
 from pathlib import Path
@@ -33,4 +33,4 @@ def test_the_last_evaluation_is_recorded_although_the_curve_in_the_checkpoint_en
     metrics = client.get_run(run_id).data.metrics
     assert (metrics["eval_loss"], metrics["eval_f1"]) == (0.7, 0.6)
     curve = {point.step: point.value for point in client.get_metric_history(run_id, "eval_loss")}
-    assert curve == {3: 0.9, 6: 0.7}  # of equal steps, the newest
+    assert curve == {3: 0.9, 6: 0.7}  # the newest point of each step

@@ -1,4 +1,4 @@
-"""`train --project` runs projects that do not know paretune, on the emulator."""
+"""`train --project` runs projects that know nothing about paretune, on the emulator."""
 
 import json
 import subprocess

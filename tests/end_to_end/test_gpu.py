@@ -42,7 +42,7 @@ ENDS_WITHIN_S = 110.0
 
 @pytest.fixture
 def spec(tiny_model: Path, tmp_path: Path) -> JobSpec:
-    """Return a job of forty steps on one GPU."""
+    """Return a job of 46 steps on one GPU."""
     return JobSpec(
         model=str(model_without_dropout(tiny_model, tmp_path / "sober")),
         dataset=str(write_csv(tmp_path / "reviews.csv", sentences(400))),
@@ -131,7 +131,7 @@ def test_shards_of_four_bit_weights_train_what_a_device_map_trains(spec: JobSpec
 def test_stopped_instances_have_done_the_same_step_and_go_on_from_it(
     spec: JobSpec, tmp_path: Path, strategy: str
 ) -> None:
-    """The step is the same when signals come half a second apart, in either order, while NCCL's work is queued."""
+    """Send the signals up to half a second apart, in either order, while NCCL's work is queued."""
     chance = random.Random(strategy)
     endless = spec.replace(num_train_epochs=2000.0, training_arguments={"logging_steps": 1, "eval_strategy": "no"})
     folders = instances_of(make_job(tmp_path / "job", on_two_instances(endless, strategy=strategy)), 2)

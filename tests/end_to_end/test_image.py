@@ -1,4 +1,4 @@
-"""The training wing with the libraries of AWS's newest Hugging Face image, which are older than paretune's own.
+"""`paretune.training` with the libraries of AWS's newest Hugging Face image, which are older than paretune's own.
 
 The image only trains. Models and data sets are found and prepared on the launching machine, so these tests do not cover
 the modules for that.

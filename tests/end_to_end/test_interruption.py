@@ -28,7 +28,7 @@ def home(workplace: Path) -> Path:
 
 @pytest.fixture
 def job(tiny_model: Path, reviews: Path) -> dict[str, object]:
-    """Return the parameters of a training of 1,400 steps, long enough to be interrupted in the middle of an epoch."""
+    """Return the parameters of a training job of 14,000 steps, long enough to be interrupted during an epoch."""
     arguments = {"eval_strategy": "no", "logging_steps": 5}
     job = job_of_seconds(tiny_model, reviews) | {"num_train_epochs": 1000, "training_arguments": arguments}
     return {name: value for name, value in job.items() if name != "instance_type"}
@@ -54,7 +54,7 @@ def _until_it_trains(running: Command, home: Path) -> None:
     def trains() -> bool:
         return running.process.poll() is not None or any(event.step for event in _events(home))
 
-    wait_until(trains, within_s=STARTS_WITHIN_S, what="the training makes steps")
+    wait_until(trains, within_s=STARTS_WITHIN_S, what="the job is training")
     assert running.process.poll() is None, running.text
 
 

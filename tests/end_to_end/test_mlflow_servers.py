@@ -157,7 +157,7 @@ def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(se
     assert len(trials) >= 4
     best = {metric["key"]: metric["value"] for metric in trials[0]["data"]["metrics"]}
     one_run = {"run_id": trials[0]["info"]["run_id"], "metric_key": "f1"}
-    history = server.api("metrics/get-history", **one_run, max_results="25000")  # MLflow 3.1 takes none as 0
+    history = server.api("metrics/get-history", **one_run, max_results="25000")  # MLflow 3.1 reads a missing one as 0
     assert [point["value"] for point in history["metrics"]] == [best["f1"]]
     shown = {tag["key"]: tag["value"] for tag in server.api("runs/get", run_id=run_id)["run"]["data"]["tags"]}
     assert "Take trial" in shown["mlflow.note.content"]

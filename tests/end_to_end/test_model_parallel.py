@@ -1,4 +1,4 @@
-"""Ways of dividing a model over processes: they train the same model as one process, and continue from checkpoints."""
+"""Ways of dividing a model among processes: they train the same model as one process, and continue from checkpoints."""
 
 import os
 import shutil
@@ -51,7 +51,7 @@ def make_model(folder: Path, kind: str, tokenizer: Any, **others: Any) -> Path:
 
 
 def make_job(root: Path, alone: JobSpec, like: JobFolder | None = None, **changes: Any) -> JobFolder:
-    """Return a job folder with everything that the training wing reads; `like` is a job whose checkpoints it gets.
+    """Return a job folder with everything that the training code reads; `like` is a job whose checkpoints it gets.
 
     It is prepared as the job `alone`, because four processes are refused on a machine with two cores.
     """

@@ -16,7 +16,7 @@ from tests.support.sentences import BAD, GOOD, OTHER, write_csv
 WITHIN_S = 180.0
 GIB = 2**30
 # Python with torch and transformers takes 2.5 GiB of address space before the first row. A row of T tokens keeps four
-# tensors of T x 8192 numbers for the backward pass: 128 rows of 128 tokens 2 GiB, 64 rows 1 GiB.
+# tensors of T x 8192 numbers for the backward pass: 2 GiB for 128 rows of 128 tokens, 1 GiB for 64.
 LIMIT_FOR_64_ROWS = int(4.4 * GIB)
 
 

@@ -86,7 +86,7 @@ def with_outlier() -> list[Trial]:
 
 
 def point_of(output: Any, name: str) -> dict[str, Any]:
-    """Return the first mark of the trace whose name begins with `name`: its place on the screen, and its tooltip."""
+    """Return the place on the screen of the first mark of the trace whose name begins with `name`."""
     code = """([plot, name]) => {
       const trace = plot._fullData.find(trace => (trace.name ?? "").startsWith(name));
       const box = plot.getBoundingClientRect();

@@ -76,7 +76,7 @@ COMMANDS = commands_by_page()
 
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """Return an emulated account. The pages start no job in it, so that one is enough for all of them."""
+    """Return an emulated account. The pages start no job in it, so one is enough for all of them."""
     with Emulator(tmp_path_factory.mktemp("account")) as emulator:
         yield emulator
 

@@ -29,7 +29,7 @@ HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate
 
 
 def write_table(path: Path, draw: random.Random) -> dict[str, list[Any]]:
-    """Write recorded runs of a grid, of which some fail and some are out of memory; returns the axes of the grid."""
+    """Write recorded runs of a grid, some of which fail or run out of memory, and return the axes of the grid."""
     axes: dict[str, list[Any]] = {
         "instance_type": sorted(draw.sample(TYPES, draw.randint(1, 3))),
         "instance_count": [1, 2][: draw.randint(1, 2)],

@@ -62,7 +62,7 @@ class Returned:
 
 
 def train(spec: JobSpec, workspace: Path, model: Path) -> JobFolder:
-    """Run a training in this process, on 48 rows that the tiny tokenizer reads."""
+    """Run a training job in this process, on 48 rows that the tiny tokenizer reads."""
     from transformers import AutoTokenizer
 
     from paretune.training.job import train
@@ -95,7 +95,10 @@ def record(client: MlflowClient, spec: JobSpec, folder: JobFolder) -> str:
 def returned(
     tiny_model: Path, tiny_causal_model: Path, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Returned:
-    """Return a job of each `fine_tuning`, a language model with merged adapters, and answers of another process."""
+    """Return the reports of a job with each `fine_tuning`, and the answers of another process.
+
+    It answers with the models of these jobs, and with a language model with merged adapters.
+    """
     workspace = tmp_path_factory.mktemp("returned")
     uri = copy_store(empty_store, workspace)
     common: dict[str, Any] = {"precision": "fp32", "max_seq_length": 32, "per_device_train_batch_size": 8}

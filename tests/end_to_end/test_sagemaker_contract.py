@@ -71,7 +71,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def _emulated_account(folder: Path) -> Iterator[None]:
-    """Point AWS's variables of this process to an emulator."""
+    """Point the AWS variables of this process at an emulator."""
     with (
         Emulator(folder, grace_s=5.0) as emulator,
         pytest.MonkeyPatch.context() as patch,

@@ -147,7 +147,7 @@ def test_the_hugging_face_image_trains_with_its_own_libraries(
         assert report["facts"]["transformers"] == "5.3.0"
 
 
-def test_the_readme_s_policy_allows_what_a_launch_asks_for_and_nothing_more(
+def test_the_policy_in_the_pages_allows_what_a_launch_asks_for_and_nothing_more(
     launched: Launched, cloud: Cloud, long_job: dict[str, object]
 ) -> None:
     with cloud.start(
@@ -164,7 +164,7 @@ def test_the_readme_s_policy_allows_what_a_launch_asks_for_and_nothing_more(
     named = [statement["Action"] for statement in policy["Statement"]]
     allowed = {action for actions in named for action in ([actions] if isinstance(actions, str) else actions)}
     without_a_call = {"iam:PassRole", "sagemaker:AddTags"}  # needed by CreateTrainingJob
-    without_a_call |= {"s3:AbortMultipartUpload"}  # after an upload in parts that broke off
+    without_a_call |= {"s3:AbortMultipartUpload"}  # after a multipart upload that was cut off
     without_a_call |= {"s3:DeleteObject"}  # of checkpoints, which a job of seconds does not leave
     only_sometimes = {"iam:GetRole"}  # of a role in the same account
     assert value - {"sts:GetCallerIdentity"} - only_sometimes == allowed - without_a_call - only_sometimes

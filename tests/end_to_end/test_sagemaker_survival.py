@@ -26,7 +26,7 @@ def assert_complete(cloud: Cloud, run: Run, instances: int = 1) -> None:
     assert {"f1", "throughput_samples_per_second", "train_seconds", "baseline_f1_tfidf"} <= set(run.data.metrics)
     steps = [point.step for point in cloud.history(run, "train/loss")]
     assert steps == sorted(set(steps))
-    assert steps[-1] == len(steps) * (steps[1] - steps[0])  # every point, at even distances
+    assert steps[-1] == len(steps) * (steps[1] - steps[0])  # every point, evenly spaced
 
 
 def test_the_same_command_and_sync_adopt_what_runs_and_collect_what_has_ended(
@@ -47,7 +47,7 @@ def test_the_same_command_and_sync_adopt_what_runs_and_collect_what_has_ended(
 
 
 def test_five_who_type_the_same_command_together_pay_for_one_job(cloud: Cloud, tiny_job: dict[str, object]) -> None:
-    job = tiny_job | {"num_train_epochs": 25}  # a command that comes after its end begins another
+    job = tiny_job | {"num_train_epochs": 25}  # a command typed after its end starts another one
     with ExitStack() as together:
         typed = [together.enter_context(cloud.start(**job)) for _ in range(5)]
         codes = [each.wait(WITHIN_S) for each in typed]

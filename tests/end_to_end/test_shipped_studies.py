@@ -1,4 +1,7 @@
-"""Every file in `studies` runs to its end at its smallest scale: simulated, and `smoke.yaml` also for real."""
+"""Every file in `studies` runs at its smallest scale: simulated if it has recorded runs, else as a dry run.
+
+`smoke.yaml` also runs for real.
+"""
 
 from pathlib import Path
 

@@ -41,7 +41,7 @@ def tags(run: Run) -> dict[str, str]:
     return {name.removeprefix("paretune."): text for name, text in run.data.tags.items() if "paretune." in name}
 
 
-def test_an_hour_s_job_is_recorded_within_seconds_with_curve_metrics_price_and_report_as_a_simulated_one(
+def test_a_job_of_minutes_is_recorded_within_seconds_with_curve_metrics_price_and_report_as_a_simulated_one(
     store: MlflowClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = time.monotonic()
@@ -84,7 +84,7 @@ def test_a_job_that_fails_is_recorded_and_ends_with_exit_code_3(store: MlflowCli
 
 @pytest.mark.slow
 def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tiny_model: Path, reviews: Path) -> None:
-    """The local job becomes a table; replayed from it, it looks the same except for what nobody computed."""
+    """Replay a local job from a table of its results: the record is the same except for what nobody computed."""
     job = job_of_seconds(tiny_model, reviews) | {"num_train_epochs": 2}
     typed = spelled({name: value for name, value in job.items() if name != "instance_type"})
     assert main(["train", *typed]) == 0

@@ -1,4 +1,4 @@
-"""Ways of spreading one job over processes: they train the same model, stop together and fail together."""
+"""Ways of spreading one job across processes: they train the same model, stop together and fail together."""
 
 import json
 import signal
@@ -74,7 +74,10 @@ def alone(one_process: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> Job
 
 @pytest.fixture(scope="module")
 def in_two_processes(one_process: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], JobFolder]:
-    """Return two processes' finished job by strategy; with fsdp, `held-RANK.json` next to it says what it held."""
+    """Return a function from a strategy to the finished job of two processes.
+
+    With fsdp, `held-RANK.json` next to the job says what each process held.
+    """
 
     @cache
     def finished(strategy: str) -> JobFolder:
@@ -211,7 +214,7 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
 
 @pytest.fixture
 def long_job(one_process: JobSpec, tiny_model: Path) -> JobSpec:
-    """Return a training of 84 steps on two instances, with dropout, so that its random numbers must continue too."""
+    """Return a training job of 84 steps on two instances, with dropout, so its random numbers must continue too."""
     long = one_process.replace(model=str(tiny_model), num_train_epochs=12.0)
     return on_two_instances(long, training_arguments={"logging_steps": 1, "eval_strategy": "no"})
 

@@ -90,14 +90,14 @@ def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs_and_ends_with_a_fro
 
 @pytest.fixture
 def local_study(workplace: Path, tiny_job: dict[str, object]) -> Path:
-    """Return a folder with a study whose trainings take some seconds on this machine."""
+    """Return a folder with a study whose jobs train for a few seconds on this machine."""
     rest = {name: value for name, value in tiny_job.items() if name != "instance_type"}
     write_study(workplace, rest | {"launcher": "local", "num_train_epochs": 8, "max_runtime_minutes": 5})
     return workplace
 
 
 def until_it_trains(running: Command, folder: Path) -> None:
-    """Wait until a job of the study makes steps."""
+    """Wait until a job of the study is training."""
     jobs = folder / ".paretune" / "jobs"
     before = set(jobs.glob("*"))
 
@@ -106,7 +106,7 @@ def until_it_trains(running: Command, folder: Path) -> None:
         report = any(path.exists() and '"train/loss"' in path.read_text() for path in events)
         return running.process.poll() is not None or report
 
-    wait_until(trains, within_s=90.0, what="a job of the study makes steps")
+    wait_until(trains, within_s=90.0, what="a job of the study is training")
     assert running.process.poll() is None, running.text
 
 

@@ -67,7 +67,7 @@ def test_a_server_that_is_away_while_the_job_trains_leaves_no_gap(
             assert running.process.poll() is None, running.text
             wait_until(lambda: _curve("train/loss"), within_s=WITHIN_S, what="MLflow has the first points")
         away_since = steps()
-        wait_until(lambda: steps() >= away_since + 100, within_s=WITHIN_S, what="it trains on without the server")
+        wait_until(lambda: steps() >= away_since + 100, within_s=WITHIN_S, what="it keeps training without the server")
         wait_until(
             lambda: "MLflow does not answer; the job continues" in running.text, within_s=WITHIN_S, what="it says so"
         )

@@ -24,7 +24,7 @@ def without_figures(line: str) -> str:
 def test_the_tutorial_runs_and_prints_what_it_shows(workplace: Path) -> None:
     environment = {
         name: text for name, text in os.environ.items() if name != "PARETUNE_HOME"
-    }  # these files are in the folder
+    }  # so that paretune's home is in the current folder
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     printed = ""

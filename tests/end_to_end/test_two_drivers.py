@@ -31,7 +31,7 @@ def storage(request: pytest.FixtureRequest, workplace: Path) -> Iterator[str]:
 
 
 def _drive(storage: str, folder: Path, drivers: int) -> None:
-    """Start `drivers` at once, until one has ended the study; those that find another one at work say so."""
+    """Start that many drivers at once, again and again until one ends the study; the others say that one is at work."""
     codes: list[int] = []
     while 0 not in codes:
         with ExitStack() as stack:

@@ -36,7 +36,7 @@ def trial(
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print how many kills and faults there were, and how many tests found wrong records after them."""
+    """Print how many kills, faults, jobs and runs there were, and how many tests failed."""
     made = Counter[str]()
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -34,7 +34,7 @@ def test_calls_that_fail_for_a_while_double_nothing_and_lose_nothing(trial: Tria
             _run_and_sometimes_stop(world, trial, stops=call == "StopTrainingJob")
             proxy.calm()
             trial.count_fault(f"{how} of {call}", took_effect=proxy.disturbed > 0)
-        assert set(proxy.heard) <= {*CALLS, *OTHER_CALLS}  # none is forgotten here
+        assert set(proxy.heard) <= {*CALLS, *OTHER_CALLS}  # both lists are complete
         world.environment["AWS_ENDPOINT_URL"] = world.aws.url
 
 

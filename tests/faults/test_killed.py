@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 ENDS = (*[signal.SIGKILL] * 4, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LONGEST_S = {"simulated": 0.8, "local": 8.0, "sagemaker": 9.0, "project": 10.0}
-"""Lasts until about the end of a job."""
+"""About how long a job takes."""
 KILLS = {"simulated": 12, "local": 3, "sagemaker": 4, "project": 3}
 if "PARETUNE_FAULTS_KILLS" in os.environ:
     KILLS = dict.fromkeys(KILLS, int(os.environ["PARETUNE_FAULTS_KILLS"]))
@@ -43,7 +43,7 @@ def test_a_launcher_that_is_ended_at_any_moment_leaves_one_job_one_bill_and_one_
 
 
 def _one_job(world: World, trial: Trial, most: int) -> int:
-    """Begin the command of one run until it ends by itself or `most` were killed, and return the number of kills."""
+    """Start the command of one run, again after each of at most `most` kills, and return the number of kills."""
     draw = trial.draw
     run_id = None if draw.random() < 0.3 else world.open_run()
     killed = 0

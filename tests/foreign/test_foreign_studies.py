@@ -1,4 +1,4 @@
-"""Trainings that do not know paretune; each is studied by its own metric, with at most ten lines of YAML.
+"""Training scripts that know nothing about paretune; each is studied by its own metric, in at most ten lines of YAML.
 
 Each reports the values that it really used as its own numbers (`lr_used`), in addition to its metric: what paretune
 records must be the same. `.ci/full foreign` installs the libraries of all of them and runs them all.
@@ -32,12 +32,12 @@ NEEDS = {
     "wandb_offline": "wandb",
     "xgboost_trees": "xgboost",
 }
-"""Maps trainings to the module that they need and that the extra `foreign` installs."""
+"""Maps training scripts to the module that they need and that the extra `foreign` installs."""
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of all trainings and of their records, with tiny models and rows for Hugging Face's scripts."""
+    """Return the folder of all training scripts and of their records."""
     folder = tmp_path_factory.mktemp("home")
     for name in STUDIES:
         shutil.copytree(HERE / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -46,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(home: Path) -> None:
-    """Write models with some thousand weights, and two dozen rows in every format."""
+    """Write models with tens of thousands of weights, and two dozen rows in every format."""
     from transformers import (
         AutoTokenizer,
         BartConfig,
@@ -160,7 +160,7 @@ def test_what_a_trainer_has_used_and_written_is_what_is_recorded(
 
 
 def torch_load(path: Path) -> object:
-    """Read what a Trainer has saved of its arguments."""
+    """Read the arguments that a Trainer has saved."""
     import torch
 
     return torch.load(path, weights_only=False)

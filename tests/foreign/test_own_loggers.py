@@ -1,6 +1,6 @@
-"""Trainings that log with their own libraries run unchanged; the record holds what was used and what was logged.
+"""Training scripts that log with their own libraries run unchanged; the record holds what was used and logged.
 
-Each folder holds a training that does not know paretune, in the usual form of its library. At its end it writes
+Each folder holds a script that knows nothing about paretune, in the usual form of its library. At its end it writes
 `truth.json` into the current folder: the settings that it has used, and the numbers and curves that it has given to its
 logger. `.ci/full foreign` installs the libraries of all of them.
 """
@@ -55,7 +55,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def launch(name: str, home: Path) -> tuple[Run, dict[str, Any]]:
-    """Return the run of a training, and what it has written about itself."""
+    """Launch a training script, and return its run and what it has written about itself."""
     module, given, _ = TRAININGS[name]
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"needs {module}: `.ci/full foreign` runs it")
@@ -77,7 +77,7 @@ def launch(name: str, home: Path) -> tuple[Run, dict[str, Any]]:
 
 
 def save_tiny_sentence_model(folder: Path) -> None:
-    """Save a model with some thousand weights in the format of sentence-transformers."""
+    """Save a model with tens of thousands of weights in the format of sentence-transformers."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import AutoTokenizer, BertConfig, BertModel

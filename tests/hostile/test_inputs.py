@@ -1,4 +1,4 @@
-"""Broken and harmful input for every command leads to one message, exit code 2, and nothing else."""
+"""Broken and harmful input ends in no traceback, is never run, and leads to no file outside the current folder."""
 
 import os
 import random
@@ -89,7 +89,7 @@ def test_a_path_to_no_file_that_can_be_read_is_refused(store: str, tmp_path: Pat
 
 
 def test_what_is_watched_for_is_seen(tmp_path: Path) -> None:
-    """The tests above prove something only if they can fail."""
+    """Check that the tests above can fail; otherwise, they prove nothing."""
     allowed, elsewhere = tmp_path / "allowed", tmp_path / "elsewhere"
     allowed.mkdir()
     elsewhere.mkdir()

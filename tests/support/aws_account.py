@@ -27,7 +27,7 @@ def nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "no-configuration"))
 
     def refuse(*address: Any, **_: Any) -> None:
-        raise AssertionError(f"a unit test asks the network: {address}")
+        raise AssertionError(f"a unit test accesses the network: {address}")
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)

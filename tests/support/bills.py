@@ -87,7 +87,7 @@ def write(rows: list[dict[str, Any]], path: Path) -> Path:
 def deliver(
     rows: list[dict[str, Any]], folder: Path, *, month: str = "2026-11", parts: int = 1, delivery: str = ""
 ) -> list[Path]:
-    """Write the bill of a month below `folder` as AWS Data Exports does, and return the paths of its parts.
+    """Write the bill of a month under `folder` as AWS Data Exports does, and return the paths of its parts.
 
     The rows are distributed over the parts. If an export creates new files, each delivery has its own folder. The
     name of the folder is `delivery`, which begins with the time of the delivery.

@@ -98,7 +98,7 @@ class Cloud:
         return boto3.client(service, **options)  # type: ignore[call-overload]  # the stubs want a literal name
 
     def objects(self) -> Iterator[tuple[str, bytes]]:
-        """Yield key and content of every object in S3. After an archive, also yield the files in it.
+        """Yield the key and content of every object in S3. After an archive, also yield the files in it.
 
         The key of such a file is the key of the archive, a space and the name of the file.
         """
@@ -119,7 +119,7 @@ class Cloud:
         return [request.body for request in requests if request.status == 200 and isinstance(request.body, dict)]
 
     def until_it_trains(self, running: Command, job_number: int = 0) -> str:
-        """Wait until the training of a job makes steps, and return the job's name. Fail if the command ends first."""
+        """Wait until a job has logged a training step, and return the job's name. Fail if the command ends first."""
 
         def trains() -> bool:
             names = self.emulator.jobs()
@@ -149,7 +149,7 @@ def spelled(job: dict[str, Any]) -> list[str]:
 
 
 def job_of_seconds(model: Path, dataset: Path) -> dict[str, object]:
-    """Return the parameters of a training that takes seconds on a CPU instance."""
+    """Return the parameters of a training run that takes seconds on a CPU instance."""
     return {
         "instance_type": "ml.m5.large",
         "model": model,

@@ -28,7 +28,7 @@ class Place:
         launcher: the launcher under test.
         another: opens a second launcher for the same jobs, as another process would do.
         order: returns the document and inputs of a job with a new name, of one of these kinds:
-            `quick` sends the event "started" at step 0 and {"train/loss": 1 / step} at the steps 1 to LAST_STEP, prints
+            `quick` sends the event "started" at step 0 and {"train/loss": 1 / step} at steps 1 to LAST_STEP, prints
             "line 1" to "line 40", and ends with the report {"f1": 0.75} and the fact job_name;
             `failing` sends "started" and fails with FAILURE;
             `long` sends "started", runs until it is stopped, and sends "stopped" at step 1 before it ends.

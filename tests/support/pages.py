@@ -47,7 +47,7 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
         command, *rest = words[1:]
         if rest and not rest[0].startswith("-") and command in COMMANDS:
             rest[0] = f"--{COMMANDS[command].first_word}={rest[0]}"
-    parameters, _ = read_words(rest, ())  # a parameter without a value gets an empty text
+    parameters, _ = read_words(rest, ())  # a parameter without a value gets an empty string
     parameters.pop("json", None)  # every command accepts it, with or without a value
     return command, {name: text or "true" for name, text in parameters.items()}
 

@@ -76,12 +76,12 @@ def at_step(step: int) -> tuple[str, list[str]]:
         os.waitpid(driver, 0)
         return "", []
     before, statuses = created(), {run_id: status for run_id, (status, _) in runs().items()}
-    faults = [f"sync during the living driver: {text}" for text in sync("cron")]
+    faults = [f"sync while the driver was alive: {text}" for text in sync("cron")]
     if created() != before:  # sync may record the end of a job, and nothing else
-        faults.append(f"sync during the living driver has launched: {before} are now {created()}")
+        faults.append(f"sync launched jobs while the driver was alive: {before} are now {created()}")
     for run_id, (status, _) in runs().items():
         if status != statuses[run_id] and not any(run_id in job for job in before):
-            faults.append(f"sync during the living driver has closed {run_id}, whose job is about to be created")
+            faults.append(f"sync, while the driver was alive, closed {run_id}, whose job is about to be created")
     os.kill(driver, signal.SIGKILL)
     os.waitpid(driver, 0)
     recorded = runs()
@@ -167,7 +167,7 @@ def runs() -> dict[str, tuple[str, float]]:
 def final_faults() -> list[str]:
     """Return everything that is wrong with jobs, trials and dollars after the study has ended."""
     jobs = {job.name: job.usd or 0.0 for job in simulated_jobs(Path(".paretune"))}
-    faults = [f"{sum(jobs.values())} USD were billed of {BUDGET_USD}"] if sum(jobs.values()) > BUDGET_USD else []
+    faults = [f"{sum(jobs.values())} USD were billed, budget {BUDGET_USD}"] if sum(jobs.values()) > BUDGET_USD else []
     faults += [f"{name} was launched after {name.rpartition('-')[0]}-1" for name in jobs if not name.endswith("-1")]
     running, ended, balance = records_of("study.yaml", "sqlite:///.paretune/studies.db")
     ends = [trial.status.value for trial in ended]

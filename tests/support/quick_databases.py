@@ -1,6 +1,6 @@
 """A fixture that makes stores of MLflow and Optuna open faster, and a variable that turns it off.
 
-Each test has its own stores. By default, every store that is opened reads all migrations and compiles all its
+Each test has its own stores. Without the fixture, every store that is opened reads all migrations and compiles all its
 statements again. The fixture `quick_databases` shares migrations and statements between the stores of a process, and
 does not wait for the disk. To do this, it replaces methods of alembic and SQLAlchemy until the last test has ended.
 `PARETUNE_PLAIN_DATABASES=1` turns the fixture off, for example to debug a migration or a statement. `.ci/full` sets

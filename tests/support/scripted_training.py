@@ -8,7 +8,7 @@ from paretune.specification.container import Event, FailureKind, JobDocument, Jo
 
 asked = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: asked.set())
-watchdog.end_with(int(os.environ["PARETUNE_STARTER"]), 10.0, lambda: os._exit(1))  # as a training does
+watchdog.end_with(int(os.environ["PARETUNE_STARTER"]), 10.0, lambda: os._exit(1))  # as a training run does
 assert sys.argv[1:3] == ["-m", "paretune.training"], sys.argv
 folder = JobFolder(Path(sys.argv[3]))
 document = JobDocument.read(folder.document)

@@ -1,4 +1,4 @@
-"""Models with two layers and random weights, and a counter of calls of PyTorch's operators."""
+"""Models with two layers and random weights, and a counter of calls to PyTorch's operators."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def batch_of(lengths: list[int]) -> dict[str, torch.Tensor]:
 
 
 class Calls(TorchDispatchMode):
-    """Counts the calls of PyTorch's operator `of`, or of all operators."""
+    """Counts the calls to PyTorch's operator `of`, or to all operators."""
 
     def __init__(self, of: Any = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Databases that are made once and copied, and environment variables that keep everything below one folder."""
+"""Databases that are made once and copied, and environment variables that keep everything under one folder."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ def copy_store(store: Path, folder: Path) -> str:
 
 
 def user_s_own(folder: Path) -> dict[str, str]:
-    """Return environment variables that keep all files of a user below `folder` and avoid network access."""
+    """Return environment variables that keep all files of a user under `folder` and avoid network access."""
     return {
         "PARETUNE_HOME": str(folder / ".paretune"),
         "HF_HOME": str(folder / "huggingface"),

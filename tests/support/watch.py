@@ -58,7 +58,7 @@ sys.addaudithook(lambda event, arguments: _watching[-1].look(event, arguments) i
 
 @contextlib.contextmanager
 def watching(*allowed: Path) -> Iterator[Seen]:
-    """Watch the block, which may write only below `allowed`.
+    """Watch the block, which may write only under `allowed`.
 
     Raises Gate in the block before it starts a process or contacts a server.
     """
@@ -75,8 +75,8 @@ def give(
 ) -> tuple[int | None, list[str]]:
     """Run the command in `folder`, with the MLflow store at the address `store`.
 
-    Return its exit code, and a sentence for each thing that happened although it must not. The exit code is None if the
-    command was about to start a process or contact a server.
+    Return its exit code, and a sentence for each forbidden thing that happened. The exit code is None if the command
+    was about to start a process or contact a server.
     """
     custom = user_s_own(folder) | {"MLFLOW_TRACKING_URI": store, "HOME": str(folder)} | dict(environment or {})
     wrong, code, printed = list[str](), None, io.StringIO()

@@ -68,7 +68,7 @@ def admitted(spec: JobSpec, workplace: Workplace, inputs: JobInputs | None = Non
 
 
 def driver_of(folder: Path, path: str, overrides: Mapping[str, str]) -> Driver:
-    """Return a driver like that of the command `study`, with its storage below `folder`. The driver prints nothing."""
+    """Return a driver like that of the command `study`, with its storage under `folder`. The driver prints nothing."""
     file = StudyFile.read(path, overrides)
     home = folder / ".paretune"
     home.mkdir(exist_ok=True)

@@ -206,7 +206,7 @@ def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Pa
     task = search_cost.Task(name="tiny", method=method, seed=0, budget=40.0, slow=1)
     course = search_cost.search(task, str(tmp_path / "tiny.csv"))
 
-    assert course.run[3:5] == (0.0, course.run[4])  # four probes, then a training
+    assert course.run[3:5] == (0.0, course.run[4])  # four probes, then a training run
     assert course.run[4] > 0.0
     assert course.usd[-1] < 40.0
 
@@ -255,7 +255,7 @@ def test_other_trainings_write_their_scores_and_update_one_weight_after_another(
     scores = 16 * 12 * 128**2 * 12  # rows, heads, a matrix of scores, layers
     assert stacks.keeping_scores(ours, spec, bert).moved - ours.moved == pytest.approx(19.5 * 4 * scores)
     looped = stacks.updating_in_a_loop(ours, bert)
-    assert (looped.updated, looped.update_kernels) == (2 * ours.updated, 90 * 12)  # 48 bytes of a weight, not 24
+    assert (looped.updated, looped.update_kernels) == (2 * ours.updated, 90 * 12)  # 48 bytes per weight, not 24
 
 
 def test_a_published_job_packs_its_checkpoints_and_evaluates_the_test_rows() -> None:

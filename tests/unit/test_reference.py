@@ -97,4 +97,4 @@ def test_every_tag_and_metric_of_the_page_is_used_by_the_code() -> None:
         unused = [name for constant, name in names if uses[constant] < 2]
 
         assert len(names) > 20
-        assert [name for name in unused if not name.startswith("paretune.used_")] == []  # whose endings are in a report
+        assert [name for name in unused if not name.startswith("paretune.used_")] == []  # their endings are in a report

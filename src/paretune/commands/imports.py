@@ -83,7 +83,7 @@ class ImportRequest:
             raise BadInput(["import needs a table: set recorded_runs to a CSV file"])
         table = RunTable.read(Path(of_table.recorded_runs), of_table.columns, typed)
         faults = [
-            f"{name} is a column of {table.name} already: omit the option" for name in typed if name in table.columns
+            f"{name} is a column of {table.name} already: leave it out" for name in typed if name in table.columns
         ]
         if "billable_seconds" not in table.columns:
             faults.append(f"{table.name}: column billable_seconds is missing")

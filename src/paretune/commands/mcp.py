@@ -1,6 +1,6 @@
 """The command `mcp`: a server for agents on standard input and output (Model Context Protocol, package `mcp`).
 
-Everything that an agent launches counts against one file of budgets, which the person who starts the server names. An
+Everything that an agent launches counts against one budget file, which the person who starts the server names. An
 agent can set only listed parameters, none of which chooses the code, image, account or owner of a job. A launched
 command is a separate process, so it outlives the server. Its output and process id are in files of a folder of its own,
 where the next server finds them.
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from paretune.tracking.recorded_run import RecordedRun
 
-_INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
+_INSTRUCTIONS = """paretune tells you which SageMaker cluster, batch size and learning rate to pay for.
 One estimate compares all clusters: describe the training and give a list of instance types; the cheapest row comes
 first. preview checks a job and bounds its dollars; launch starts a job within the budget of this server; status shows
 its progress; front shows the best trade-offs of a study that a person has started."""
@@ -177,7 +177,7 @@ class Tools:
         """Estimate seconds, dollars and memory of a job with 80 % intervals, on one or many clusters.
 
         Every combination of the lists among the parameters, such as many instance types, makes a row; the first row is
-        the cheapest that fits, or may fit, into memory. `paretune estimate --json` has all columns.
+        the cheapest that fits, or may fit, in memory. `paretune estimate --json` has all columns.
         """
         from paretune.commands.estimate.estimate import MAIN_COLUMNS, run_estimate
 

@@ -78,7 +78,7 @@ def usual(phase: str, kind: str) -> UsualSeconds:
 def phases_of(
     total: Seconds, spec: JobSpec, *, factor: float = 1.0, uploaded_bytes: float = 0.0
 ) -> Mapping[str, Seconds]:
-    """Divide the billed seconds of a job among its phases. Waiting and starting are added, and are not billed.
+    """Divide the billed seconds of a job among its phases. Further phases, waiting and starting, are not billed.
 
     `factor` is the time that earlier jobs took before and after their steps, divided by the usual time.
     `uploaded_bytes` is the size of the model. If the launcher uploads no files, `training` is the only phase.

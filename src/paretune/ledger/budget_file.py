@@ -1,4 +1,4 @@
-"""A file of budgets. Each limits the dollars per calendar month (UTC) of all jobs, or of the jobs with its tags.
+"""A budget file. Each budget limits the dollars per calendar month (UTC) of all jobs, or of the jobs with its tags.
 
     storage: postgresql://HOST/DATABASE       # default: PARETUNE_STORAGE, or .paretune/studies.db next to this file
     budgets:

@@ -37,7 +37,7 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None, *, sta
     """Copy what a user's code recorded in `store` into the run `run_id`; return a sentence for each problem.
 
     The first run that the code opened is copied into the run `run_id` itself. Each other run becomes a new run under
-    the run `run_id`, or under the copy of its own parent. If the code did not end that run, it gets `status`,
+    the run `run_id`, or under the copy of its own parent. If the code did not end that run, it ends with `status`,
     the status of the job. Secrets in parameters and tags are masked, and metrics that come from bills are left out. A
     parameter is reported if its value in the first run differs from that in the run `run_id`. Raises the errors of
     MLflow's client if the tracking server does not answer or refuses a request.

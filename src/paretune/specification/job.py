@@ -302,7 +302,7 @@ class JobSpec(Parameters):
     )
     """name in MLflow's model registry; the model becomes a new version under this name, with the alias candidate"""
     force: tuple[Literal["again", "limit", "learning_rate"], ...] = parameter((), "launcher")
-    """launch anyway; again: the job is already running; limit: it seems too long; learning_rate: it is too high"""
+    """launch even if the job is running (again), seems too long (limit) or has too high a rate (learning_rate)"""
     dry_run: bool = parameter(False, "launcher", basic=True)
     """check everything and print the job and its worst-case dollars, but do not launch it"""
 

@@ -253,7 +253,7 @@ def _check(file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]) 
 def _check_without_account(file: StudyFile, workplaces: Workplaces) -> tuple[list[JobSpec], Workplace]:
     """Check what can be checked without the study's AWS account.
 
-    Return some of its jobs and their workplace at public prices. Raises BadInput if no job passes.
+    Returns some of its jobs and their workplace at public prices. Raises BadInput if no job passes.
     """
     jobs, here = some_jobs(file), workplaces.of(JobSpec())
 
@@ -350,8 +350,9 @@ class StudyRun:
                 self._run.delete_tags(schema.DRIVEN_UNTIL)
                 self._run.end("KILLED")
                 raise CallAgain(
-                    f"{holder} is working on the study {self._file.name}, with different storage: this command did "
-                    f"nothing; run it again later, or give both the same storage (storage, or {STORAGE_VARIABLE})"
+                    f"{holder} is working on the study {self._file.name}, with different storage: this command "
+                    "has done nothing; run it again later, or give both the same storage (storage, or "
+                    f"{STORAGE_VARIABLE})"
                 )
         self._workplace.interruption.on_check.append(self._beat)
 

@@ -306,7 +306,7 @@ def begin_training(
 def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:
     """Send the `tensors` of process `source` to all processes. Yields name and full value, one tensor at a time.
 
-    All processes must call this. Processes that have a shard of each tensor pass them; the others pass none.
+    All processes must call this. Processes that have a shard of each tensor pass the tensors; the others pass none.
     """
     gpu = torch.device("cuda", torch.cuda.current_device()) if device.has_gpu() else torch.device("cpu")
     entries = [(name, item.shape, item.dtype) for name, item in tensors.items()]

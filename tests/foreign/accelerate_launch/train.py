@@ -1,4 +1,4 @@
-"""A loop of one's own on Accelerate, started by `accelerate launch` in train.sh."""
+"""A custom training loop on Accelerate, started by `accelerate launch` in train.sh."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""A linear classifier whose options Click declares, with dashes and a switch of two names."""
+"""A linear classifier whose options Click declares, with dashes and a switch that has two names."""
 
 import json
 from pathlib import Path

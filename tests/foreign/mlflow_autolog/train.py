@@ -1,4 +1,4 @@
-"""A grid of scikit-learn that MLflow logs by itself; the script only names its own score."""
+"""A linear classifier of scikit-learn that MLflow logs by itself; the script logs only its own score."""
 
 import argparse
 import json

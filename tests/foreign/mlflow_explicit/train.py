@@ -1,4 +1,4 @@
-"""Logistic regression by gradient descent, logged to MLflow by hand, with a run for each fold below it."""
+"""Logistic regression by gradient descent, logged to MLflow by hand, with a nested run for each fold."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Overrides variables of the script by a configuration file, and by --key=value."""
+"""Overrides variables of the script with a configuration file, and with --key=value."""
 
 import sys
 from ast import literal_eval

@@ -18,7 +18,7 @@ from transformers import (
 
 @dataclass
 class ModelArguments:
-    """Weights, or a configuration to begin from nothing."""
+    """Weights, or a configuration to train from scratch."""
 
     model_name_or_path: str | None = field(default=None)
     config_name: str | None = field(default=None)

@@ -39,7 +39,7 @@ trainer = Trainer(
     ),
     train_dataset=rows(0, 16),
     eval_dataset=rows(16, 48),
-    metric=measure,  # the usual text "accuracy" asks the hub
+    metric=measure,  # the usual string "accuracy" needs the hub
 )
 
 

@@ -1,4 +1,4 @@
-"""Ridge regression by hand whose options Typer makes of the parameters of a function."""
+"""Ridge regression by hand whose options Typer derives from the parameters of a function."""
 
 import json
 from pathlib import Path

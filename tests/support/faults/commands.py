@@ -45,7 +45,7 @@ class Forked:
         return self.process.exitcode  # type: ignore[no-any-return]
 
     def has_ended_within(self, seconds: float) -> bool:
-        """Wait for at most so many seconds, and return whether it has ended."""
+        """Wait for at most this many seconds, and return whether it has ended."""
         self.process.join(seconds)
         return self.code is not None
 
@@ -67,7 +67,7 @@ class Forked:
 def begin(
     words: list[str], *, cwd: Path, environment: Mapping[str, str], pace: float = 1.0, ahead_s: float = 0.0
 ) -> Forked:
-    """Start a command of paretune or mlflow.
+    """Start a paretune or mlflow command.
 
     Paretune's clock and boto's pauses and limits run `pace` times as fast as real time. The time of day is `ahead_s`
     ahead.

@@ -85,7 +85,7 @@ def _faults_of_run(run: Run, jobs: list[Created], client: MlflowClient, attempts
         return
     last = max(jobs, key=lambda job: int(job.name.rpartition("-")[2]))
     if last.state not in _STATUS:
-        yield f"{last.name} still is {last.state}"
+        yield f"{last.name} is still {last.state}"
     elif run.info.status not in (_STATUS[last.state], "RUNNING", "FAILED" if last.may_fail else "RUNNING"):
         yield f"{last.name} {last.state}, and the run is {run.info.status}"
     yield from _faults_of_bill(run, jobs)
@@ -124,7 +124,7 @@ def price_of(instance_type: str, region: str = "us-east-1") -> float | None:
 
 
 def points_of(path: Path) -> Counter[tuple[str, int]]:
-    """Return name and step of every metric value in the complete events of a file. Other lines are skipped."""
+    """Return the name and step of every metric value in the complete events of a file. Other lines are skipped."""
     result: Counter[tuple[str, int]] = Counter()
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
         with suppress(ValueError, KeyError, TypeError, AttributeError):
@@ -137,7 +137,7 @@ def points_of(path: Path) -> Counter[tuple[str, int]]:
 
 
 def points_of_store(path: Path) -> Counter[tuple[str, int]]:
-    """Return name and step of every metric value that a project's command recorded in the store of its job."""
+    """Return the name and step of every metric value that a project's command recorded in the store of its job."""
     if not path.exists():
         return Counter()
     with closing(sqlite3.connect(path)) as database:

@@ -26,7 +26,7 @@ _HOP = {"connection", "transfer-encoding", "content-length", "host", "expect", "
 
 
 class Proxy:
-    """Passes calls on to a server of this machine while its `with` block runs.
+    """Passes calls on to a server on this machine while its `with` block runs.
 
     Attributes:
         url: the proxy's address.

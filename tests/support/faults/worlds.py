@@ -83,7 +83,7 @@ class World:
 
     @property
     def home(self) -> Path:
-        """Folder of paretune."""
+        """The paretune folder."""
         return self.folder / ".paretune"
 
     @property
@@ -154,7 +154,7 @@ class World:
         (self.folder / "train.py").write_text(text)
 
     def end(self) -> None:
-        """Kill all commands that still run."""
+        """Kill all commands that are still running."""
         for done in self.begun:
             done.send(signal.SIGKILL)
 
@@ -227,7 +227,7 @@ def _disk(folder: Path, size_mib: int) -> Iterator[None]:
     words = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "none", str(folder)]
     mounted = subprocess.run(words, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
-        pytest.skip(f"a small disk needs the right to mount one ({mounted.stderr.strip()}): run this test as root")
+        pytest.skip(f"a small disk needs permission to mount one ({mounted.stderr.strip()}): run this test as root")
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""An AWS account in this process, for unit tests: S3 and IAM of moto, and training jobs that do what a test decides.
+"""An AWS account in this process, for unit tests: moto's S3 and IAM, and training jobs that do what a test decides.
 
 Clients are boto's own, so that each request is checked against the API model. The rules of training jobs are those of
-`stand_ins.sagemaker`, but no job runs. Calls are recorded. A test can let calls fail by `Aws.refuse` and `Aws.deny`;
+`stand_ins.sagemaker`, but no job runs. Calls are recorded. A test can make calls fail with `Aws.refuse` and `Aws.deny`;
 boto does not retry these calls. Time passes only on a `FakeClock`.
 """
 
@@ -104,7 +104,7 @@ class Aws:
         self.s3.create_bucket(name, "us-east-1")
 
     def put(self, key: str, body: bytes, days: float = 0.0) -> None:
-        """Put an object into BUCKET, as if it had been written so many days ago."""
+        """Put an object into BUCKET, as if it had been written `days` days ago."""
         moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
         self.s3.put_object(BUCKET, key, body).last_modified = moment.replace(tzinfo=None)
 
@@ -149,7 +149,7 @@ class Aws:
             self.log.append({**entry, "message": line})
 
     def refuse(self, operation: str, code: str | Exception, message: str = "", times: int = 1) -> None:
-        """Let the next calls of an operation fail."""
+        """Make the next calls of an operation fail."""
         self._refusals[operation] += [code if isinstance(code, Exception) else error(code, message)] * times
 
     def deny(self, action: str) -> None:

@@ -103,7 +103,7 @@ class _Quiet(WSGIRequestHandler):
 
 
 def _about(request: Request, match: re.Match[str], folder: Path, commit: str) -> Response:
-    """Return the description of a repository, the list of its files below a path, or the entries of some files."""
+    """Return the description of a repository, the list of its files under a path, or the entries of some files."""
     place = folder / (match["path"] or "").strip("/")
     answer: Any = {"id": match["name"], "modelId": match["name"], "sha": commit}
     answer |= {"private": False, "gated": False, "tags": [], "downloads": 0, "likes": 0}

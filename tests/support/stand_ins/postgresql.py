@@ -39,7 +39,7 @@ class Cluster:
     control: tuple[object, ...]
 
     def restart(self) -> None:
-        """Stop the server like a crash, which breaks all connections, and start it again."""
+        """Stop the server as a crash would, which breaks all connections, and start it again."""
         _run(*self.control, "-m", "immediate", "-w", "restart")
 
 

@@ -23,7 +23,7 @@ parser.add_argument("--lr", type=float, default=0.1)
 print(f"val_f1={parser.parse_args().lr}")
 """
 SIMULATED = "train --launcher simulated --instance_type ml.g5.xlarge --num_train_epochs 2 --simulation.runs"
-WRONG = {  # words to sentences of the one message
+WRONG = {  # what is typed: parts of the only message
     "train --learning_rat 1e-4": ["unknown parameter learning_rat: did you mean learning_rate"],
     "train --lr 1 --gpus 4 --fp16": [
         "3 faults",

@@ -1,4 +1,4 @@
-"""What `doctor` asks an AWS account and budgets, and the job that it would pay for."""
+"""What `doctor` asks an AWS account, and the job that it would pay for."""
 
 import json
 

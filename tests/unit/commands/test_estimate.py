@@ -141,7 +141,7 @@ def test_runs_whose_figures_cannot_be_right_leave_the_estimate_of_data_sheets(
 
 
 def test_rows_without_a_dataset_are_as_long_as_max_seq_length_and_the_table_says_so(run: Command) -> None:
-    """Otherwise the estimate would assume 75 times fewer tokens, as in the default data set."""
+    # Otherwise the estimate would assume 75 times fewer tokens, as in the default data set.
     job = {"model": "meta-llama/Llama-3.1-8B", "task": "causal-lm", "fine_tuning": "lora"}
     lengths = {"max_seq_length": "2048", "instance_type": "ml.p4d.24xlarge"}
     code, out, _ = run(**job, **lengths, max_train_samples="1000", json="true")
@@ -187,7 +187,7 @@ def test_rows_beyond_the_positions_of_a_model_are_refused(run: Command) -> None:
 
 @pytest.fixture
 def own_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Return a function that describes an instance type in the user's own file: name, accelerator and their number."""
+    """Yield a function that writes an instance type to the user's own file: name, accelerator and accelerator count."""
     caches = (catalog.rows, catalog.instances)
 
     def describe(texts: str) -> None:

@@ -30,7 +30,7 @@ BUDGETS = "budgets: [{name: agents, usd_per_month: 2}]\n"
 
 
 class Agent:
-    """Calls tools, and records which commands they have begun."""
+    """Calls tools, and records which commands they have started."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workpl
     for path in ("/etc/passwd", "../rows.csv", "rows/passwd", "file:///etc/passwd", "x://../../etc/passwd"):
         for tool in ("estimate", "preview", "launch"):
             assert "must be below the folder" in agent.call(tool, parameters=JOB | {"dataset": path})
-    for path in ("rows:default", "../etc:default", "/etc:default"):  # a path with a colon is no id of the hub
+    for path in ("rows:default", "../etc:default", "/etc:default"):  # a path with a colon is not a Hub ID
         assert split_configuration(path) == (path, None)
     for models in (["distilbert-base-uncased", "/etc"], "distilbert-base-uncased, /etc"):
         assert "model must be below the folder" in agent.call("estimate", parameters=JOB | {"model": models})

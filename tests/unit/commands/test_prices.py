@@ -97,7 +97,7 @@ def test_an_unknown_price_is_said_with_what_to_do(run: Run) -> None:
     code, out, _ = run("--instance_type", "ml.p5en.48xlarge, ml.m5.large", "--region", "us-east-1")
 
     assert code == 0
-    assert "price of ml.p5en.48xlarge in us-east-1 is not known, so cost will be absent" in out
+    assert "price of ml.p5en.48xlarge in us-east-1 is not known, so no cost will be known" in out
     code, out, _ = run("--region", "eu-west-3")
     assert code == 0
     assert "no price of SageMaker Training in eu-west-3 is known" in out
@@ -121,7 +121,7 @@ def test_refreshing_reads_and_keeps_todays_prices(
     code, out, _ = refresh(run)
 
     assert code == 0
-    assert out == f"2 prices read (AWS Pricing API, us-east-1), kept in {workplace / FILE}\n"
+    assert out == f"2 prices read (AWS Pricing API, us-east-1), saved to {workplace / FILE}\n"
     assert "1.056" in lines_of(run()[1], "ml.g5.xlarge")[0]
     (workplace / "own.csv").write_text(OWN)
     monkeypatch.setenv("PARETUNE_PRICES", "own.csv")

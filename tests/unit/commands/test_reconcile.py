@@ -55,7 +55,7 @@ def run(store: MlflowClient, typed: Callable[..., tuple[int, str, str]]) -> Run:
 
 
 def bill_of(run_id: str, usd: float = 1.4, **more: Any) -> list[dict[str, Any]]:
-    """Return two hours and the volume of a run's job."""
+    """Return the lines of a bill for two hours and the volume of a run's job."""
     name = job_name(run_id, 1)
     return [line(name, usd, at=0, **more), line(name, usd, at=1, **more), line(name, 0.05, at=1, **VOLUME)]
 
@@ -370,7 +370,7 @@ def test_what_is_no_bill_in_dollars_is_refused(run: Run, tmp_path: Path, rows: l
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Return the name of an empty bucket of an S3 without a network."""
+    """Yield the name of an empty bucket in an S3 without a network."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"):

@@ -146,7 +146,7 @@ def test_instance_types_are_those_on_the_estimated_front_each_with_its_reason(
 def test_an_instance_type_that_is_hardly_faster_than_a_cheaper_one_is_not_searched(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A job that mostly starts up takes about as long on every type."""
+    # A job that mostly starts up takes about the same time on every type.
     words = ["--max_train_samples", "64", "--budget_usd", "20", "--dry_run"]
     assert main([*REHEARSED[:-2], *words]) == 0
 

@@ -1,6 +1,6 @@
 """Options of scripts that other libraries parse, read from the text of the script or from its `--help`.
 
-The libraries are not needed: the expected words were tried on click 8.5, typer 0.29, fire 0.7, absl-py 2.5, tyro 1.0,
+The libraries are not needed: the expected words were tried with click 8.5, typer 0.29, fire 0.7, absl-py 2.5, tyro 1.0,
 jsonargparse 4.53, simple-parsing 0.1.9, docopt 0.6 and hydra-core 1.3.
 """
 

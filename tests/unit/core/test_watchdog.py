@@ -10,7 +10,7 @@ import pytest
 from paretune.core import watchdog
 
 LIMIT_S = 0.6
-RUNS_S = 2.5  # after which a process that was not ended ends by itself
+RUNS_S = 2.5  # after which a process that nothing has stopped exits by itself
 
 PROGRAM = f"""
 import os, subprocess, sys, time
@@ -54,7 +54,7 @@ def test_a_process_that_does_nothing_is_ended_with_the_reason_and_where_it_hangs
 
 
 def test_a_process_that_works_or_sends_events_is_left_alone(tmp_path: Path) -> None:
-    # A check every fifth of a second is frequent enough next to other work.
+    # A check every fifth of a second is frequent enough even on a busy machine.
     processes = [started(tmp_path / body, body, limit_s=2.0) for body in ("computes in a child", "sends events")]
     for process in processes:
         process.communicate(timeout=60)

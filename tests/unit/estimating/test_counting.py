@@ -44,7 +44,8 @@ def test_a_gpu_cluster_in_numbers() -> None:
     assert work.arithmetic == 312e12 * 1.3 / 2  # auto is bf16 on an A100, which sustains a larger share than others
     assert work.memory == 1555e9 * 0.75
     assert work.constants["chip"] == "chip:NVIDIA A100 bf16"
-    # After the last step, on 16 devices: a forward pass of 100 rows is a third of a forward and a backward one of 4.
+    # After the last step, 16 devices share 100 rows. A forward pass takes a third of the work of training on a row, and
+    # `flops` is for 4 rows.
     assert work.evaluated_flops == pytest.approx(100 / 16 / 3 * work.flops / 4)
 
 
@@ -134,7 +135,7 @@ def test_a_device_map_divides_the_weights_and_not_the_time() -> None:
 def test_shards_of_four_bit_weights_are_gathered_packed_and_all_devices_work_at_a_time() -> None:
     job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "fine_tuning": "qlora", "per_device_train_batch_size": 4}
     shards, in_turn = work_of(**job, strategy="fsdp"), work_of(**job, strategy="device_map")
-    trained = shards.updated * 4 / 24  # bytes of the optimizer, of which each device updates its share
+    trained = shards.updated * 4 / 24  # 24 bytes per trained weight, of which each of 4 devices updates a quarter
 
     assert shards.micro_link == pytest.approx(3 / 4 * (2 * (0.5 * 1000 + 2 * 500) + 4 * trained))
     assert (shards.bubble, in_turn.bubble) == (0, 3)
@@ -188,7 +189,7 @@ def test_devices_of_a_tensor_group_all_reduce_activations_in_every_layer(recompu
     # Two sharers in each instance hold a quarter of the weights, and the two copies are on two instances.
     assert work.micro_link == pytest.approx(1 / 2 * (2 * 2 * 1500 / 4 + 4 * 1500 / 4))
     assert work.micro_network == 0
-    assert work.step_network == pytest.approx(4 * 2 * (2 * 1 / 2 * 4 * 1500 / 4 / 2))  # each its shard, twice half way
+    assert work.step_network == pytest.approx(4 * 2 * (2 * 1 / 2 * 4 * 1500 / 4 / 2))  # an all-reduce of each shard
 
 
 def test_stages_of_several_instances_pass_those_of_all_devices_over_the_network() -> None:

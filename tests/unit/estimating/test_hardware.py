@@ -19,7 +19,7 @@ def test_every_gpu_of_the_catalog_has_a_data_sheet() -> None:
         assert accelerator is not None, instance
         assert accelerator.is_listed, instance
         assert 0.75 <= accelerator.usable_gib / instance.accelerator_memory_gib <= 1.01
-        assert 1e12 < accelerator.fp32_flops < accelerator.half_flops < 1e16  # a mistake by a power of ten is outside
+        assert 1e12 < accelerator.fp32_flops < accelerator.half_flops < 1e16  # catches a mistake by a factor of 1000
         assert 1e11 < accelerator.memory_bytes_per_s < 1e14
         assert accelerator.link_bytes_per_s < accelerator.memory_bytes_per_s
 

@@ -217,7 +217,7 @@ def interrupt(_: Interruption) -> None:
 def test_six_who_type_the_same_command_at_the_same_moment_pay_for_one_job(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All have opened their runs and found no job before any of them creates one; the first one's job ends at once."""
+    # All have opened their runs and found no job before any of them creates one; the first one's job ends at once.
     everybody, submit = Barrier(6, timeout=60), user.launcher.submit
     monkeypatch.setattr(user.launcher, "submit", lambda *job: (everybody.wait(), submit(*job))[1])
     user.launcher.endings = [DONE] * 6

@@ -67,7 +67,7 @@ def test_what_may_still_be_used_is_kept_and_the_reason_is_named(
     bucket.job("running", state="Running")
     bucket.job("young", days=3)
     bucket.job("half", days=100)
-    for name, days in (("shards/0", 3), ("shards/1", 100)):  # the younger one counts
+    for name, days in (("shards/0", 3), ("shards/1", 100)):  # the newer one counts
         bucket.put(f"jobs/paretune-half-1/output/model/{name}", 1, days)
         bucket.put(f"checkpoints/half-ml.g5.xlarge/{name}", 1, days)
     run_id = bucket.job("registered")

@@ -113,7 +113,7 @@ def test_a_preparing_process_that_breaks_says_why(workplace: Path) -> None:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> JobSpec:
-    """Return a job on files of its test."""
+    """Return a job that reads files of its test."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     (tmp_path / "rows.csv").write_text("text,label\n")

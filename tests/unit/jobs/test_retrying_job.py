@@ -41,7 +41,7 @@ from tests.support.workplaces import admitted, make_workplace
 
 @dataclass
 class Desk:
-    """What stays when a launcher is started again: the clock, the jobs, the run."""
+    """What survives a restart of the launcher: the clock, the jobs, the run."""
 
     clock: FakeClock
     tracking: Tracking
@@ -110,7 +110,7 @@ def test_a_script_of_this_machine_that_was_edited_meanwhile_is_not_tried_again(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_edited: bool
 ) -> None:
     class Here(ScriptedLauncher):
-        jobs_outlive_submitter = False  # its scripts run where they are
+        jobs_outlive_submitter = False  # its scripts run in place
 
     status, began, script = ScriptedJob.status, 1000.0, tmp_path / "train.py"
     monkeypatch.setattr(ScriptedJob, "status", lambda job: replace(status(job), ended_at=began + SECONDS))

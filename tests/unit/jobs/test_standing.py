@@ -236,7 +236,7 @@ DEAD = f"{socket.gethostname()} 4194304 1"  # no process has this id
 def test_a_job_is_found_by_its_name_though_a_launcher_that_died_before_it_had_one_gave_the_same_name(
     desk: Desk, tmp_path: Path
 ) -> None:
-    """The second of two launchers of one command is killed during its upload, while the first one's job runs."""
+    # The second of two launchers of one command is killed during its upload, while the first one's job runs.
     winner = desk.launch(ENDLESS)
     name, run_id = winner.document.job_name, winner.record.run.run_id
     desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]

@@ -55,7 +55,7 @@ def test_what_comes_before_the_container_training_saving_and_upload_stay_within_
 
 @pytest.mark.parametrize(("limit_s", "trained_s"), [(603, 841), (60, 350)])
 def test_the_worst_case_covers_how_late_aws_has_stopped_public_jobs(limit_s: float, trained_s: float) -> None:
-    """sagemaker-python-sdk#4451 and airflow#33982: AWS's limit did not count what came before their containers."""
+    # sagemaker-python-sdk#4451 and airflow#33982: AWS's limit did not count what came before their containers.
     job = spec(entry_script=__file__).replace(max_runtime_minutes=limit_s / 60)
     billed_s = trained_s - limit_s + deadlines.deadline_s(job, OFFLINE)  # this one stops itself
     worst_s = limit_s + deadlines.billed_after_limit_s(job, OFFLINE)

@@ -62,7 +62,7 @@ class Workshop:
                 job._kill()
                 wait_until(lambda job=job: job.state().is_terminal, within_s=WITHIN_S, what=f"{job.name} is gone")
             if job._child is not None:
-                job._child.wait(WITHIN_S)  # its end may have been seen before the kernel reaped it
+                job._child.wait(WITHIN_S)  # its end may have been seen before it was reaped
 
 
 class RememberingLauncher(LocalLauncher):

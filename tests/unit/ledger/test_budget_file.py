@@ -1,4 +1,4 @@
-"""What a file of budgets may contain."""
+"""What a budget file may contain."""
 
 from pathlib import Path
 

@@ -48,5 +48,5 @@ def test_numbers_are_aligned_right() -> None:
 
 
 def test_plotly_shows_quotation_marks_and_breaks_lines() -> None:
-    """Plotly understands neither &quot; nor a line feed."""
+    # Plotly understands neither &quot; nor a line feed.
     assert as_html('a "b" <c>\nd') == 'a "b" &lt;c&gt;<br>d'

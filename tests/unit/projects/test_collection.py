@@ -24,7 +24,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Mlfl
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, empty_store: Path, outside: MlflowClient) -> tuple[str, Path]:
-    """Return a run outside, and what its command has recorded in the job."""
+    """Return the id of a run outside, and the folder in which its command has recorded in the job."""
     folder = tmp_path_factory.mktemp("job")
     experiment = outside.get_experiment_by_name("mine")
     assert experiment is not None  # made above
@@ -57,7 +57,7 @@ def _record(inner: MlflowClient, folder: Path) -> None:
     inner.set_tag(run_id, "mlflow.note.content", "see http://ann:hunter2@host/x")
     inner.set_tag(run_id, "color", "blue")
     inner.set_tag(run_id, "mlflow.source.name", "wrong")
-    inner.set_tag(run_id, "paretune.given", '{"instance_type": "ml.p4d.24xlarge"}')  # from a job in the job, or a trap
+    inner.set_tag(run_id, "paretune.given", '{"instance_type": "ml.p4d.24xlarge"}')  # from a nested job, or a trap
     texts = folder / "mlruns" / run.info.experiment_id / run_id / "artifacts" / "texts"
     texts.mkdir(parents=True)
     (texts / "a.txt").write_text("words")
@@ -101,7 +101,7 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
     assert [entry.path for entry in outside.list_artifacts(run_id, "my-model")] == ["my-model/MLmodel"]
     children = outside.search_runs([run.info.experiment_id], f"attributes.run_id != '{run_id}'")
     child, left_open = sorted(children, key=lambda each: str(each.info.run_name))
-    assert (left_open.info.run_name, left_open.info.status) == ("left open", "FAILED")  # as its job
+    assert (left_open.info.run_name, left_open.info.status) == ("left open", "FAILED")  # like its job
     assert (child.info.run_name, child.info.status, child.data.metrics) == ("fold", "FINISHED", {"fold_loss": 0.5})
     assert child.data.tags["mlflow.parentRunId"] == run_id
     assert "paretune.state" not in child.data.tags  # otherwise `sync` would search for its job

@@ -37,7 +37,7 @@ def test_the_files_of_mlflow_are_read_as_requirements(tmp_path: Path) -> None:
     assert environment(tmp_path, "docker_env: {image: 'python:3.12'}") == ([], ".")
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs" / "conda.yaml").write_text("dependencies: [{pip: [-e ..]}]")
-    assert environment(tmp_path, "conda_env: envs/conda.yaml") == (["-e .."], "envs")  # paths begin in its folder
+    assert environment(tmp_path, "conda_env: envs/conda.yaml") == (["-e .."], "envs")  # relative to its folder
 
 
 @pytest.mark.parametrize("text", ["dependencies: numpy", "[]x: ]"])

@@ -27,7 +27,7 @@ def faults_of(**values: Any) -> tuple[str, ...]:
     return refused.value.faults
 
 
-# Any text a shell can carry: no NUL, no half of a surrogate pair, and at least one visible character.
+# Any text a shell can carry: no NUL, no lone surrogate, and at least one visible character.
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=30).filter(
     str.strip
 )

@@ -1,4 +1,4 @@
-"""`paretune.log_study`: anybody's study of Optuna, in MLflow."""
+"""`paretune.log_study`: anybody's Optuna study, in MLflow."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 import paretune
 from paretune.core.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")  # of set_metric_names
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")  # from set_metric_names
 
 
 def objective(trial: optuna.Trial) -> tuple[float, float]:
@@ -23,7 +23,7 @@ def objective(trial: optuna.Trial) -> tuple[float, float]:
 
 @pytest.fixture
 def study(workplace: Path) -> optuna.Study:
-    """Return a study of fifteen trials, of which some have failed, and one that runs."""
+    """Return a study of fifteen trials, some of which have failed, and one that is still running."""
     made = optuna.create_study(
         study_name="toy", directions=["minimize", "maximize"], sampler=optuna.samplers.RandomSampler(1)
     )
@@ -61,7 +61,7 @@ def test_every_trial_is_a_run_the_page_shows_the_front_and_further_ones_are_adde
     before = {row["trial"]: row["run_id"] for row in result.rows()}
     study.optimize(objective, n_trials=3, catch=ValueError)
     tags = {"mlflow.parentRunId": result.run_id, "paretune.trial": str(study.trials[-1].number)}
-    killed = client.create_run("0", tags=tags).info.run_id  # as a call leaves it that was killed while writing
+    killed = client.create_run("0", tags=tags).info.run_id  # as a call that was killed while writing leaves it
     again = paretune.log_study(study)
 
     after = {row["trial"]: row["run_id"] for row in again.rows()}
@@ -83,7 +83,7 @@ def test_every_trial_is_a_run_the_page_shows_the_front_and_further_ones_are_adde
 # On Python 3.12 and later, Optuna 5 attributes this warning to the caller, whose warnings are errors.
 @pytest.mark.filterwarnings("ignore:`constraints_func` has been deprecated:FutureWarning")
 def test_what_a_study_forbids_is_not_recommended(workplace: Path) -> None:
-    """A study forbids by `constraints_func`, or a trial itself; without a constraint it is allowed, as in Optuna."""
+    """Forbid trials by `constraints_func` or in a trial itself; without a constraint, one is allowed, as in Optuna."""
     sampler = optuna.samplers.NSGAIISampler(seed=0, constraints_func=lambda trial: (trial.params["x"] - 0.5,))
     by_sampler = optuna.create_study(study_name="bounded", directions=["minimize", "maximize"], sampler=sampler)
     by_trial = optuna.create_study(study_name="bounded too", directions=["minimize", "maximize"])

@@ -461,7 +461,7 @@ def test_a_design_finds_its_rows_next_to_its_file_and_is_refused_once_they_have_
 def test_a_design_is_read_by_its_factors_and_its_table_adds_up_to_what_was_spent(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One row of two is cut off at its limit; it is paid like the other one."""
+    """Cut off one of two rows at its limit: it is paid for like the other one."""
     header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds"
     header += ",f1"
     rows = ["ml.g5.xlarge,1,16,1e-5,1,600,0.8", "ml.g5.xlarge,2,16,1e-5,1,6000,0.9"]

@@ -38,7 +38,7 @@ def test_the_report_is_scikit_learn_s_on_the_rows_behind_the_counts() -> None:
 def test_the_figure_shows_shares_of_the_true_class_whatever_the_names(labels: list[str], shown: list[str]) -> None:
     figure = confusion_figure(report_of([[3, 1], [1000, 1000]], labels))
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="Glyph")  # of each character that is drawn as a box
+        warnings.filterwarnings("error", message="Glyph")  # one for each character that is drawn as a box
         figure.savefig(io.BytesIO(), format="png")
 
     (axes, *_) = figure.axes

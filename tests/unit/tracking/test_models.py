@@ -24,7 +24,7 @@ STATES = ("optimizer.pt", "training_args.bin")
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """Return what a training leaves: weights of 1 MiB, description, tokenizer, and states that nobody needs now."""
+    """Return what a training run leaves: weights of 1 MiB, description, tokenizer, and states no longer needed."""
     folder = tmp_path / "model"
     (folder / "components").mkdir(parents=True)
     (folder / "checkpoint-3").mkdir()
@@ -135,7 +135,7 @@ def _load_pyfunc(_: str) -> Doubling:
 def test_a_model_in_s3_stays_there_and_its_logged_model_loads_it_by_its_own_address(
     client: MlflowClient, run_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # MLflow keeps a client of S3 for minutes, of each endpoint: here not that of another test.
+    # MLflow keeps an S3 client for each endpoint for minutes; this endpoint avoids the client of another test.
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "https://s3.us-east-1.amazonaws.com")
     far, folder = "s3://mine/job/output/model/", tmp_path / "model"
     given = ModelSignature(Schema([ColSpec("double")]), Schema([ColSpec("double")]))

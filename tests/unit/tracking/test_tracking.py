@@ -448,7 +448,7 @@ def test_no_message_shows_the_password_of_a_server_that_goes_away(
 def test_a_store_that_cannot_be_used_is_said_in_our_words(
     uri: str, store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").touch()  # where there would have to be a folder
+    (tmp_path / "file").touch()  # where a folder should be
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(file=tmp_path / "file"))
 
     with pytest.raises(TrackingUnavailable):

@@ -35,7 +35,7 @@ class Preparation:
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache data sets that this process reads below the test's folder, and send no telemetry about them."""
+    """Cache under the test's folder the data sets that this process reads, and send no telemetry about them."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")

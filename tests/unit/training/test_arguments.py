@@ -1,4 +1,4 @@
-"""What a training reads from `training_arguments`, and its defaults."""
+"""What a training run reads from `training_arguments`, and its defaults."""
 
 from pathlib import Path
 from typing import Any

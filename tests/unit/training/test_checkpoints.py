@@ -1,4 +1,4 @@
-"""Which checkpoint a training continues from."""
+"""Which checkpoint a training run continues from."""
 
 from pathlib import Path
 

@@ -32,7 +32,7 @@ def test_as_many_elements_are_dropped_as_asked_and_the_others_keep_the_mean(dtyp
 
     retained = float(torch.tensor(256 / 230, dtype=dtype))
     assert set(result.detach().unique().tolist()) <= {0.0, retained}
-    assert torch.equal(inputs.grad, result.detach())  # type: ignore[arg-type]  # of ones, the mask
+    assert torch.equal(inputs.grad, result.detach())  # type: ignore[arg-type]  # both are the scaled mask
     assert (result == 0).float().mean() == pytest.approx(26 / 256, abs=0.003)  # 5 standard deviations
     columns = (result == 0).float().mean(0)  # all bytes of a word are drawn in the same way
     assert columns.min() > 0.05

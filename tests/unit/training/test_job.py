@@ -1,4 +1,4 @@
-"""A training from its document to its report: what a probe leaves, and what an ordinary job does."""
+"""A training run from its document to its report: what a probe leaves, and what an ordinary job does."""
 
 import json
 import math
@@ -74,7 +74,7 @@ OFFLOADED = {"strategy": "fsdp", "cpu_offload": True}
 
 
 def evaluations(folder: JobFolder) -> list[float]:
-    """Return the validation losses of a training, in the order of its steps."""
+    """Return the validation losses of a training run, in the order of its steps."""
     events = [Event.model_validate_json(line) for line in folder.events.read_text().splitlines()]
     return [event.metrics["eval/loss"] for event in events if "eval/loss" in event.metrics]
 

@@ -1,4 +1,4 @@
-"""Curves, throughput, stops and checkpoints of a running training."""
+"""Curves, throughput, stops and checkpoints of a training run in progress."""
 
 import math
 import time
@@ -38,7 +38,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> HandTurned:
 
 
 class Training:
-    """A training without a model, with 8 rows of 10 tokens per step."""
+    """A training run without a model, with 8 rows of 10 tokens per step."""
 
     def __init__(self, clock: HandTurned, steps: int) -> None:
         self.meter = Meter(0, steps, torch.device("cpu"))
@@ -82,7 +82,7 @@ def test_curves_have_the_mean_loss_and_the_speed_since_the_last_point(clock: Han
 
 
 def test_the_load_is_measured_at_most_every_ten_seconds(clock: HandTurned) -> None:
-    """On a GPU this takes as long as a step, and a short training writes a point after each of its steps."""
+    """On a GPU this takes as long as a step, and a short training run writes a point after each of its steps."""
     training, measured = Training(clock, steps=40), []
     for _ in range(8):
         training.step(4.0)

@@ -14,7 +14,7 @@ from paretune.training.mlflow_model import describe
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """Return what a script of the Trainer leaves, with meaningless weights."""
+    """Return what a script that uses the Trainer leaves, with meaningless weights."""
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertForSequenceClassification"]}))
     for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "optimizer.pt", "training_args.bin"):
         (tmp_path / name).write_text("{}")

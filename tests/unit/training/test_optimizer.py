@@ -23,7 +23,7 @@ def optimizer_of(*weights: torch.nn.Parameter, precision: str = "fp32") -> Maste
 
 
 def step(optimizer: MasterAdamW, gradients: list[Any] | None = None) -> float:
-    """Make a step, append references to the gradients of the masters to `gradients`, and return their norm."""
+    """Take a step, append references to the gradients of the masters to `gradients`, and return their norm."""
 
     def norm(weights: list[torch.Tensor]) -> torch.Tensor:
         if gradients is not None:
@@ -54,7 +54,7 @@ def test_small_updates_of_bf16_weights_add_up_in_their_masters_and_in_a_checkpoi
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     optimizer.give_masters()
     assert torch.equal(weight, plain)
-    assert not any(gradient() is not None for gradient in gradients)  # their memory is free for writing the model
+    assert not any(gradient() is not None for gradient in gradients)  # their memory is available for writing the model
 
 
 def test_gradients_of_a_scaled_loss_update_as_those_of_the_loss_and_an_overflow_only_halves_the_scale() -> None:

@@ -61,7 +61,7 @@ def test_rows_and_model_are_prepared_without_the_code_that_trains(
     imported = {line.rpartition("|")[2].strip() for line in prepared.output.splitlines() if "import time:" in line}
     assert prepared.code == 0
     assert {"torch", "transformers"} <= imported
-    assert not {"transformers.modeling_utils", "accelerate", "peft"} & imported  # seconds of each first launch
+    assert not {"transformers.modeling_utils", "accelerate", "peft"} & imported  # they take seconds of a first launch
 
 
 def test_roberta_has_fewer_positions_than_its_configuration_says(

@@ -1,4 +1,4 @@
-"""A profiled training, from its document to the files it leaves."""
+"""A profiled training run, from its document to the files it leaves."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What strategies require of the image and of a model; real trainings are in end_to_end."""
+"""What strategies require of the image and of a model; real training runs are in end_to_end."""
 
 from collections.abc import Iterator
 from pathlib import Path

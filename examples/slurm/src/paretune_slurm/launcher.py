@@ -3,7 +3,7 @@
     HOME/slurm/NAME/                 the folder of a job (container.JobFolder), with these files in addition:
     HOME/slurm/NAME/batch.sh         what Slurm runs: `node.py` on each node
     HOME/slurm/NAME/order.json       the MLflow run and the time limit of the job
-    HOME/slurm/NAME/batch-job        id of the batch job, from the answer of sbatch
+    HOME/slurm/NAME/batch-job        id of the batch job, from the response of sbatch
     HOME/slurm/NAME/owner/batch-job  id of the first batch job that has started; others of this name end at once
     HOME/slurm/NAME/stop             exists once the job has been asked to stop
     HOME/slurm/NAME/end.json         how the job ended; written once, by the first process that notices the end
@@ -62,7 +62,7 @@ _KINDS = {
 BATCH = """#!/bin/bash
 # Slurm runs this on the first node of the job {name}.
 folder={folder}
-# A job that was ordered twice, because the answer of sbatch was lost, runs once.
+# A job that was submitted twice, because the response of sbatch was lost, runs once.
 mkdir "$folder/owner" 2>/dev/null && echo "$SLURM_JOB_ID" > "$folder/owner/batch-job"
 [ "$(cat "$folder/owner/batch-job" 2>/dev/null)" = "$SLURM_JOB_ID" ] || exit 0
 {exports}
@@ -191,7 +191,7 @@ class Slurm:
             raise LostContact(f"{words[0]} does not answer ({error}): log in to the cluster and try again") from error
 
     def accounted(self, number: str = "", name: str = "") -> dict[str, str] | None:
-        """Return what sacct shows for a batch job, found by its id or as the first with a name, or None."""
+        """Return what sacct shows for the batch job with an id, or for the first with a name; None without one."""
         which = ("-j", number) if number else ("--name", name, "--starttime", _SINCE)
         columns = f"--format={','.join(_FIELDS)}"
         done = self.run("sacct", "--allocations", "--noheader", "--parsable2", columns, *which)
@@ -235,7 +235,7 @@ class SlurmLauncher(Launcher):
         if spec.project is not None and spec.instance_count > 1:
             faults.append(f"instance_count must be 1 for a project on Slurm, got {spec.instance_count}")
         if spec.reads_secrets and not can_be_imported("boto3"):
-            faults.append("environment has a secret of AWS, and boto3 is not installed here: install it")
+            faults.append("environment has an AWS secret, and boto3 is not installed here: install it")
         refuse(faults)
         return JobSetup(spec=spec)
 
@@ -314,7 +314,7 @@ def _options(root: Path, document: JobDocument) -> list[str]:
         "--ntasks-per-node=1",
         f"--time={minutes}:{seconds:02}",
         f"--signal=TERM@{GRACE_S}",
-        "--no-requeue",  # paretune decides about a next attempt
+        "--no-requeue",  # paretune decides whether there is another attempt
         "--open-mode=append",
         f"--output={JobFolder(root).log}",
         *shlex.split(row.get("sbatch_options") or ""),

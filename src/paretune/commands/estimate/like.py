@@ -276,7 +276,7 @@ def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
 def _sentences(estimates: Sequence[Estimate], paid_usd: float | None, *, is_spot: bool) -> Iterator[str]:
     """Yield sentences that say what the training run took, and how much the cheapest cluster would have saved.
 
-    For a run on Spot instances, `paid_usd` is its on-demand cost.
+    With `is_spot`, `paid_usd` is the cost on demand.
     """
     ran, took_s = estimates[0], estimates[0].time.seconds
     priced = [item for item in estimates[1:] if item.fits != "no" and item.cost_usd is not None]

@@ -406,7 +406,7 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = 
     *others, last = (text for name, text in _APART.items() if name != factor)
     about = [dates(frame), f"Each {', '.join(others)} and {last} has its own table: compare only within one."]
     if left := len(frame) - len(runs):
-        about.append(f"Left out: {left} jobs that did not complete or are probes.")
+        about.append(f"Left out: {left} (jobs that did not complete, and probes).")
     return Report(
         title=f"Report by {factor}",
         about=about,

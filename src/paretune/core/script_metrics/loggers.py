@@ -232,7 +232,7 @@ def _of_tables(files: list[_File]) -> Source:
 def _of_tensorboard(files: list[_File]) -> Source:
     """Read the scalars of event files with the package `tensorboard`, if it is installed.
 
-    If several folders have the same tag, as with Keras' `train` and `validation`, the folder's name precedes the tag.
+    If several folders have the same tag, as with Keras's `train` and `validation`, the folder's name precedes the tag.
     """
     events = _of_kind(files, EVENT_FILES)
     try:

@@ -60,7 +60,7 @@ _CAUSES = (  # the first match wins; the text of a failed request is its error c
     Cause(
         r"^CapacityError|Unable to provision requested ML compute|[Ii]nsufficient ?(?:EC2 |Instance)?[Cc]apacity"
         r"|Max(?:Wait|Pending)TimeExceeded|exceeded Max(?:Wait|Pending)TimeInSeconds",
-        "AWS had no free instance of this type in time",
+        "AWS had no available instance of this type in time",
         "try again later, or set fallback_instance_types, another region or spot=false",
         FailureKind.CAPACITY,
     ),

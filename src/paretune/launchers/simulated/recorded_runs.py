@@ -1,9 +1,9 @@
 """Replays a job: looks up its seconds and F1 in a table of recorded runs.
 
-A row can answer a job if it has the job's instance type, and its value of each hyperparameter that is not
-interpolated. Between such rows, F1 and the logarithm of the seconds are interpolated over the logarithms of learning
-rate, per-device batch size and instance count. A job outside the rows is an error. If a batch ran out of memory, larger
-batches do, too.
+A row can answer a job if it has the job's instance type and the job's value in each column of a hyperparameter that is
+not interpolated. Between such rows, F1 and the logarithm of the seconds are interpolated over the logarithms of
+learning rate, per-device batch size and instance count. A job outside the rows is an error. If a batch ran out of
+memory, larger batches do, too.
 
 If a job accumulates gradients and no rows with its number of accumulation steps cover it, its seconds come from rows
 with other numbers of steps. Its F1 then comes from rows at or around its global batch size and learning rate, if

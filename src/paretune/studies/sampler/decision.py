@@ -292,7 +292,7 @@ class Decision:
     def _to_probe(self) -> Iterator[Candidate]:
         """Yield the jobs that probes should measure.
 
-        On each instance type, these are the jobs with the smallest and the largest per-device batch that fit into
+        On each instance type, these are the jobs with the smallest and the largest per-device batch that fit in
         memory on the fewest instances. If an objective or constraint depends on time, the job with the largest
         batch on the space's largest number of instances follows. Then come jobs that differ in one further parameter
         from the probed job on the cheapest cluster. If nothing depends on time, jobs on more instances come last.

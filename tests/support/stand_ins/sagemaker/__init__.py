@@ -3,8 +3,8 @@
 Tests start it with `emulator.Emulator`. Its modules, from the outermost to the innermost:
 
     emulator.py        the part that a test uses: starts the service in another process, queries and controls it
-    service.py         the HTTP layer: records requests, lets them fail, answers them, or passes them to moto (S3, logs,
-                       iam, sts)
+    service.py         the HTTP layer: records requests, makes them fail, answers them, or passes them to moto (S3,
+                       logs, iam, sts)
     calls.py           requests, and errors in each service's own form
     jobs.py            CreateTrainingJob and its family: rules, statuses, transitions, times, warm pools
     training.py        the life of one job, in a thread: download, containers, logs, upload

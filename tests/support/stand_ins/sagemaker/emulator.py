@@ -27,7 +27,7 @@ mount -t overlay overlay -o "lowerdir=$1/lower,upperdir=$1/upper,workdir=$1/work
 _HINT = (
     "the SageMaker emulator needs Linux user namespaces, iproute2 and overlay mounts; allow them with"
     " `sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0`,"
-    " `apt-get install iproute2 util-linux`, and in Docker `--privileged`. What was tried said: "
+    " `apt-get install iproute2 util-linux`, and in Docker `--privileged`. The probe printed: "
 )
 
 
@@ -51,8 +51,8 @@ class Emulator:
     Args:
         root: folder for logs and for the files of the jobs.
         images: virtual environments that replace images, by patterns of image URIs; the first match is used.
-        keep: folders below /tmp that an image needs in addition to its own; jobs do not see the rest of /tmp.
-        upload_s: seconds that are billed for Uploading, even if it is faster, for tests of long uploads.
+        keep: folders under /tmp that an image needs in addition to its own; jobs do not see the rest of /tmp.
+        upload_s: seconds that are billed for Uploading in addition to its real duration, for tests of long uploads.
         grace_s: seconds between SIGTERM and SIGKILL for a job that is stopped or interrupted.
         shown_after_s: seconds during which DescribeTrainingJob, ListTrainingJobs and StopTrainingJob do not know a new
             job.
@@ -106,7 +106,7 @@ class Emulator:
         self._service.abandon()
         self._manager.shutdown()
         for log in self.root.glob("jobs/*/trouble.log"):  # pytest shows the output of a failed test
-            print(f"the stand-in failed, as an internal error of AWS:\n{log.read_text()}", file=sys.stderr)
+            print(f"the stand-in failed, shown as an internal error of AWS:\n{log.read_text()}", file=sys.stderr)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

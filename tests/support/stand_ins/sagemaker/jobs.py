@@ -38,10 +38,10 @@ class Job:
     """A training job: its request, and everything that has happened to it.
 
     Attributes:
-        orders: orders of tests and the API that have not been carried out yet: `stop`, `interrupt`, `kill <host>`.
+        orders: orders from tests and the API that have not been carried out yet: `stop`, `interrupt`, `kill <host>`.
         pool: its WarmPoolStatus; None if it requested no warm pool.
         is_warm: whether it starts on instances of a warm pool.
-        kept_since: since when its warm pool keeps instances (epoch seconds); None if it keeps none.
+        kept_since: when its warm pool began to keep instances (epoch seconds); None if it keeps none.
     """
 
     thread: Any
@@ -110,7 +110,7 @@ class Job:
         return [self.resources.get(name) for name in _SAME] + [self.request.get(name) for name in _SAME_REQUEST]
 
     def keep(self, is_healthy: bool) -> None:
-        """Keep its instances if it requested a warm pool and they `is_healthy`."""
+        """Keep its instances if it requested a warm pool and they are healthy."""
         if self.pool is not None:
             self.pool = {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0}
             self.kept_since = time.time() if is_healthy and self.period_s else None
@@ -198,7 +198,7 @@ class Jobs:
         return job.describe()
 
     def select(self, request: Answer) -> Answer:
-        """List the jobs whose names contain a text, newest first, as ListTrainingJobs does."""
+        """List the jobs whose names contain a string, newest first, as ListTrainingJobs does."""
         shown = [job for job in list(self.jobs.values())[::-1] if self._is_shown(job)]
         jobs = [job for job in shown if request["NameContains"].lower() in job.name.lower()]
         for job in jobs:

@@ -98,7 +98,7 @@ class Service:
         return self._jobs.create(request)
 
     def deny(self, *actions: str) -> None:
-        """From now on, deny everybody these actions, such as `iam:PassRole` or `s3:PutObject`."""
+        """Deny everybody these actions, such as `iam:PassRole` or `s3:PutObject`, from now on."""
         self._denied |= {*actions}
 
     def address(self) -> str:
@@ -114,19 +114,19 @@ class Service:
         self._requests.clear()
 
     def inject(self, operation: str, error: str, message: str, times: int = 1, status: int = 400) -> None:
-        """Let the next `times` calls of an operation fail, such as `PutObject` or `CreateTrainingJob`."""
+        """Make the next `times` calls of an operation fail, such as `PutObject` or `CreateTrainingJob`."""
         self._injected[operation] += [Refusal(error, message, status)] * times
 
     def clear_injections(self) -> None:
-        """Remove the injected errors that no call has got yet."""
+        """Remove the injected errors that no call has received yet."""
         self._injected.clear()
 
     def interrupt(self, job_name: str) -> None:
-        """Once the job trains, take its spot instances away and give it new ones."""
+        """Take the job's spot instances away once it trains, and give it new ones."""
         self._jobs.order(job_name, "interrupt")
 
     def kill_instance(self, job_name: str, host: str) -> None:
-        """Once the job trains, kill the container of one host, as broken hardware would."""
+        """Kill the container of one host once the job trains, as broken hardware would."""
         self._jobs.order(job_name, f"kill {host}")
 
     def jobs(self) -> list[str]:

@@ -27,7 +27,7 @@ FAILURE_GRACE_S = 0.3  # seconds for which the other instances continue after on
 
 
 class Ended(Exception):
-    """Ends the job. Its arguments are the job's status, its secondary status, and the reason of a failure or None."""
+    """Ends the job. Its arguments are the job's status, its secondary status, and the reason for a failure or None."""
 
 
 class Training(threading.Thread):
@@ -36,7 +36,7 @@ class Training(threading.Thread):
     Args:
         job: the job.
         settings: the settings of the emulator.
-        s3, logs: boto's clients of these services.
+        s3, logs: boto clients for these services.
     """
 
     def __init__(self, job: Job, settings: Any, s3: Any, logs: Any) -> None:
@@ -137,7 +137,7 @@ class Training(threading.Thread):
         ]
         reason: str | None = None
         killed: str | None = None
-        deadline: float | None = None  # when all containers that still run get SIGKILL
+        deadline: float | None = None  # when all containers that are still running get SIGKILL
         looked = time.monotonic()
         try:
             while not instances.are_over:

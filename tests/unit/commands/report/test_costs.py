@@ -1,4 +1,4 @@
-"""What recorded runs cost at other prices and in all, and how well they were estimated, by sums worked out by hand."""
+"""What recorded runs cost at other prices and in total, and how well they were estimated, by sums done by hand."""
 
 from dataclasses import replace
 from datetime import date

@@ -151,7 +151,7 @@ def test_f1_is_compared_by_its_difference_and_what_else_differs_is_said() -> Non
 
 
 def test_intervals_take_one_deviation_from_all_repeats_and_are_unknown_without_any() -> None:
-    """Two degrees of freedom: t is 4.303, and the deviation of 1, 3 and of 5, 7 is 1.414 each."""
+    # Two degrees of freedom: t is 4.303, and the standard deviations of (1, 3) and (5, 7) are both 1.414.
     shape = pd.Series(["a", "a", "b", "b", "c"])
     ends = confidence(pd.Series([1.0, 3.0, 5.0, 7.0, 9.0]), shape)
 

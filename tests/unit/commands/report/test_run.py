@@ -147,7 +147,7 @@ def test_a_report_that_mlflow_cannot_store_is_an_error(
 def test_scaling_is_drawn_on_its_page_and_as_a_picture_whatever_a_data_set_is_called(
     run: Run, record: Callable[..., str], store: MlflowClient
 ) -> None:
-    """A pair of dollar signs is a formula to matplotlib, which fails to read this one."""
+    # To matplotlib, text between dollar signs is a formula, and it fails to read this one.
     evil = "$\\frac{</script>$"
     for count in (1, 2):
         for f1 in (0.90, 0.92):

@@ -97,7 +97,7 @@ def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypa
     s3.head_bucket(Bucket="models")
     s3.head_object(Bucket="models", Key="a")
     s3.delete_object(Bucket="models", Key="a")
-    s3.create_bucket(Bucket="models")  # whose name was still free
+    s3.create_bucket(Bucket="models")  # whose name was still available
 
     owners = [request.headers.get("x-amz-expected-bucket-owner") for request in sent]
     assert owners == [ACCOUNT.encode(), ACCOUNT.encode(), ACCOUNT.encode(), None]

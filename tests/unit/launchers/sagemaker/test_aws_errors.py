@@ -75,7 +75,7 @@ PUBLIC = [  # texts that jobs and requests of public notebooks and threads have 
         "Failed Reason: CapacityError: Unable to provision requested ML compute capacity. Please retry using a "
         "different ML instance type.",
         "CAPACITY",
-        "AWS had no free instance of this type in time",
+        "AWS had no available instance of this type in time",
     ),  # aws/sagemaker-pytorch-training-toolkit#171
     (
         f"ResourceLimitExceeded: The account-level service limit '{QUOTA}' is 0 Instances, with current utilization of "
@@ -114,7 +114,7 @@ PUBLIC = [  # texts that jobs and requests of public notebooks and threads have 
     ("text", "kind", "part"),
     [
         *PUBLIC,
-        ("Stopped. Reason: MaxWaitTimeExceeded", "CAPACITY", "no free instance"),
+        ("Stopped. Reason: MaxWaitTimeExceeded", "CAPACITY", "no available instance"),
         ("AlgorithmError: See job logs for more information, exit code: 137", "ERROR", "lack of memory: read the log"),
         ("ClientError: The subnet ID 'subnet-1' does not exist", "ERROR", "'subnet-1' does not exist"),
         ("AlgorithmError: bad_input: the file has no column text\n, exit code: 2", "BAD_INPUT", "has no column text"),

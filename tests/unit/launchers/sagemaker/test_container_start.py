@@ -20,7 +20,7 @@ SCRIPT = Path(request_module.__file__).with_name("container_start.sh")
 
 @pytest.fixture
 def ml(tmp_path: Path) -> Path:
-    """Return the folder of a job on the second of two instances; next to it, `code` has the starters."""
+    """Return the folder of a job on the second of two instances; next to it, `code` has the start scripts."""
     folder, code = tmp_path / "ml", tmp_path / "code"
     for name in ("config", "data/job"):
         (folder / "input" / name).mkdir(parents=True)
@@ -128,7 +128,7 @@ def test_driver_and_cuda_are_printed_and_without_a_usable_gpu_the_job_ends_in_it
 
 
 ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:"
-HARD = 'plant"ed\\four é+/ ?'  # a password as AWS generates them, and what it looks like in other forms
+HARD = 'plant"ed\\four é+/ ?'  # a password like those that AWS generates; encoded, it looks different
 TEXTS = {"one": "planted-one", "two": json.dumps({"other": "x", "WANDB_API_KEY": "planted-two"}), "four": HARD}
 
 

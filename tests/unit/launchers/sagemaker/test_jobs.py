@@ -117,11 +117,11 @@ def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_th
 def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: Job, clock: FakeClock) -> None:
     aws.enter(NAME, "Training")
     look(job, clock)
-    # Describe alone, for any length of time: List shows the job
+    # Only Describe does not find it, for however long: List shows the job.
     aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=20)
     assert look(job, clock, 200) is JobState.RUNNING
 
-    hidden = aws.training.jobs.pop(NAME)  # now both do not show it, for less than a minute
+    hidden = aws.training.jobs.pop(NAME)  # now neither shows it, for less than a minute
     assert look(job, clock, 50) is JobState.RUNNING
     aws.training.jobs[NAME] = hidden
     leave(aws, {"report.json": REPORT.model_dump_json()})

@@ -1,6 +1,6 @@
 """The requests of typical jobs, as in the golden files in `requests` and as AWS accepts them; and their images.
 
-`REWRITE_REQUESTS=1 python -m pytest tests/unit/launchers/sagemaker/test_request.py` writes the files again.
+`REWRITE_REQUESTS=1 python -m pytest tests/unit/launchers/sagemaker/test_request.py` rewrites the files.
 """
 
 import json

@@ -62,7 +62,7 @@ def test_the_weights_of_a_model_are_read_once_for_all_trials_of_a_study_and_agai
 
     assert first == second != changed
     assert read.count("weights") == 2
-    assert read.count("rows.arrow") == 3  # a small file may change within a step of the file system's clock
+    assert read.count("rows.arrow") == 3  # a small file may change within a tick of the file system's clock
 
 
 def put(aws: Aws, *keys: str) -> None:

@@ -98,4 +98,4 @@ def test_a_steep_fall_next_to_another_ridge_is_not_taken_for_noise(power: float)
 
     model = QualityModel(keys_of(settings), [value(*setting) for setting in settings], F1_SPREAD)
 
-    assert model.noise < 0.006, "the usual noise of 0.004, raised a little; the fall of 0.06 is none of it"
+    assert model.noise < 0.006, "the usual noise of 0.004, raised a little; the fall of 0.06 is not part of it"

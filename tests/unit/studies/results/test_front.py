@@ -18,7 +18,7 @@ pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, ma
 
 
 def brute_ranks(points: list[tuple[int, int]]) -> list[int]:
-    """Return ranks by definition: one more than the worst rank of what dominates (less cost, more speed)."""
+    """Return ranks by definition: one more than the worst rank of what dominates a point (lower cost, higher speed)."""
 
     def dominates(item: tuple[int, int], other: tuple[int, int]) -> bool:
         return item[0] <= other[0] and item[1] >= other[1] and item != other
@@ -97,7 +97,7 @@ def at(kind: str, batch: int, rate: float) -> dict[str, str | int | float]:
 def test_a_dollar_less_by_chance_keeps_no_bad_model_on_the_front() -> None:
     trials = [
         trial_of(0, 1.000, 0.93, point=at("ml.g5.xlarge", 16, 5e-5)),
-        trial_of(1, 0.995, 0.38, point=at("ml.g6.xlarge", 16, 1e-2)),  # another type, cheaper by less than noise
+        trial_of(1, 0.995, 0.38, point=at("ml.g6.xlarge", 16, 1e-2)),  # another type, cheaper by less than the noise
         trial_of(2, 0.500, 0.80, point=at("ml.g4dn.xlarge", 16, 1e-2)),
     ]
     front = StudyFront.of(trials, COST_AND_F1, {})

@@ -117,7 +117,7 @@ def test_a_note_begins_with_state_and_answer_and_names_in_it_are_texts() -> None
     outside_code = re.sub(r"`.*?`", "", note)
 
     assert note.startswith("**Ended: 3 trials, 6.00 of 50 USD, best F1 0.9202.** Take trial 2 (")
-    assert "--launcher simulated" not in note  # this is the command that is worth typing
+    assert "--launcher simulated" not in note  # it shows the command that is worth typing
     assert "pixel.png" in outside_code
     assert "<" not in outside_code
     assert "](" not in outside_code

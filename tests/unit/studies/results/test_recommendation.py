@@ -59,7 +59,7 @@ def test_the_probability_of_a_collapse_is_stated_unless_repeats_or_certainty_spe
 
     assert risk(rows, 0.04) == "Another run of it collapses with a probability of about 4%."
     assert "its learning rate may be too high" in risk([*rows, *again], 0.2)
-    assert "learning rate" not in risk([replace(trial, given=FOREIGN) for trial in rows], 0.2)  # of any function
+    assert "learning rate" not in risk([replace(trial, given=FOREIGN) for trial in rows], 0.2)  # another program's run
     assert risk([*rows, *again], 0.04) == ""
     assert risk([*rows, *equal], 0.2) == ""  # the training does not depend on chance
     assert "1 of its 3 runs collapsed, and the next run collapses with a probability of about 20%" in risk(

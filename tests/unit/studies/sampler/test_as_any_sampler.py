@@ -1,4 +1,4 @@
-"""`SplitSampler` for people who know Optuna: Optuna's own suite for samplers, and its usual ways of use."""
+"""`SplitSampler` for people who know Optuna: Optuna's own suite for samplers, and the usual ways to use Optuna."""
 
 import multiprocessing
 import pickle
@@ -44,7 +44,7 @@ def objective(trial: Trial) -> tuple[float, float]:
 
 
 def ordinary(trial: Trial) -> tuple[float, float]:
-    """Run the same training as somebody would write it who does not know about probes."""
+    """Run the same training as somebody who does not know about probes would write it."""
     usd, seconds, f1 = bill_of(trial)
     trial.set_user_attr("seconds", seconds)
     return usd, f1
@@ -60,7 +60,7 @@ def bill_of(trial: Trial) -> tuple[float, float, float]:
 
 
 def doubled(study: optuna.Study) -> list[tuple[object, ...]]:
-    """Return the jobs that were paid more than once."""
+    """Return the jobs that were paid for more than once."""
     counts = Counter(tuple(sorted(trial.params.items())) for trial in study.trials)
     return [params for params, count in counts.items() if count > 1]
 
@@ -80,7 +80,7 @@ def test_an_objective_that_knows_of_no_probes_is_never_asked_for_one(n_jobs: int
     study.optimize(ordinary, n_trials=40, n_jobs=n_jobs)
 
     assert doubled(study) == []
-    first = study.trials[0].params  # no probe at a corner of the space, which would be paid as a whole training
+    first = study.trials[0].params  # no probe at a corner of the space, which would be paid for as a whole training run
     assert first["per_device_train_batch_size"] == 32
     assert len(study.trials) < 40  # it ends by itself
     assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(0.9, abs=0.004)
@@ -91,7 +91,7 @@ def test_an_objective_of_seconds_or_dollars_says_what_a_trial_has_cost(cost: str
     def chosen(*, has_attribute: bool) -> list[dict[str, object]]:
         def objective(trial: Trial) -> tuple[float, float]:
             usd, seconds, f1 = bill_of(trial)
-            if has_attribute:  # without it, nothing but the objective says that this was no job of microseconds
+            if has_attribute:  # without it, only the objective says that this job took more than microseconds
                 trial.set_user_attr("seconds", seconds)
             return usd if cost == "cost_usd" else seconds, f1
 

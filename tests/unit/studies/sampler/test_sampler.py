@@ -102,7 +102,7 @@ def test_a_deadline_is_kept_although_time_is_no_objective() -> None:
 
     trainings = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
     in_time = [trial for trial in trainings if trial.user_attrs["seconds"] <= 400.0]
-    assert in_time[0] is trainings[0], "the first training is paid for before anything else is known"
+    assert in_time[0] is trainings[0], "the first training run is paid for before anything else is known"
     assert len(in_time) > len(trainings) / 2
     assert max(trial.values[1] for trial in in_time) > 0.85
 
@@ -205,7 +205,7 @@ def test_a_type_of_which_a_single_batch_has_run_is_not_believed_to_take_as_long_
 
     sampler = SplitSampler(job(), SPACE)
     study = searched(sampler, toy, most=6)
-    assert [trial.state.name for trial in study.trials].count("FAIL") == 2  # both tries of that probe
+    assert [trial.state.name for trial in study.trials].count("FAIL") == 2  # both attempts at that probe
 
     candidates = [each for each in sampler._space.candidates if each.spec.instance_type == "ml.g5.xlarge"]
     by_batch = {each.point[BATCH]: each for each in candidates}

@@ -70,7 +70,7 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
 
     again = desk.next_driver()
     assert searched(again) == "every point was tried"
-    assert len(desk.launcher.created) == 4  # it is not paid again
+    assert len(desk.launcher.created) == 4  # it is not paid for again
 
 
 def test_a_trial_is_admitted_as_every_job_is_and_refused_before_it_is_paid(desk: Desk) -> None:
@@ -99,7 +99,7 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
 
     assert len(driver.trials) >= 4
     assert len(driver.trials) == len({tuple(trial.point.items()) for trial in driver.trials.values()})
-    assert {trial.state.name for trial in driver.table.study.get_trials()} == {"COMPLETE"}  # also for known points
+    assert {trial.state.name for trial in driver.table.study.get_trials()} == {"COMPLETE"}  # rejected points leave none
     assert desk.said == ["study scripted: 8 points; trial 0 runs: ml.g5.xlarge, rate 1e-5, batch 16"]
     assert "no remaining point's worst case fits what is left of the budget" in reason
 
@@ -494,7 +494,7 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(d
     first = desk.driver()
     first.begin(Start({"learning_rate": RATES[0]}))
     for job in desk.launcher.jobs.values():
-        job.ending = BROKEN  # its job ended with the process that started it
+        job.ending = BROKEN  # it ended with the process that started it
 
     second = desk.next_driver()
     searched(second)
@@ -666,7 +666,7 @@ def test_no_error_of_a_server_or_of_a_page_stops_a_paid_job(desk: Desk, error: E
 
     driver.stop(error)
 
-    assert all(pool.is_kept for pool in desk.launcher.pools.values())  # for the jobs that go on
+    assert all(pool.is_kept for pool in desk.launcher.pools.values())  # for the jobs that continue
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert [run.info.status for run in runs] == ["RUNNING", "RUNNING", "FINISHED"]
     assert not any(run.data.tags.get("paretune.watched_by") for run in runs)  # `sync` may follow them at once
@@ -677,7 +677,7 @@ def test_no_error_of_a_server_or_of_a_page_stops_a_paid_job(desk: Desk, error: E
     searched(again)
     assert len(desk.launcher.created) == len(RATES)
     assert rates(again) == list(RATES)
-    again.stop(error)  # about the last page
+    again.stop(error)  # an error of the last page
     assert not any(pool.is_kept for pool in desk.launcher.pools.values())
 
 
@@ -697,7 +697,7 @@ def test_a_reservation_that_is_refused_ends_the_study_with_its_reason(
     monkeypatch.undo()
     again = desk.next_driver(sampler=sampler, n_trials=4)
     searched(again)
-    assert len(desk.launcher.created) >= 4  # what was dropped before it began says nothing about its point
+    assert len(desk.launcher.created) >= 4  # a trial dropped before it began says nothing about its point
 
 
 @pytest.mark.parametrize("is_driven", [False, True])

@@ -1,4 +1,4 @@
-"""What a study proposes, and what it reserves for a job before it begins it."""
+"""What a study proposes, and what it reserves for a job before the job begins."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ ROWS = 60_000
 
 
 def smooth(global_batch: int, rate: float) -> float:
-    """Return an F1 that depends only on batch and rate, and is best if the rate follows the root of the batch."""
+    """Return an F1 that depends only on batch and rate, best if the rate follows the square root of the batch."""
     best = math.log(5e-5 * math.sqrt(global_batch / 32))
     return 0.92 - 0.01 * abs(math.log2(global_batch / 64)) - 0.015 * (math.log(rate) - best) ** 2
 
@@ -118,7 +118,7 @@ def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_aske
     assert driver.table.balance().spent_usd <= float(budget_usd)
 
 
-USD_PER_HOUR = 1.408  # of the ml.g5.xlarge, us-east-1
+USD_PER_HOUR = 1.408  # of ml.g5.xlarge in us-east-1
 
 
 def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Path) -> None:
@@ -150,7 +150,7 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval_also
 
 
 def test_a_repeat_may_take_twice_what_its_trial_took_whatever_limit_that_had(workplace: Path) -> None:
-    week = str(7 * 24 * 60)  # without its own limit, a repeat would be refused for 237 USD
+    week = str(7 * 24 * 60)  # without its own limit, a repeat would be refused: its worst case is 237 USD
     driver = random(workplace, budget_usd="8", max_runtime_minutes=week, model="someone/unheard-of", n_trials="1")
     point = {"per_device_train_batch_size": 16, "learning_rate": 3e-5}
     assert driver.begin(Start(point, {"max_runtime_minutes": 90.0})) == ""

@@ -167,7 +167,7 @@ def test_a_study_goes_on_with_its_search_and_its_objectives_in_another_order(sto
     made = study(storage, objectives=objectives)
     assert made.open(described(search=search, objectives=objectives), {}) == mark
     ended(made, begun(made, ask(made)[0]))
-    assert trial(made, 0).values == [1.0, 0.9]  # dollars, whose direction is the first, and F1
+    assert trial(made, 0).values == [1.0, 0.9]  # dollars, then F1: in the order of the first call
 
 
 def test_another_search_under_the_same_name_is_refused_with_the_difference(storage: str) -> None:

@@ -2,7 +2,7 @@
 
     python examples/optunahub/package/samplers/split/example.py
 
-Formulas replace training and bill. A trial with `probe_steps` above 0 is a probe: it trains only that many steps,
+Formulas replace training and billing. A trial with `probe_steps` above 0 is a probe: it trains only that many steps,
 measures seconds but no F1, and ends as pruned.
 """
 

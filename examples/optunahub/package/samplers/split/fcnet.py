@@ -1,4 +1,4 @@
-"""Compare this sampler with Optuna's own samplers on FCNet, by `study.optimize` on a table of trainings.
+"""Compare this sampler with Optuna's own samplers on FCNet, with `study.optimize` on a table of training runs.
 
     python fcnet.py search_fcnet_slice.csv [--seeds 5] [--figure fcnet_slice.svg]
 
@@ -28,7 +28,7 @@ from optuna.distributions import CategoricalDistribution
 
 import paretune
 
-# The sampler reads the options of a training from its script, which it never runs.
+# The sampler reads the options of a training run from its script, which it never runs.
 SCRIPT = """import argparse
 parser = argparse.ArgumentParser()
 for name in ("batch_size", "learning_rate", "n_units_1", "n_units_2"):
@@ -43,7 +43,7 @@ Curve = list[tuple[float, float]]
 
 
 class Trainings:
-    """The trainings of a file: `runs` maps a network to the seconds and the log10 error of its trainings."""
+    """The training runs of a file: `runs` maps a network to the seconds and the log10 error of its runs."""
 
     def __init__(self, path: Path) -> None:
         self.runs: dict[tuple[float, ...], list[tuple[float, float]]] = {}
