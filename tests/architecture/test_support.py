@@ -68,9 +68,7 @@ def test_the_page_lists_every_helper() -> None:
 
 
 def test_no_helper_has_the_name_of_a_module_of_the_standard_library() -> None:
-    """Reject these names: some helpers run as programs, with their folder first on the path, where `html.py` once hid
-    Python's own `html`.
-    """
+    # Some helpers run as programs, with their folder first on the path. There, `html.py` once hid Python's own `html`.
     hidden = sorted(path.name for path in SUPPORT.rglob("*.py") if path.stem in sys.stdlib_module_names)
 
     assert not hidden

@@ -121,7 +121,7 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
     }
     lines = [
         "Published in 2021, at one learning rate: DistilBERT on Amazon Polarity takes 18 h 11 min and 69.52 USD on one",
-        "V100 (F1 0.932), 53 min and 99.86 USD on 32 (F1 0.899). Between these two, according to "
+        "V100 (F1 0.932), 53 min and 99.86 USD on 32 (F1 0.899). On 4 to 32 V100s, according to "
         f"{len(front.trials)} simulated jobs:",
         "",
     ]

@@ -30,7 +30,7 @@ def pinned(packages: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def missing(extra: str) -> str:
-    """Return a sentence with an extra's missing packages and the command that installs them; empty if none is missing.
+    """Return a sentence that says why an extra cannot be used and which command installs it; empty if it can be used.
 
     Jobs on SageMaker do not need `train` on this machine: their image has its packages.
     """

@@ -24,14 +24,14 @@ _HALF_BASES = frozenset({"ddp", "smddp", "fsdp", DEVICE_MAP})
 class Formats:
     """The number formats of a training run: fp32, bf16 or fp16."""
 
-    weights: str  # trained weights in the model, outside of the computation of a layer, and their gradients
+    weights: str  # trained weights as they are stored between computations of layers, and their gradients
     updated: str  # trained weights as the optimizer updates them; if it differs from `weights`, there are masters
     frozen: str  # weights that are neither trained nor in 4 bits
     compute: str  # matrix products
     autocast: bool  # whether each product casts its inputs; if not, the weights of a layer have the format of products
     mask: str | None  # the attention mask that is added to the scores of all layers; None if the model makes its own
     scales: bool  # whether the loss is scaled, so that gradients do not underflow
-    saved: str  # files of the trained model, the same as those of the original model
+    saved: str  # files of the trained model: the format of the original model's files
 
     @property
     def has_masters(self) -> bool:

@@ -3,8 +3,9 @@
 Each attempt is a job of its own for the launcher. `launch`, studies and `sync` follow all jobs with `Attempts`,
 including jobs of projects.
 
-The next attempt depends only on the run and on how earlier attempts ended. A restarted command therefore goes through
-the same attempts, adopts those whose jobs exist, and starts nothing twice.
+The next attempt depends only on the run, on how earlier attempts ended, and on the failures that the command retries
+(`decides`). A restarted command therefore goes through the same attempts, adopts those whose jobs exist, and starts
+nothing twice.
 """
 
 from collections.abc import Collection
@@ -101,7 +102,7 @@ class Attempts:
                     raise LostContact(f"{self.document.job_name} is not visible now: try again in a minute")
                 self.current = self._own(self._create())
                 if self.current is not None and self.document.attempt > 1 and self.record.has_ended_meanwhile():
-                    # Other processes must find the job until it has stopped.
+                    # Reopen the run, so that other processes find the job until it has stopped.
                     self.record.name_attempt(self.document.job_name)
                     self.current.stop()
         except BaseException as error:
@@ -123,7 +124,7 @@ class Attempts:
         has_ended = self.current.state().is_terminal
         chosen = self.current.chosen_instance_type()
         if chosen not in ("", self.document.spec.instance_type):
-            self._move(replace(self.document, spec=self.record.spec.on_instance_type(chosen)))  # with the plan it got
+            self._move(replace(self.document, spec=self.record.spec.on_instance_type(chosen)))  # its plan stays
         self._take_events()
         if not has_ended:
             return None
@@ -158,8 +159,9 @@ class Attempts:
         - Out of memory: the per-device batch is made smaller if the job can accumulate gradients, except in a trial
           whose batch is searched or given.
         - Internal error of AWS: the job is tried again, at most _MOST_INTERNAL_ERRORS times.
-        - No capacity: the next instance type is tried. This includes a spot job that waited too long for an instance.
-          The seconds that it ran are billed, and the job on the next type continues from its checkpoints.
+        - No capacity: the next instance type is tried. This includes a spot job that waited too long for an instance,
+          at its start or after an interruption. If it has run, those seconds are billed, and the job on the next type
+          continues from its checkpoints.
         """
         ran, job, billed_s = self.document, self.record.spec, status.billable_seconds
         kind = None if status.failure is None else status.failure[0]
@@ -314,7 +316,10 @@ class Attempts:
         return document, inputs_of(record.spec, record.workplace, revision=record.revision), None
 
     def _find(self, within_s: float = 0.0) -> Job | None:
-        """Find the job of this attempt, whoever started it. Raises LostContact if it is unknown whether it exists."""
+        """Find this run's job of this attempt, whichever process started it.
+
+        Raises LostContact if it is unknown whether the job exists.
+        """
         try:
             return self._own(self._launcher.find(self.document.job_name, self._clock, within_s))
         except LaunchRefused as error:
@@ -323,7 +328,7 @@ class Attempts:
     def _own(self, job: Job | None) -> Job | None:
         """Return the job if it belongs to this run; otherwise set `taken_by` and return None.
 
-        AWS accepts each name only once, so identical jobs of several runs share one job.
+        AWS accepts each name only once, and identical jobs have the same name, so one of several runs owns the job.
         """
         if job is None or job.run_id == self.record.run.run_id:
             return job

@@ -179,7 +179,7 @@ class Bill:
         if pool.is_kept:
             return None, (
                 f"the instances of {name} are kept for the next similar job, at a cost of at most {_in_words(usd)}: "
-                f"`{command_line('sync')}` records them once they are released"
+                f"`{command_line('sync')}` records the cost once they are released"
             )
         is_new, values = metrics.WARM_POOL_SECONDS not in run.metrics, self.metrics()
         names = (metrics.WARM_POOL_SECONDS, metrics.COST_USD)

@@ -14,6 +14,8 @@ from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import TROUBLE, Run
 from paretune.tracking.store import Tracking
 
+_REFUSED = "no: "  # begins the tag `registered` of a run that has no model to register
+
 
 def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> str:
     """Record the model of a finished job, and return the address from which MLflow loads it.
@@ -48,15 +50,16 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
         run = tracking.recorded(run_id)
         if run is None:
             return f"nothing is registered as {name}: its run has been deleted"
-        if run.tags.get(schema.REGISTERED):
-            return f"already registered: {run.tags[schema.REGISTERED]}"
+        if known := run.tags.get(schema.REGISTERED):
+            refusal = known.removeprefix(_REFUSED)
+            return f"already registered: {known}" if refusal == known else f"nothing is registered as {name}: {refusal}"
         is_simulated, fault = run.tags.get(schema.ORIGIN) == "simulated", run.tags.get(schema.NO_MODEL)
         version = None if is_simulated or fault else tracking.register_model(name, run_id)
         if version is None and run.tags.get(schema.GAP) == "true":
             return f"nothing is registered as {name} yet: MLflow did not store the whole record of the job"
         missing = fault or "its run has no model in MLflow"
         reason = "a simulated job has no model" if is_simulated else missing
-        tracking.run(run_id).set_tags({schema.REGISTERED: version or f"no: {reason}"})
+        tracking.run(run_id).set_tags({schema.REGISTERED: version or f"{_REFUSED}{reason}"})
     except (*TROUBLE, ParetuneError) as error:
         reason = without_secrets(first_line(error))
         return f"the model is not registered as {name} yet ({reason}): `paretune sync` registers it"

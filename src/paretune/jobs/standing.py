@@ -178,7 +178,7 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
     spec, workplace = place_of(run, workplace_of)
     _existing(run, find_job(run.run_id, run.tags, workplace))  # the first attempt: a later one may not exist yet
     if run.tags.get(schema.STATE) != JobState.RUNNING.value:
-        state = run.tags.get(schema.STATE) or "it was never created"
+        state = run.tags.get(schema.STATE) or "its run records no state"
         raise BadInput([f"the job of run {run.run_id} has ended: {state}"])
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
     record.adopt()

@@ -145,7 +145,7 @@ class Workplace:
             if ledger is None or ledger.record_cost(run_id, usd, kept_usd) or not usd:
                 return ""
         except (BadInput, LostContact) as error:
-            return f"{STAYS_RESERVED} until `{command_line('sync')}` records it: {error}"
+            return f"{STAYS_RESERVED} until `{command_line('sync')}` records its cost: {error}"
         return (
             f"its {usd:.4g} USD were not recorded in the budgets of {ledger.file.path}: {ledger.shown_address} has no "
             "reservation for this job; set PARETUNE_STORAGE as it was when the job was launched"

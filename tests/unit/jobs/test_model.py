@@ -109,6 +109,14 @@ def candidate() -> tuple[str, str]:
     return str(version.version), version.run_id
 
 
+def test_a_run_without_a_model_gets_the_same_answer_twice(tracking: Tracking) -> None:
+    simulated = finished(tracking, origin="simulated", model=False)
+    answer = f"nothing is registered as {NAME}: a simulated job has no model"
+
+    assert register(NAME, simulated, tracking) == answer
+    assert register(NAME, simulated, tracking) == answer
+
+
 def test_a_model_becomes_one_version_with_the_alias_candidate(tracking: Tracking) -> None:
     first, second = finished(tracking), finished(tracking)
 

@@ -391,7 +391,7 @@ def test_instances_kept_after_a_job_are_recorded_in_its_run_once_they_are_given_
     desk.account.pools[name] = pool()
 
     assert (
-        "are kept for the next similar job, at a cost of at most 0 USD: `paretune sync` records them once"
+        "are kept for the next similar job, at a cost of at most 0 USD: `paretune sync` records the cost once"
         in desk.sync()[run_id].remark
     )
     desk.account.pools[name] = pool("Terminated", 3600.0)
