@@ -172,7 +172,7 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         outer, _, inner = option.partition(".")
         inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
         if inner not in (*inside, "") or outer not in (*options, *command.excluded):
-            texts[option] = "true"  # a switch of the user's script: paretune knows no default for ''
+            texts[option] = "true"  # a switch of the user's script: '' cannot mean a default, as it does elsewhere
             faults = [fault for fault in faults if not fault.startswith(f"{option} needs")]
     paths = {*PATHS, "simulation.runs", *(["study"] if folders else [])}
     texts = {key: find_path(text, *folders) if key in paths else text for key, text in texts.items()}

@@ -112,7 +112,7 @@ def _isolated(folder: Path, store: str) -> Iterator[None]:
 
 
 def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bool, took_s: float) -> str:
-    """Return the study's answer, compared with the published figures, where its files are, and commands to try next."""
+    """Return the study's answer compared with the published figures, the places of its files, and commands to try."""
     front, picks, rows = answer.front, answer.picks, {"dataset": "reviews.csv"}
     steps = {
         command_line("train", rows): "one training on this machine",

@@ -132,7 +132,10 @@ class SubmittedJob(SubmittedRun):
         return "RUNNING" if end is None else RUN_STATUS[end.state]
 
     def cancel(self) -> None:
-        """Stop the job, wait until it has stopped, and complete its run."""
+        """Stop the job, wait until it has stopped, and complete its run.
+
+        If another process also watches the job, it continues, and KeyboardInterrupt is raised.
+        """
         with _errors_of_mlflow():
             if self._job.outcome is None:
                 self._job.leave(Interrupted("cancelled"))

@@ -139,8 +139,8 @@ def prices(region: str | None = None, instance_type: str | Collection[str] = ())
 def run_prices(request: PricesRequest) -> CommandOutput:
     """Return the known prices of a region.
 
-    If a refresh is requested, first read today's prices from AWS into the user's cache. Then prices are returned only
-    if types were requested.
+    If a refresh is requested, first read today's prices from AWS into the user's cache. In this case, prices are
+    returned only if types were requested.
     """
     environment = dict(os.environ)
     region = _region(request.region, environment)

@@ -17,16 +17,17 @@ SECONDS_NOISE = 0.014 / (0.6745 * math.sqrt(2))
 SECONDS_NOISE_OF_OTHER_DATA = 0.03
 """The same for predictions of a time model fitted to other data sets, where the median difference is 2.9 %."""
 F1_NOISE = 0.004
-"""Absolute standard deviation of the F1 of one run, and of its evaluation loss. Measured repeats replace it.
+"""Largest absolute standard deviation seen in the F1 of one run; also assumed for its evaluation loss.
+
+The prior noise of a run is a share of it (`studies.results.front`), and measured repeats are weighed against it.
 
 It is 0.0052 / 2 ** 0.5 = 0.0037, rounded up: the largest difference of those pairs is taken as one standard deviation
 of a difference. Too large is safer than too small, because this decides which values count as equal."""
 F1_DEGREES = 2
-"""Degrees of freedom of F1_NOISE for a model and data without repeats.
+"""Degrees of freedom of the prior noise of F1 if that prior is the binomial error, which then exceeds F1_NOISE.
 
-They are few, because the deviations of those pairs lie between 0.0001 and 0.0037, and other data sets vary more. With
-two degrees, the standard deviation of one run lies between 0.0026 and 0.0123 with a probability of 80 %, and two
-repeats have as much weight as this assumption."""
+They are few, because the deviations of those pairs lie between 0.0001 and 0.0037, and other data sets vary more. Two
+repeats, besides a first run, have as much weight as this assumption."""
 SECONDS_DEGREES = 4  # degrees of freedom of SECONDS_NOISE: the seconds of those pairs agree better than their F1
 Z80 = 1.2816  # half width of a central 80 % interval of a normal distribution, in standard deviations
 # Two means that are more than this many standard errors apart count as different. By chance, so do 5 % of the pairs

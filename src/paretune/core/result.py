@@ -76,7 +76,7 @@ class Result(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOutput:
-    """The output of a command that has no result in the Python API: text, or `document` with `--json`.
+    """The output of a command that does not return a `Result`: text, or `document` with `--json`.
 
     An empty string is not printed. `exit_code` is that of the command: not 0 after a failed check, for example.
     """

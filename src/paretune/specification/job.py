@@ -144,7 +144,8 @@ class JobSpec(Parameters):
     text_column: str = parameter("text", "data evaluation quality", basic=True)
     """column with the text"""
     label_column: str = parameter("label", "data evaluation quality", basic=True)
-    """column with the class; multi-label: lists, a|b or 0/1 columns named as a,b; token-classification: one per word"""
+    """column with the class; multi-label: a column of lists or a|b, or 0/1 columns given as a,b; token-classification:
+    one label per word"""
     task: Literal["classification", "multi-label", "token-classification", "causal-lm"] = parameter(
         metrics.CLASSIFICATION, "data evaluation quality seconds memory", instead=OTHER_TASKS
     )
@@ -166,7 +167,7 @@ class JobSpec(Parameters):
         group="batch size, learning rate and epochs",
         also="bs batch_size train_batch_size",
     )
-    """rows per device and step (16)"""
+    """rows per device and micro-batch (16)"""
     gradient_accumulation_steps: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE)
     """micro-batches per optimizer step (1)"""
     global_batch_size: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE, basic=True)
@@ -302,7 +303,7 @@ class JobSpec(Parameters):
     )
     """name in MLflow's model registry; the model becomes a new version under this name, with the alias candidate"""
     force: tuple[Literal["again", "limit", "learning_rate"], ...] = parameter((), "launcher")
-    """launch even if the job is running (again), seems too long (limit) or has too high a rate (learning_rate)"""
+    """launch anyway; again: the job is running; limit: it seems too long; learning_rate: the rate is too high"""
     dry_run: bool = parameter(False, "launcher", basic=True)
     """check everything and print the job and its worst-case dollars, but do not launch it"""
 

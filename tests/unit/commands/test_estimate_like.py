@@ -127,6 +127,25 @@ def test_the_seconds_of_a_spot_job_are_those_that_it_took(answer: Answer) -> Non
     assert of_description("x", spot).seconds == 9000
 
 
+def test_a_number_of_rows_that_is_typed_is_not_guessed_from_the_seconds(answer: Answer, aws: Aws) -> None:
+    aws.foreign["their-job"] = {**DESCRIBED, "SecondaryStatusTransitions": []}
+
+    seconds = [
+        answer("their-job", instance_type="ml.g5.2xlarge", max_train_samples=str(rows))["rows"][1]["seconds"]
+        for rows in (99_999, 100_000, 100_001)
+    ]
+
+    assert seconds == pytest.approx([seconds[0]] * 3, rel=0.001)
+
+
+def test_another_strategy_on_the_same_cluster_is_estimated(client: MlflowClient, answer: Answer) -> None:
+    run_id = recorded(client, 3000.0, instance_type="ml.p4d.24xlarge", instance_count=2)
+
+    rows = answer(run_id, strategy="ddp,fsdp")["rows"]
+
+    assert [(row["instance_count"], row["strategy"]) for row in rows] == [(2, "ddp"), (2, "fsdp")]
+
+
 def test_the_discount_of_a_spot_job_is_not_known(answer: Answer, aws: Aws) -> None:
     spot = {**DESCRIBED, "EnableManagedSpotTraining": True, "TrainingTimeInSeconds": 3000, "BillableTimeInSeconds": 900}
     aws.foreign["spot-job"] = {**spot, "SecondaryStatusTransitions": []}

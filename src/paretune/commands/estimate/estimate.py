@@ -59,7 +59,7 @@ COLUMNS = (
     *("largest_batch_that_fits", "region"),
     *("project", "entry_point", "entry_script"),
 )
-"""The columns of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals.
+"""The columns of estimate.csv. Seconds are billable seconds per instance; low and high are the ends of 80 % intervals.
 
 The columns of a phase are empty for a job on this machine; waiting and starting are not billed. PART_COLUMNS divide the
 seconds among the parts of the work (`paretune.estimating.timing.PARTS`). Tokens are those of a causal-lm, counted as

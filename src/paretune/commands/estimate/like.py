@@ -170,7 +170,8 @@ def compare(request: EstimateRequest) -> EstimateTable:
     region = usual_region(typed.get("region") or reference.texts.get("region"), environment)
     prices = PriceList.read(environment)
     is_counted = (reference.facts or {}).get("train_rows")
-    texts = {**({} if is_counted else {"max_train_samples": str(_ROWS_ASSUMED)}), **reference.texts}
+    assumes_rows = not (is_counted or "max_train_samples" in {**reference.texts, **typed})
+    texts = {**reference.texts, **({"max_train_samples": str(_ROWS_ASSUMED)} if assumes_rows else {})}
     clusters = {name: split_list(text) for name, text in typed.items() if name in LISTED_CLUSTERS and text}
     texts |= {name: text for name, text in typed.items() if name not in clusters}
     built = reference.built if "model" not in typed else None
@@ -179,7 +180,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
     priced = [(spec, usual_price(spec, prices, environment)) for spec in specs]
     store = Forecast(open_tracking(environment, SystemClock()) if has_store(environment) else None)
     evidence = store.evidence if reference.is_by_paretune else Evidence()
-    estimates = _estimates(priced, reference, built, evidence, environment)
+    estimates = _estimates(priced, reference, built, evidence, environment, assumes_rows=assumes_rows)
     if (took := reference.seconds) is not None:
         measured = replace(estimates[0].time, seconds=took, seconds_low=took, seconds_high=took)
         estimates[0] = replace(estimates[0], time=measured, basis="measured")
@@ -221,7 +222,8 @@ def _others(
     kinds = {name: item.has_gpu for name, item in instances().items()}
     alike = [name for name in priced if kinds.get(name) is (ran.has_instances and kinds[ran.instance_type])]
     lists = clusters or {"instance_type": alike, "instance_count": ["1"]}
-    lists = {"instance_type": [ran.instance_type], "instance_count": ["1"], **lists}
+    count = "1" if "instance_type" in lists else str(ran.instance_count)
+    lists = {"instance_type": [ran.instance_type], "instance_count": [count], **lists}
     faults: list[str] = []
     for values in itertools.product(*lists.values()):
         try:
@@ -230,7 +232,7 @@ def _others(
         except BadInput as error:
             faults += error.faults
             continue
-        if (spec.instance_type, spec.instance_count) != (ran.instance_type, ran.instance_count):
+        if any(getattr(spec, name) != getattr(ran, name) for name in LISTED_CLUSTERS):
             yield spec
     refuse(list(dict.fromkeys(faults)) if clusters else [])
 
@@ -241,13 +243,18 @@ def _estimates(
     built: Architecture | None,
     evidence: Evidence,
     environment: Mapping[str, str],
+    *,
+    assumes_rows: bool,
 ) -> list[Estimate]:
-    """Return estimates of the jobs, based on the measured seconds of the first job and on the other evidence."""
+    """Return estimates of the jobs, based on the measured seconds of the first job and on the other evidence.
+
+    If the jobs only assume a number of rows, those seconds determine it.
+    """
     ran, stack = priced[0][0], "own" if reference.is_by_paretune else reference.name
     built = built or architecture_of(ran.model, ran.task, environment)
     facts = reference.facts
     specs = [spec for spec, _ in priced]
-    if reference.seconds and ran.max_train_samples == _ROWS_ASSUMED and not (facts or {}).get("train_rows"):
+    if reference.seconds and assumes_rows:
         rows = _rows_of(reference.seconds, ran, built)
         specs = [spec.replace(max_train_samples=rows) for spec in specs]
     setting = setting_of(specs[0], specs[0].plan(), built, facts)

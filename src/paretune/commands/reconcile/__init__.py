@@ -156,7 +156,10 @@ def _missing(run: RecordedRun, end: datetime, bill: AwsBill, exports: Collection
 
 
 def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "Tracking") -> int:
-    """Write new figures to their runs, and return how many runs were written. Figures of a complete bill stay."""
+    """Write new figures to their runs, and return how many runs were written.
+
+    If this bill is not complete for a run, the figures of an earlier complete bill stay.
+    """
     is_new = (table["run_id"] != "") & table["billed_usd"].notna() & (table["remark"] != _WHOLE_BEFORE)
     written = 0
     for row in table[is_new].to_dict("records"):

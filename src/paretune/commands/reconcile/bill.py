@@ -46,7 +46,7 @@ _COLUMNS = {  # name here to the names in CUR and in FOCUS
 }
 _NEEDED, _NUMBERS = [*_COLUMNS][:7], [*_COLUMNS][5:12]
 _CHARGES = r"Usage|Discount$"  # types of lines that count; not tax, credits, refunds, fees and negations of plans
-_OURS = f"^$|:training-job/{JOB_PREFIX}"  # a line counts if its resource is empty, or a job of paretune
+_OURS = f"^$|:training-job/{JOB_PREFIX}"  # no resource (counts only for discounts), or a job of paretune
 _MONTH = re.compile(
     r"/(?:billing_period=(\d{4})-(\d\d)|(\d{4})(\d\d)\d\d-\d{8}|year=(\d{4})/month=(\d{1,2}))(?=/)", re.IGNORECASE
 )
@@ -117,7 +117,8 @@ def read_bill(path: Path) -> AwsBill:
     """Return the bill in a file or a folder.
 
     For each export and month, the delivery that AWS's newest manifest names is read. Without a manifest, the newest
-    delivery is recognized by the names of its folders, and missing files by gaps in the numbers of the files.
+    delivery is recognized by the times in folder names (if they have none, all deliveries are read), and missing files
+    by gaps in the numbers of the files.
 
     Raises BadInput if no file is a bill, a column or a manifest cannot be read, or the currency is not USD.
     """

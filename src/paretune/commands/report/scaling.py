@@ -82,7 +82,7 @@ def _chart(
     """
     lines, ideals = dict[str, Sequence[Point]](), dict[str, Sequence[tuple[float, float]]]()
     by_shape = (rows.factor == SHAPE).all()
-    known = rows[rows[column] > 0] if column in rows else rows[:0]  # no table may have an efficiency
+    known = rows[rows[column] > 0] if column in rows else rows[:0]  # efficiency is absent if no table has one
     for apart, of_line in known.groupby("apart", sort=False):
         work, of_line = str(apart), of_line.sort_values(["devices", "level"])
         points = [

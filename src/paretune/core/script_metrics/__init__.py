@@ -1,7 +1,7 @@
 """Metrics of a user's own training run, read from its loggers, its files and the lines that it prints.
 
-This folder is copied into jobs unchanged, so its code uses only the standard library of Python 3.8 or newer. If several
-sources have a metric of the same name, the first source in this list counts:
+This folder is copied into jobs unchanged, so its code needs only the standard library of Python 3.8 or newer. If
+several sources have a metric of the same name, the first source in this list counts:
 
     metric_definitions   the regular expressions of SageMaker's `metric_definitions`
     MLflow               the store that the job provides (loggers.logging_environment)

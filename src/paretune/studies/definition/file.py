@@ -109,7 +109,7 @@ class StudyFile(Parameters):
     storage: str | None = parameter(None, repr=False)
     """sqlite:///FILE or postgresql://...; by default PARETUNE_STORAGE, else a file in PARETUNE_HOME"""
     once: bool = parameter(False)
-    """collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"""
+    """collect jobs that have ended, launch the next ones, and exit, with code 75 if the study has not ended"""
 
     listed_by: ClassVar[str] = "study"
     hidden: ClassVar[str] = "job."
