@@ -37,8 +37,8 @@ def least_volume_gib(size: float) -> int:
 def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None = None) -> float:
     """Return the most bytes on an instance at one time: inputs, checkpoints and results.
 
-    Data sets are counted twice because of their Arrow caches. The trained model is also counted twice, as a folder and
-    as an archive. `built` gives the size of a model that has not been prepared yet.
+    Data sets are counted twice because of their Arrow caches. The trained model is also counted twice, which leaves
+    room for a copy of it. `built` gives the size of a model that has not been prepared yet.
     """
     files = [inputs.dataset.folder] if inputs.dataset is not None else []
     files += [path for path in (inputs.code.inputs if inputs.code else {}).values() if isinstance(path, Path)]

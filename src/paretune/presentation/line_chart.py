@@ -51,7 +51,7 @@ class LineChart:
         return _MARKS[self.kinds.index(kind) % len(_MARKS)] if kind in self.kinds else _MARKS[0]
 
     def _ticks(self) -> list[float]:
-        """Return all values of x, to use as ticks: by default, a logarithmic axis has no tick between 16 and 32."""
+        """Return all values of x, to use as ticks: by default, a logarithmic axis has no ticks at 16 and 32."""
         return sorted({point.x for points in self.lines.values() for point in points})
 
     def figure(self) -> Any:

@@ -35,7 +35,7 @@ SCRIPT_CHANNELS = {"model": "model", "dataset": "train", "validation_file": "val
 script. The channels have the names of SageMaker's examples, whose scripts read SM_CHANNEL_TRAIN and SM_CHANNEL_TEST."""
 INPUT_FILES = tuple(SCRIPT_CHANNELS)
 PATHS = (*INPUT_FILES, "entry_script", "budget")
-"""Parameters of a job that may name files or folders. `simulation.runs` may, too."""
+"""Parameters of a job whose files or folders `find_path` looks up. It does so for `simulation.runs`, too."""
 CHANNELS = "/opt/ml/input/data"  # folder of the channels in a job's container
 IN_S3 = "s3://"  # prefix of a file or folder in S3, which scripts and projects on SageMaker can read
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
@@ -82,7 +82,7 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
         )
     for name in (*INPUT_FILES, "entry_script"):
         text = current_name(texts.get(name, ""))
-        is_web = text.lower().startswith(("http://", "https://"))  # `rules` refuses these
+        is_web = text.lower().startswith(("http://", "https://"))  # `rules` checks these
         if is_web or (text.startswith(IN_S3) and name != "entry_script"):
             continue  # S3 is checked later, when there are no other faults
         is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~"))

@@ -1,7 +1,7 @@
 """The parameters of one job, and values that follow from them.
 
-Each parameter is declared once, here. The command line, study files, `mlflow run -P`, the JSON schema, the reference
-page and the parameters of MLflow runs are generated from these lines. Rules between parameters are in `rules`.
+Each parameter is declared once, here, for the command line, study files, `mlflow run -P`, the JSON schema, the
+reference page and the parameters of MLflow runs. Rules between parameters are in `rules`.
 """
 
 import hashlib
@@ -138,7 +138,7 @@ class JobSpec(Parameters):
     )
     """hub id (nyu-mll/glue:sst2), folder or file (CSV, TSV, JSON, JSONL, Parquet, TXT), s3://..., or bundled:imdb"""
     validation_file: str | None = parameter(None, "data evaluation quality")
-    """file with validation rows; by default the validation split of the data set, or 10 % of it"""
+    """file with validation rows; by default the validation split of the data set, or 10 % of the training rows"""
     test_file: str | None = parameter(None, "data evaluation")
     """file with test rows, evaluated at the end"""
     text_column: str = parameter("text", "data evaluation quality", basic=True)
@@ -184,7 +184,7 @@ class JobSpec(Parameters):
     precision: Literal["auto", "fp32", "bf16", "fp16", "bf16-true"] = parameter(
         "auto", "quality seconds memory", group="how it is trained", also="dtype bf16 fp16 fp32"
     )
-    """auto: bf16 if the device has it, else fp16 with tensor cores, else fp32; bf16-true: bf16 weights and optimizer"""
+    """auto: bf16 if the device has it, else fp16 on tensor cores, else fp32; bf16-true: bf16 weights and optimizer"""
     fine_tuning: Literal["full", "head", "lora", "qlora"] = parameter("full", "quality seconds memory")
     """full: all weights; head: only the head; lora: low-rank adapters; qlora: adapters on 4-bit weights"""
     lora: Lora = parameter(Lora(), "quality seconds memory", example={"r": 8})
@@ -401,7 +401,7 @@ class JobSpec(Parameters):
         """Return the same training run on the same number of instances of another type.
 
         The global batch size stays the same, and so does the per-device batch if the new devices can use it. Raises
-        BadInput if the type is unknown or its devices cannot share the global batch evenly.
+        BadInput if the job is invalid on that type: for example, if its devices cannot share the global batch evenly.
         """
         changes = {"instance_type": instance_type, "fallback_instance_types": None}
         if self.project is not None:  # the project's command chooses its own batches

@@ -43,8 +43,8 @@ class LauncherTraits:
         has_instances: whether its clusters consist of instances whose types are described in a table.
         instance_prefix: prefix of the names of its instance types, by which launcher=auto recognizes them; empty if
             its types are only used with launcher=NAME.
-        instance_table: CSV file of its instance types, with the columns of sagemaker/instances.csv. `region` is empty
-            if `has_regions` is False. A missing file counts as an empty table.
+        instance_table: CSV file of its instance types, with the columns of sagemaker/instances.csv. The column `region`
+            is empty if `has_regions` is False. A missing file counts as an empty table.
         has_regions: whether the parameter `region` chooses where its jobs run and what they cost.
         has_spot: whether its jobs may use interruptible instances (the parameter `spot`).
         has_fallbacks: whether its jobs may move to another instance type if the first one has no capacity.

@@ -160,7 +160,7 @@ def accumulates(spec: JobSpec) -> bool:
 
 
 def takes_seed(spec: JobSpec) -> bool:
-    """Return whether a different seed changes the job; it does not if a script has no argument for the seed."""
+    """Return whether a different seed changes the job: False only for a script without an argument for the seed."""
     if spec.entry_script is None:
         return True
     first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed + 1)))
@@ -226,7 +226,7 @@ def argument_of(path: Path, parameter: str) -> str | None:
 
 
 def unknown_arguments(path: Path, script: OwnScript, names: Iterable[str]) -> list[str]:
-    """Return one fault that lists the names that a script does not accept; none if it may have unknown arguments."""
+    """Return one fault that lists the names that a script does not accept; none if not all its arguments are known."""
     unknown = [name for name in names if script.argument(name) is None and not _is_added(script, name)]
     if not unknown or not script.is_complete:
         return []

@@ -30,7 +30,7 @@ def name_faults(spec: "JobSpec") -> list[str]:
     """Return the faults of `training_arguments` that can be found without transformers.
 
     These are unsupported names, values of the wrong type, a `save_total_limit` below 1, and a `metric_for_best_model`
-    that the task does not measure.
+    that is neither the loss nor, except for causal-lm, a metric of the task.
     """
     faults = []
     for name, value in spec.training_arguments.items():

@@ -525,7 +525,7 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
             if quality.metric in launcher.preview(document, known_inputs(spec, workplace))["metrics"]:
                 return
     text = f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from a table of recorded runs. "
-    raise BadInput([f"{text}Set simulation.runs, or take {quality.metric} out of objectives"])
+    raise BadInput([f"{text}Set simulation.runs, or take {quality.metric} out of objectives and constraints"])
 
 
 def _check_jobs(jobs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:
@@ -571,7 +571,7 @@ def _described(file: StudyFile) -> str:
         for name, value in given.get(section, {}).items()
         if section != "job" or name not in _FREE
     }
-    if file.design is not None:  # compare its rows, not how they were made
+    if file.design is not None:  # a table may have changed, so compare its rows, too
         digest = sha256(spell(file.design.rows).encode()).hexdigest()[:12]
         described |= {"points seed": file.seed, "points rows": f"{len(file.design.rows)}, digest {digest}"}
     return json.dumps(described, ensure_ascii=False)

@@ -169,7 +169,10 @@ class RecordedRun:
 
     @property
     def budget(self) -> str | None:
-        """The budget file that the job counts against: the recorded path, or the typed one if only that exists here."""
+        """The budget file that the job counts against: the recorded path, or the typed one if only that exists here.
+
+        None if neither is recorded.
+        """
         recorded = self.tags.get(schema.BUDGET, "")
         typed = str((schema.given_by(self.tags) or {}).get("budget", ""))
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None

@@ -62,7 +62,8 @@ WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty if
 REGION = "paretune.region"  # AWS region of the job
 SETTINGS = "paretune.settings"  # bucket and tags of a job in AWS, as JSON; later attempts of the job reuse them
 TRAINING_SECONDS = "paretune.training_seconds"
-"""Seconds per instance that AWS would have billed for a spot job's last attempt on on-demand instances."""
+"""Seconds per instance that AWS would have billed for a spot job's last attempt if that had run on on-demand
+instances."""
 ACCOUNT = "paretune.account"  # number of the AWS account
 CLAIMED_AT = "paretune.claimed_at"
 """When a process last recorded that it was about to create the job, in seconds since the epoch; renewed during uploads,

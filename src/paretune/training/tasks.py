@@ -65,6 +65,7 @@ class Evaluation:
     """Computes the metrics of a task.
 
     After an evaluation, `report_entries` has its confusion matrix, or the counts for each label of a multi-label task.
+    For token-classification, it is empty.
     """
 
     def __init__(self, task: str, names: Sequence[str]) -> None:
@@ -146,7 +147,8 @@ def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
     """Return the macro F1 of two baselines: the most frequent answer, and logistic regression (C = 5) on TF-IDF.
 
     The most frequent answer is a class or, for multi-label, a set of labels. For multi-label, each label has its own
-    regression (threshold 0.5). The regression is left out if no word occurs in two texts.
+    regression (threshold 0.5). The regression is left out if no word occurs in two texts, or if all rows to fit have
+    the same class.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression

@@ -1,4 +1,4 @@
-"""Jobs on SageMaker training clusters. Only this folder calls AWS."""
+"""Jobs on SageMaker training clusters. Only this folder imports boto3."""
 
 from paretune.core.errors import refuse
 from paretune.core.packages import missing

@@ -188,9 +188,9 @@ class SimulatedSetup(JobSetup):
 class SimulatedLauncher(Launcher):
     """Creates simulated jobs on `clock`, the virtual clock of the folder `home`.
 
-    PARETUNE_PRICES, AWS_REGION and AWS_DEFAULT_REGION are read from `environment`. `timeline_of` returns the timeline
-    of a new job. It raises BadInput if the table of recorded runs does not cover the job, or if the job needs an
-    estimate and cannot be estimated.
+    `environment` has the variables for prices, the default region and the Hugging Face Hub. `timeline_of` returns the
+    timeline of a new job. It raises BadInput if the table of recorded runs does not cover the job, or if the job needs
+    an estimate and cannot be estimated.
     """
 
     traits = SIMULATED

@@ -300,8 +300,9 @@ def can_be_split(study: StudyFile) -> bool:
 def full_name(job: Mapping[str, Any], name: str) -> str:
     """Return a searched name as a job spells it.
 
-    The names of arguments of the user's own script or project get the prefix `training_arguments.`. So do names that
-    may be arguments, if paretune cannot tell which arguments the script or project has.
+    Parameters of the job keep their names; with a project, only those in _CLUSTER_KEYS do. Other names get the prefix
+    `training_arguments.` if the user's own script or project has or may have an argument, or the script a constant, of
+    that name.
     """
     script, project = str(job.get("entry_script") or ""), str(job.get("project") or "")
     if is_inside(name) or not (script or project) or name in (JobSpec.model_fields if script else _CLUSTER_KEYS):

@@ -68,7 +68,7 @@ class StudyAnswer:
 
     @cached_property
     def best(self) -> Configuration | None:
-        """The configuration on the front with the best quality; None if nothing is feasible or measures quality."""
+        """The configuration on the front with the best quality; None if none is feasible or quality is not measured."""
         name = self.front.quality
         return None if name is None or not self.front.feasible else best_in(self.front, name)[0]
 

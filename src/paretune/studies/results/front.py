@@ -443,8 +443,8 @@ class StudyFront:
     def main_pair(self) -> tuple[str, str] | None:
         """The two objectives that show the trade-off best, or None if there is only one objective.
 
-        The second one is quality. The first one is the objective that varies most along the front of the two; dollars
-        win a tie. Without quality, the pair is the first two objectives, where dollars count as the first.
+        The second one is quality. The first one is the objective that varies most along its front with quality;
+        dollars win a tie. Without quality, the pair is the first two objectives, where dollars count as the first.
         """
 
         def spread(pair: tuple[str, str]) -> float:
@@ -544,8 +544,8 @@ class StudyFront:
         """Volume that the feasible configurations dominate, up to a reference point; 0 if there are none.
 
         The reference point follows from the first trial of the first feasible configuration: ten times that trial's
-        value of each minimized objective, and 0 for each maximized one. The point does not move, so the volume grows
-        with every improvement.
+        value of each minimized objective, and 0 for each maximized one. Unless another configuration
+        becomes the first, the point does not move, so the volume grows with every improvement.
         """
         if not self.feasible:
             return 0.0

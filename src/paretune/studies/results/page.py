@@ -249,7 +249,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
 def _places(across: Sequence[float], up: Sequence[float], low: float, high: float) -> list[str]:
     """Return plotly's position for the label of each mark. The marks are in order from left to right.
 
-    A label is above its mark and to the right, away from the axis. It is below the mark if the next mark is near and
+    A label is above its mark and to the right, away from the axis. It is below the mark if a later mark is near and
     higher, because the line goes up there, or if the previous mark is near and has its label above. At the right end, a
     label is to the left of its mark.
     """

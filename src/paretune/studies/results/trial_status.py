@@ -19,7 +19,7 @@ _OF_FAILURES = {
     FailureKind.DIVERGED: "Diverged",
     FailureKind.CAPACITY: "Refused",
 }
-"""Kind of failure to the value of its status. The other kinds are failures of the job itself."""
+"""Kind of failure to the value of its status. The other kinds count as failures of the job itself."""
 
 
 class TrialStatus(Enum):

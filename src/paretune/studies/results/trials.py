@@ -74,7 +74,7 @@ class Trial:
 
     @property
     def counts(self) -> bool:
-        """Whether it counts toward n_trials of the study. Repeats, probes and trials that are tried again do not."""
+        """Whether it counts toward n_trials of the study. Repeats, probes, and interrupted or refused trials do not."""
         return self.repeats is None and not self.is_probe and not self.status.is_retryable
 
     @property

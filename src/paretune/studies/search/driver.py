@@ -226,7 +226,7 @@ class Driver:
         return self.ended.lacks_objective() or enough
 
     def adopt(self) -> None:
-        """Continue the running trials of earlier drivers, and report to Optuna the ended trials that they did not."""
+        """Continue the running trials of earlier drivers, and report to Optuna the ended trials not yet reported."""
         if not self.file.once:
             self._assumed_fixed = frozenset(trial.number for trial in self.table.trials()[1])
         self._refresh()

@@ -218,10 +218,10 @@ class Split:
     def _limits(self, job: Candidate, expected: Expected) -> list[JobSpec]:
         """Return the job with each time limit to try, the most comfortable one first.
 
-        Without a budget, that is the job's own limit. If its seconds are predicted well, there are a comfortable and a
-        tight limit. Otherwise there is one: for a probe without a prediction, it doubles with each probe that was cut
-        off; for any other job, it follows from the job's estimate. If the estimate exceeds the job's own limit, the
-        list is empty, and the job does not start.
+        Without a budget, that is the job's own limit. If its seconds are predicted (for paretune's own training: if
+        they are predicted well), there are a comfortable and a tight limit. Otherwise there is one: for a probe without
+        a prediction, it doubles with each probe that was cut off; for any other job, it follows from the job's
+        estimate. If the estimate exceeds the job's own limit, the list is empty, and the job does not start.
         """
         money, spec = self._driver.money, job.spec
         if not money.has_budget:
@@ -326,7 +326,7 @@ class Verification:
         if driver.money.has_budget and not driver.money.affordable()(driver.money.limited(spec)):
             return f"the worst case of another run does not fit {driver.money.tightest_budget()}"
         if repeats >= RUNS:
-            collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""
+            collapsed = f", {point.collapses} run{'s' * (point.collapses != 1)} collapsed" if point.collapses else ""
             return f"{len(point.trials) - 1} of {repeats} repeats completed{collapsed}"
         if len(ended) + all_under_way >= MOST_REPEATS:
             return f"a study runs at most {MOST_REPEATS} repeats"

@@ -135,7 +135,8 @@ class StudyTable:
     def ask_waiting(self) -> tuple[int, Point] | None:
         """Return the number and point of a trial that a user has enqueued in the study; None if the queue is empty.
 
-        Raises ValueError if the study does not allow the value of one of its parameters.
+        Raises ValueError if Optuna refuses a value: one that is not among the choices, or not a number for a range. A
+        number outside of its range is accepted.
         """
         is_waiting = any(trial.state is TrialState.WAITING for trial in self._all()[0])
         return self.ask({}, {}, lambda point: True) if is_waiting else None
@@ -328,7 +329,7 @@ def _opened(file: StudyFile, address: str) -> tuple[RDBStorage, optuna.Study]:
 
 def _sampler(file: StudyFile, seed: int) -> BaseSampler:
     if file.takes_split or file.tries_all or file.sampler == "random":
-        return RandomSampler(seed=seed)  # only used with `random`: the others give each point to `ask`
+        return RandomSampler(seed=seed)  # other samplers than `random` use it only for what a queued trial lacks
     if file.sampler in ("gp", "nsga2"):
         return GPSampler(seed=seed) if file.sampler == "gp" else NSGAIISampler(seed=seed)
     return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)

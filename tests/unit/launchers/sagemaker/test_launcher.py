@@ -185,7 +185,7 @@ def sized(tmp_path: Path, dataset: PreparedDataset, model_gib: int, data_gib: in
     return JobInputs(dataset=dataset, model=tmp_path / "model")
 
 
-# A model of 14 GiB in fp16 has 28 GiB of weights in fp32: 14 read, 56 written as folder and archive, 84 per checkpoint.
+# A model of 14 GiB in fp16 has 28 GiB of weights in fp32: 14 read, 56 written with room for a copy, 84 per checkpoint.
 @pytest.mark.parametrize(
     ("model_gib", "data_gib", "changes", "volume"),
     [
@@ -194,7 +194,7 @@ def sized(tmp_path: Path, dataset: PreparedDataset, model_gib: int, data_gib: in
         (14, 0, {}, 332),  # 14 + 56 + 3 x 84 = 322
         (14, 0, {"num_train_epochs": 1.0}, 164),  # one checkpoint, where it is stopped
         (14, 0, {"num_train_epochs": 1.0, "spot": True}, 332),  # one every two minutes: two, and a new one
-        (14, 0, {"fine_tuning": "lora"}, 360),  # merged as large as it was read: 28 more, as folder and archive
+        (14, 0, {"fine_tuning": "lora"}, 360),  # merged as large as it was read: 28 more, with room for a copy
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
     ],
 )
