@@ -469,8 +469,9 @@ _BETWEEN_NAMES = re.compile(r"[\s,/|]*(?:-\w)?[\s,/|]*(?:[^\s-][^\s]*)?[\s,/|]*"
 def options_in_help(text: str) -> Options:
     """Read options from help text of argparse, Click, Typer, tyro, absl, fire or docopt.
 
-    An option takes a value if a word stands between its name and the description. `is_complete` is True if the text was
-    not written by fire and names at least one option besides those that every program has, such as --help.
+    An option takes a value if a word stands between its name and the description or, as in absl's help, a colon follows
+    its name. `is_complete` is True if the text was not written by fire and names at least one option besides those that
+    every program has, such as --help.
     """
     actions, required = dict[str, str](), list[str]()
     for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines():

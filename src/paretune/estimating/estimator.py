@@ -197,7 +197,7 @@ class Estimator:
         if work.instances == 1 or self.evidence.has_network(work):
             return basis
         is_tcp = work.constants["network"] == counting.TCP
-        network = "without EFA, which may take several times as long" if is_tcp else "with EFA"
+        network = "without EFA, and without it a job may take several times as long" if is_tcp else "with EFA"
         return f"no job of yours has used several machines {network}; {basis}"
 
 

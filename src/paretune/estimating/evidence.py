@@ -163,7 +163,10 @@ def _time(job: RecordedRun, plan: BatchPlan, work: Work) -> Measurement | None:
 
 
 def _is_whole(job: RecordedRun) -> bool:
-    return not (job.was_retried or job.is_spot or job.metrics.get("resumed") or job.param("profile_steps"))
+    # An attempt on the first instance type that was repeated there has been billed, too.
+    was_repeated = job.attempts > 1 and job.instance_type == job.param("instance_type")
+    is_resumed = bool(job.metrics.get("resumed"))
+    return not (job.was_retried or was_repeated or job.is_spot or is_resumed or job.param("profile_steps"))
 
 
 def _batch_that_did_not_fit(job: RecordedRun, spec: JobSpec, plan: BatchPlan) -> int | None:

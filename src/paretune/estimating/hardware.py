@@ -75,7 +75,7 @@ _MEMORY_OF_LARGER = {"NVIDIA A100": 2039e9}  # bytes/s of the card with 80 GB, w
 _CONTEXT_GIB = 0.9  # GiB of a GPU that CUDA, NCCL and fragmentation take; from experience, not measured here
 _USABLE_SHARE = 0.85  # share of a machine's memory that a job without a GPU may take
 _REPORTED_SHARE = 0.93
-"""Share of a GPU's nominal memory that CUDA reports: the lowest of the listed GPUs, that of A10G and L4, which use a
+"""Share of a GPU's nominal memory that CUDA reports: the lowest of the listed GPUs, such as A10G and L4, which use a
 sixteenth of their GDDR6 for error correction. Consumer cards have no error correction and report all of their memory,
 such as 24,564 MiB for an RTX 4090."""
 _TENSOR_CORES = (7, 0)  # GPUs with at least this compute capability multiply fp16 faster than fp32

@@ -58,7 +58,7 @@ class Seconds:
 class UsualSeconds(Seconds):
     """The usual seconds of a phase on a kind of instance."""
 
-    bound: float  # seconds that the share BOUND_CONFIDENCE of jobs does not exceed, in any account; `longest` for waits
+    bound: float  # in any account, the share BOUND_CONFIDENCE of jobs takes at most this long; `longest` for waits
     longest: float  # longest of all public jobs on such instances; `gpu` and `multi_gpu` have the same figure
 
 
@@ -78,7 +78,7 @@ def usual(phase: str, kind: str) -> UsualSeconds:
 def phases_of(
     total: Seconds, spec: JobSpec, *, factor: float = 1.0, uploaded_bytes: float = 0.0
 ) -> Mapping[str, Seconds]:
-    """Divide the billed seconds of a job among its phases. Further phases, waiting and starting, are not billed.
+    """Divide the billed seconds of a job among its phases, and add those that are not billed: waiting and starting.
 
     `factor` is the time that earlier jobs took before and after their steps, divided by the usual time.
     `uploaded_bytes` is the size of the model. If the launcher uploads no files, `training` is the only phase.

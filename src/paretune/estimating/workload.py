@@ -14,8 +14,8 @@ from paretune.specification.parallelism import MICRO_BATCH_TOKENS, BatchPlan
 _EVALUATIONS = 4  # evaluations, evenly spaced, of a job with eval_strategy=steps and without eval_steps
 LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, unless rows are long or training batches larger
 EVALUATED_LOGITS = 2**26
-"""Limit on the logits of a language model's evaluation batch on one device (256 MiB in fp32). But an evaluation batch
-never has fewer rows than a training batch."""
+"""Limit on the logits of a language model's evaluation batch on one device (256 MiB in fp32). But by default, an
+evaluation batch never has fewer rows than a training batch."""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of the bundled data sets."""
 

@@ -322,7 +322,7 @@ def _write_report(run: Run, report: JobReport) -> None:
 
 
 def sources_without_bill(sources: str) -> str:
-    """Return a text like `MLflow: f1, cost_usd; printed: loss` without metrics of the bill, which no script knows."""
+    """Remove metrics of the bill, which no script knows, from a text like `MLflow: f1, cost_usd; printed: loss`."""
     parts = (part.partition(": ") for part in sources.split("; "))
     kept = [
         (source, [name for name in names.split(", ") if name not in metrics.OF_THE_BILL]) for source, _, names in parts

@@ -103,7 +103,8 @@ class JobRecord:
         if self.spec.runs_user_code:
             return {}
         facts = {name: value for name, value in self.former_metrics.items() if "/" not in name}
-        return {name: value for name, value in facts.items() if not name.startswith("estimated_")}
+        no_facts = metrics.OF_THE_BILL  # a running job has its cost so far
+        return {name: facts[name] for name in facts if name not in no_facts and not name.startswith("estimated_")}
 
     def adopt(self) -> None:
         """Continue the record of an earlier process, which may have died before it wrote the parameters."""

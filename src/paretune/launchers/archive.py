@@ -100,8 +100,8 @@ def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
 def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
     """Return the names of links to files outside the folder, because another person's project may link to a secret.
 
-    A hard link counts if its file also has a name outside the folder. Folders of an installed paretune are an
-    exception, because pip and uv hard-link paretune's files to their cache.
+    A hard link counts if its file also has a name that is not in `files`, such as one outside the folder. Folders of an
+    installed paretune are an exception, because uv hard-links paretune's files to its cache.
     """
     inside = folder.resolve()
     links = [name for name, path in files.items() if path.is_symlink() and not path.resolve().is_relative_to(inside)]

@@ -69,6 +69,12 @@ class RecordedRun:
         return self.tags.get(schema.ORIGIN) or "measured"
 
     @property
+    def attempts(self) -> int:
+        """The number of attempts of the job; 1 if it is not recorded."""
+        number = self.tags.get(schema.JOB_NAME, "").rpartition("-")[2]  # see `launchers.base.job_name`
+        return int(number) if number.isdecimal() else 1
+
+    @property
     def was_retried(self) -> bool:
         """Whether the job ran out of memory and was retried with a smaller per-device batch."""
         return schema.OUT_OF_MEMORY_RETRIES in self.tags

@@ -63,9 +63,17 @@ def test_trainings_of_one_s_own_show_their_seconds_if_measured_undisturbed() -> 
 def test_a_disturbed_job_shows_its_step_but_not_its_seconds() -> None:
     retried = run_of(COMPLETED | {"paretune.out_of_memory_retries": "1"})
     resumed = run_of(metrics=MEASURED | {"resumed": 1.0})
-    content = read([retried, resumed, run_of(spot=True), run_of(profile_steps=10)])
+    again = run_of(COMPLETED | {"paretune.job_name": "paretune-0a1b-2"})  # after an internal error of AWS
+    content = read([retried, resumed, again, run_of(spot=True), run_of(profile_steps=10)])
 
-    assert [(time.seconds, time.step_seconds) for time in content.times] == [(None, 0.5)] * 4
+    assert [(time.seconds, time.step_seconds) for time in content.times] == [(None, 0.5)] * 5
+
+
+def test_a_job_that_waited_in_vain_for_its_first_instance_type_shows_its_seconds() -> None:
+    tags = {"paretune.job_name": "paretune-0a1b-2", "paretune.used_instance_type": "ml.g5.2xlarge"}
+    (time,) = read([run_of(COMPLETED | tags)]).times
+
+    assert time.seconds == 500.0
 
 
 def test_runs_that_are_no_jobs_or_of_a_script_are_passed_over(tmp_path: Path) -> None:

@@ -245,6 +245,21 @@ def test_a_job_is_billed_at_the_price_of_the_type_that_the_service_has_chosen(de
     assert desk.tags["price_usd_per_hour"] == "2"
 
 
+def test_the_cost_so_far_of_a_running_job_is_not_its_cost_if_a_price_is_unknown(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = Choosing([DONE])
+    attempts = desk.attempts(launcher, fallback_instance_types=LARGE)
+    while "cost_usd" not in desk.metrics:  # at the price of the first type
+        attempts.poll()
+        desk.clock.sleep(0.5)
+    monkeypatch.delitem(PRICES, LARGE)
+    launcher.jobs[launcher.created[0]].chosen = LARGE  # type: ignore[attr-defined]
+    outcome = desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE))  # by another process
+
+    assert "cost_usd" not in outcome.metrics
+
+
 def test_a_batch_that_was_made_smaller_stays_so_on_the_type_that_the_service_has_chosen(desk: Desk) -> None:
     class Full(Choosing):
         """Its first type has capacity only for the first attempt."""

@@ -475,7 +475,7 @@ def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
 
 
 def _name(text: str) -> tuple[str, bool, str, bool]:
-    """Return the name before a number, whether : or = follows it, the data split in it, and if it was shortened."""
+    """Return the name before a number, whether : or = follows it, the data split before it, and if it was shortened."""
     plain = text.replace("%%", " ").replace("~", " ").strip(" [")
     is_explicit = plain.endswith((":", "="))
     plain = plain.rstrip(" :=")
