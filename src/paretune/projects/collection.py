@@ -5,11 +5,13 @@ lines.
 
 MLflow reads the job's store, and upgrades the store's tables if an older MLflow wrote them. A store that a newer MLflow
 wrote cannot be read here. Such a store stays in the job's results.
+
+The job wrote the store, so the store may contain any path and any link. No other file on this machine may be uploaded.
 """
 
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.errors import first_line
-from paretune.core.script_metrics import read_curves
+from paretune.core.script_metrics import CURVES, read_curves
 from paretune.core.untrusted import masked, printable, without_secrets
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.tracking import schema
@@ -39,16 +41,17 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None, *, sta
     The first run that the code opened is copied into the run `run_id` itself. Each other run becomes a new run under
     the run `run_id`, or under the copy of its own parent. If the code did not end that run, it ends with `status`,
     the status of the job. Secrets in parameters and tags are masked, and metrics that come from bills are left out. A
-    parameter is reported if its value in the first run differs from that in the run `run_id`. Raises the errors of
-    MLflow's client if the tracking server does not answer or refuses a request.
+    parameter is reported if its value in the first run differs from that in the run `run_id`. Files outside of `store`
+    are left out. Raises the errors of MLflow's client if the tracking server does not answer or refuses a request.
     """
     client = client or MlflowClient()
     remarks = []
     try:
-        _copy_curves(store, run_id, client)
+        if _is_inside(store, store / CURVES):
+            _copy_curves(store, run_id, client)
     except (OSError, ValueError) as error:
         remarks.append(problem(error))
-    if not (store / "mlflow.db").is_file():
+    if not ((store / "mlflow.db").is_file() and _is_inside(store, store / "mlflow.db")):
         return remarks
     try:
         inner, runs = read_runs(store)
@@ -65,8 +68,8 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None, *, sta
         names = run.data.metrics.keys() - OF_THE_BILL
         points = [point for name in names for point in inner.get_metric_history(inner_id, name)]
         _copy(run, points, copies[inner_id], client)
-        for name, files in artifacts_of(run, store, inner):
-            client.log_artifacts(copies[inner_id], str(files), artifact_path=name or None)
+        for folder, file in artifacts_of(run, store, inner):
+            client.log_artifact(copies[inner_id], str(file), artifact_path=folder or None)
         if copies[inner_id] == run_id:
             continue
         if run.info.end_time:
@@ -86,23 +89,29 @@ def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
     return client, sorted(runs, key=lambda run: (run.info.start_time, MLFLOW_PARENT_RUN_ID in run.data.tags))
 
 
-def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str, Path]]:
-    """Return pairs of artifact path and folder: one for a run's own files, and one for each of its models.
+def artifacts_of(run: Run, store: Path, client: MlflowClient) -> Iterator[tuple[str, Path]]:
+    """Yield each file of a run and of its models, after the folder that has the file among the run's artifacts.
 
-    Pairs without files are left out, and so are folders outside of `store`. The job wrote the store, so the store may
-    contain any path, but no other file on this machine may be uploaded.
+    The folder is "" for files that are in no folder. Files outside of `store` are left out, and so are linked folders.
     """
     experiment = store / "mlruns" / run.info.experiment_id
     models = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")
-    folders = [("", experiment / run.info.run_id / "artifacts")]
-    folders += [(model.name, experiment / "models" / model.model_id / "artifacts") for model in models]
-    inside = [(name, folder) for name, folder in folders if folder.resolve().is_relative_to(store.resolve())]
-    return [(name, folder) for name, folder in inside if folder.is_dir() and any(folder.iterdir())]
+    roots = [("", experiment / run.info.run_id / "artifacts")]
+    roots += [(model.name, experiment / "models" / model.model_id / "artifacts") for model in models]
+    for name, root in roots:
+        for file in sorted(root.rglob("*")) if _is_inside(store, root) else ():
+            if file.is_file() and _is_inside(store, file):  # MLflow would follow a link
+                yield "/".join(filter(None, (name, *file.parent.relative_to(root).parts))), file
 
 
 def problem(error: Exception) -> str:
     """Return a sentence that says why records could not be copied."""
     return f"the records of the command could not be copied ({without_secrets(first_line(error))})"
+
+
+def _is_inside(store: Path, path: Path) -> bool:
+    """Return whether `path` exists and is in `store` itself, even after links are followed."""
+    return path.exists() and path.resolve().is_relative_to(store.parent.resolve() / store.name)
 
 
 def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowClient) -> str:

@@ -45,7 +45,7 @@ PROGRAM_FILES = {
 """Maps the name of each file in a job to the file that it is a copy of."""
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
 _SEED = "seed"
-_OF_THE_IMAGE = re.compile(r"(python|pip)\b.*")  # conda packages that every training image has
+_OF_THE_IMAGE = re.compile(r"(python|pip)(?![\w.-]).*")  # conda packages that every training image has
 
 
 def read_project(uri: str) -> tuple[Project, Path]:

@@ -149,10 +149,11 @@ def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> l
     pairs = zip(cells, texts, strict=True)
     labels = [str(cell).strip() for cell, text in pairs if not is_missing(cell) and not is_missing(text)]
     if labels and any(_FRACTION.fullmatch(label) for label in labels) and all(map(_NUMBER.fullmatch, labels)):
-        wrong = [number for number, cell in enumerate(cells) if _NUMBER.fullmatch(str(cell).strip())]
+        wrong = [number for number, cell in enumerate(cells) if _FRACTION.fullmatch(str(cell).strip())]
         examples = ", ".join(f"row {number + 1} has {str(cells[number]).strip()}" for number in wrong[:5])
         rule = f"label_column {spec.label_column!r} must have one class per row, as text or a whole number"
-        return [f"{rule}; {len(wrong)} train rows have other values: {examples}{NUMBERS_REMEDY}"]
+        have = "rows have other values" if len(wrong) > 1 else "row has another value"
+        return [f"{rule}; {len(wrong)} train {have}: {examples}{NUMBERS_REMEDY}"]
     return class_faults(spec, {*labels}, {*labels}, len(labels))
 
 

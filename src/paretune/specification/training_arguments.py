@@ -38,7 +38,7 @@ def name_faults(spec: "JobSpec") -> list[str]:
         if kind is None:
             hint = did_you_mean(name, READ, most=2) or f"the supported ones are {', '.join(sorted(READ))}"
             faults.append(f"training_arguments does not support {name}: {hint}")
-        elif not isinstance(value, (int, float) if kind is float else kind) and (name, value) != _KEEPS_ALL:
+        elif not _is_a(kind, value) and (name, value) != _KEEPS_ALL:
             faults.append(f"training_arguments: {name} must be {_CALLED[kind]}, got {value!r}")
         elif name == "save_total_limit" and value is not None and (value < 1 or not isinstance(value, int)):
             faults.append(
@@ -58,3 +58,10 @@ def save_strategy(spec: "JobSpec") -> str:
     """
     usual = "steps" if "save_steps" in spec.training_arguments else "epoch"
     return str(spec.training_arguments.get("save_strategy", usual))
+
+
+def _is_a(kind: type, value: object) -> bool:
+    """Return whether the value has the type `kind`. Whole numbers are also floats; true and false are not numbers."""
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind)

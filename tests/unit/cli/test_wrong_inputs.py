@@ -59,8 +59,9 @@ WRONG = {  # what is typed: parts of the only message
     "train --dataset rows.csv --text_column body": ["'body' is missing or blank in 1 of 3 train rows (row 2)"],
     "train --dataset one.csv": ["label_column 'label' has only one class (x): there is nothing to learn"],
     "train --dataset parts.csv": [
-        "must have one class per row, as text or a whole number; 3 train rows have other values"
+        "must have one class per row, as text or a whole number; 1 train row has another value: row 1 has 0.5: a script"
     ],
+    "train --dataset halves.csv": ["; 2 train rows have other values: row 2 has 1.5, row 4 has -2.5: a script"],
     "train --dataset parts.csv --label_column text --text_column label": ["has 3 classes in 3 rows: is it the right"],
     "train --dataset ragged.csv": [
         "ragged.csv: 1 row has three fields, the header two (line 3, such as 'good, bad,y'): quote texts that contain",
@@ -160,6 +161,7 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(
         (workplace / f"{name}.csv").write_text(f"{header}{column}\nml.g5.xlarge,1,16,5e-5,2,{values}\n")
     (workplace / "one.csv").write_text("text,label\na,x\nb,x\nc,x\n")
     (workplace / "parts.csv").write_text("text,label\na,0.5\nb,1\nc,2\n")
+    (workplace / "halves.csv").write_text("text,label\na,1\nb,1.5\nc,2.0\nd,-2.5\n")
     (workplace / "ragged.csv").write_text("text,label\na,x\ngood, bad,y\n")
     (workplace / "commas.tsv").write_text("text,label\na,x\nb,y\n")
     (workplace / "headless.csv").write_text("a film,good\nb film,good\nc film,bad\n")

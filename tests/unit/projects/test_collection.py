@@ -127,3 +127,38 @@ def test_artifacts_that_lead_out_of_the_store_are_not_copied(store: tuple[str, P
     inner, (run, *_) = read_runs(records)
 
     assert [name for name, _ in artifacts_of(run, records, inner)] == ["my-model"]
+
+
+def test_links_among_artifacts_to_other_files_of_this_machine_are_not_followed(
+    outside: MlflowClient, store: tuple[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "id_rsa").write_text("secret")
+    records = shutil.copytree(store[1], tmp_path / "records")
+    (texts,) = records.glob("mlruns/*/*/artifacts/texts")
+    links = {"key.txt": tmp_path / "home" / "id_rsa", "home": tmp_path / "home", "gone": tmp_path / "none"}
+    for name, target in {**links, "loop": Path("loop"), "same.txt": Path("a.txt")}.items():
+        (texts / name).symlink_to(target)
+    (texts.parent / "top.txt").write_text("words")
+    run_id = outside.create_run(outside.create_experiment("links", str(tmp_path / "files"))).info.run_id
+
+    collect(records, run_id, outside, status="FINISHED")
+
+    assert [entry.path for entry in outside.list_artifacts(run_id)] == ["my-model", "texts", "top.txt"]
+    assert [entry.path for entry in outside.list_artifacts(run_id, "texts")] == ["texts/a.txt", "texts/same.txt"]
+
+
+@pytest.mark.parametrize("links", [["."], ["mlflow.db", "curves.jsonl"]])
+def test_a_link_to_another_store_of_this_machine_is_not_followed(
+    outside: MlflowClient, store: tuple[str, Path], tmp_path: Path, links: list[str]
+) -> None:
+    records = tmp_path / "records"
+    for name in links:
+        (records / name).parent.mkdir(exist_ok=True)
+        (records / name).symlink_to(store[1] / name)
+    run_id = outside.create_run(outside.create_experiment(tmp_path.name, str(tmp_path / "files"))).info.run_id
+
+    assert collect(records, run_id, outside, status="FINISHED") == []
+
+    run = outside.get_run(run_id)
+    assert (run.data.params, run.data.metrics, outside.list_artifacts(run_id)) == ({}, {}, [])

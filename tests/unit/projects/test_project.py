@@ -54,6 +54,9 @@ def test_other_packages_of_conda_and_a_file_outside_the_project_are_refused(tmp_
         environment(tmp_path / "own", "conda_env: ../conda.yaml")
     with pytest.raises(BadInput, match=r"which lacks numpy=1\.26: list them there"):
         environment(tmp_path, "conda_env: conda.yaml", conda__yaml=CONDA + "  - numpy=1.26\n")
+    others = "  - python-dateutil\n  - pip-tools=7\n  - python.app\n"
+    with pytest.raises(BadInput, match=r"which lacks python-dateutil, pip-tools=7, python\.app: list them there"):
+        environment(tmp_path, "conda_env: conda.yaml", conda__yaml=CONDA + others)
 
 
 # --- jobs

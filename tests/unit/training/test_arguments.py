@@ -40,6 +40,8 @@ def test_a_probe_neither_evaluates_nor_saves_whatever_the_arguments_are() -> Non
             "must be smaller than initial lr",
         ),
         ({"weight_decay": "a lot"}, "training_arguments: weight_decay must be a number, got 'a lot'"),
+        ({"weight_decay": True}, "training_arguments: weight_decay must be a number, got True"),
+        ({"save_total_limit": True}, "training_arguments: save_total_limit must be a number, got True"),
         ({"torch_compile": "yes"}, "training_arguments: torch_compile must be true or false, got 'yes'"),
     ],
 )
