@@ -326,17 +326,19 @@ def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Yield a finding for each of CreateTrainingJob and iam:PassRole that IAM's simulation does not allow."""
+    """Yield a finding for each of CreateTrainingJob and iam:PassRole, unless IAM's simulation allows it."""
     caller, region, owner = account.identity["Arn"], account.region, account.identity["Account"]
     if ":assumed-role/" in caller:
         caller = account.arn_of(caller.split("/")[1])
     jobs = f"arn:{account.session.get_partition_for_region(region)}:sagemaker:{region}:{owner}:training-job/{PREFIX}-*"
     to_sagemaker = {"StringEquals": {"iam:PassedToService": SAGEMAKER}}
     needed: list[dict[str, Any]] = [{"Effect": "Allow", "Action": "sagemaker:CreateTrainingJob", "Resource": jobs}]
-    with contextlib.suppress(BadInput):  # no role is set, which `role_findings` reports
+    try:
         needed.append(
             {"Effect": "Allow", "Action": "iam:PassRole", "Resource": account.role_arn(spec), "Condition": to_sagemaker}
         )
+    except BadInput:  # no role is set, or its ARN is cut off; `role_findings` reports this
+        yield not_checked(PERMISSIONS, "iam:PassRole: needs a role first")
     usual, known = spec.replace(**account.usual(spec)), dict[tuple[str, str], list[str]]()
     known["aws:RequestedRegion", "string"] = [region]
     known["iam:PassedToService", "string"] = [SAGEMAKER]
