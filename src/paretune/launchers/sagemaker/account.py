@@ -19,7 +19,15 @@ from botocore.model import OperationModel
 
 from paretune.core.checks import Finding, failed, faults_of, not_checked, passed
 from paretune.core.errors import BadInput, NoAccount, first_line
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, NO_REGION, code, explain, is_denied, refused_to
+from paretune.launchers.sagemaker.aws_errors import (
+    AWS_ERRORS,
+    NO_REGION,
+    code,
+    explain,
+    is_denied,
+    is_transient,
+    refused_to,
+)
 from paretune.specification.job import JobSpec
 
 if TYPE_CHECKING:  # boto3-stubs, for mypy only
@@ -222,7 +230,10 @@ def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def account_faults(spec: JobSpec, account: Account) -> list[str]:
-    """Return the faults of a job's role and bucket that are certain. Raises LaunchRefused if AWS does not answer."""
+    """Return the faults of a job's role and bucket that are certain.
+
+    Raises LaunchRefused if AWS does not identify the caller.
+    """
     account.identity  # noqa: B018  # raises
     return faults_of([*role_findings(spec, account), *bucket_findings(spec, account)])
 
@@ -284,6 +295,9 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
             yield passed(BUCKET, f"{bucket} in {region} belongs to account {account.identity['Account']}")
         except AWS_ERRORS as refusal:
             use = f"use the bucket {bucket}, which must belong to account {account.identity['Account']}"
+            if is_transient(refusal):
+                yield not_checked(BUCKET, explain(refusal, use))
+                return
             hint = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
             yield failed(BUCKET, f"{explain(refusal, use)}: {hint}")
 
