@@ -31,6 +31,7 @@ COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
 """Required columns of a price file. A column `confidence` is optional."""
 _DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # confidence to prefix of `Price.source`
 _STALE_DAYS = 180
+_TABLE = "the launcher's table of instance types"  # has the prices of a launcher without regions
 ROUNDING_USD = 1e-9  # tolerance in dollars, for the rounding errors of floating-point sums
 
 
@@ -115,17 +116,22 @@ def price_remarks(price: Price | None, instance_type: str, region: str, today: d
         return [unknown_price(instance_type, region, "no cost will be known")]
     if not (doubts := price.doubts(today)):
         return []
-    is_users = price.confidence == "user"
-    remedy = f"bring the file of {VARIABLE} up to date" if is_users else f"{_refresh(region)} reads today's"
-    return [f"price of {instance_type} in {region} is {', '.join(doubts)} ({price.plain_source}): {remedy}"]
+    remedy = f"{_refresh(region)} reads today's" if region else f"bring {_TABLE} up to date"
+    if price.confidence == "user":
+        remedy = f"bring the file of {VARIABLE} up to date"
+    return [f"price of {_with_region(instance_type, region)} is {', '.join(doubts)} ({price.plain_source}): {remedy}"]
 
 
 def unknown_price(instance_type: str, region: str, consequence: str) -> str:
     """Return a message that says that a price is unknown, what the consequence is, and how to set the price."""
-    unknown = f"the price of {instance_type}{f' in {region}' * bool(region)} is not known, so {consequence}"
-    if not region:  # the launcher has no regions, and so no price list
-        return f"{unknown}: write it into the launcher's table of instance types"
+    unknown = f"the price of {_with_region(instance_type, region)} is not known, so {consequence}"
+    if not region:
+        return f"{unknown}: write it into {_TABLE}"
     return f"{unknown}: {_refresh(region)} reads it from AWS, or name your own CSV in {VARIABLE}"
+
+
+def _with_region(instance_type: str, region: str) -> str:
+    return f"{instance_type} in {region}" if region else instance_type
 
 
 def _refresh(region: str) -> str:

@@ -167,6 +167,21 @@ def test_a_row_older_than_180_days_is_said(as_of: str, doubt: str) -> None:
     assert price_remarks(row(1, as_of), "ml.m5.large", "eu-west-1", TODAY) == ([sentence] if doubt else [])
 
 
+@pytest.mark.parametrize(
+    ("confidence", "remedy"),
+    [
+        ("confirmed", "bring the launcher's table of instance types up to date"),
+        ("user", "bring the file of PARETUNE_PRICES up to date"),
+    ],
+)
+def test_an_old_price_of_a_launcher_without_regions_names_no_region(confidence: str, remedy: str) -> None:
+    price = row(6, "2025-01", "", source="our accounting", confidence=confidence)
+
+    (sentence,) = price_remarks(price, "a100-node", "", TODAY)
+
+    assert sentence == f"price of a100-node is of 2025-01 (our accounting): {remedy}"
+
+
 def test_a_price_that_decides_something_is_stated_with_its_date() -> None:
     prices = [
         PriceList(listed=()).price("ml.m5.large", "us-east-1"),

@@ -7,10 +7,15 @@ that have changed, and never removes files from S3. An interruption may leave th
 So the first process writes `checkpoint-N/complete.json` last. It lists the sizes of all files of all processes. A
 checkpoint is used only if every instance has all of these files, each with its full size. When a checkpoint is no
 longer needed, its files are emptied and not deleted: S3 would keep the contents of deleted files.
+
+If an interrupted attempt has left a part of a checkpoint, every instance has a copy of that part. Before the checkpoint
+is written again, these copies are deleted, so that the sizes in the list are those of new files. An old file that stays
+in S3 does no harm: either the list does not name it, or it has values of the same step.
 """
 
 import json
 import os
+import shutil
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,11 +34,13 @@ _STATE, _PROGRESS = "state", "progress.json"  # the folder with the tensors, and
 def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[str, Any], *, keep: int | None) -> None:
     """Write a checkpoint, and mark it as complete when all processes have written their part. All must call this.
 
-    Afterwards, the newest `keep` complete checkpoints keep their contents, and all others are emptied. If `keep` is
-    None, all checkpoints keep their contents.
+    An older checkpoint in the same folder is deleted first. Afterwards, the newest `keep` complete checkpoints keep
+    their contents, and all others are emptied. If `keep` is None, all checkpoints keep their contents.
     """
+    if processes.is_first(of_instance=True):
+        shutil.rmtree(checkpoint, ignore_errors=True)  # there is none, except after an interruption
+    processes.gather(None)  # so that nothing new is deleted
     if processes.is_first():
-        (checkpoint / COMPLETE).unlink(missing_ok=True)
         write_json(checkpoint / _PROGRESS, progress)
     with warnings.catch_warnings(action="ignore"):  # torch warns if there is only one process
         state_dict_saver.save(tensors, checkpoint_id=checkpoint / _STATE)  # returns after all processes have written

@@ -82,6 +82,14 @@ def test_what_iam_cannot_decide_is_not_checked(aws: Aws) -> None:
     assert ["aws:RequestTag/team" in finding.text for finding in undecided] == [True]
 
 
+def test_without_a_role_it_is_not_checked_whether_one_may_be_passed(aws: Aws) -> None:
+    checks = findings(**{"sagemaker.s3_bucket": BUCKET})
+
+    assert subjects(checks, Verdict.FAILED) == ["role"]
+    (permission,) = [finding for finding in checks if finding.subject == "permissions"]
+    assert (permission.verdict, permission.text) == (Verdict.NOT_CHECKED, "iam:PassRole: needs a role first")
+
+
 def test_a_role_that_somebody_has_assumed_is_asked_for_by_its_own_arn(aws: Aws) -> None:
     aws.arn = f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/Trainer/ada"
 

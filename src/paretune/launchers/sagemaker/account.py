@@ -19,7 +19,15 @@ from botocore.model import OperationModel
 
 from paretune.core.checks import Finding, failed, faults_of, not_checked, passed
 from paretune.core.errors import BadInput, NoAccount, first_line
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, NO_REGION, code, explain, is_denied, refused_to
+from paretune.launchers.sagemaker.aws_errors import (
+    AWS_ERRORS,
+    NO_REGION,
+    code,
+    explain,
+    is_denied,
+    is_transient,
+    refused_to,
+)
 from paretune.specification.job import JobSpec
 
 if TYPE_CHECKING:  # boto3-stubs, for mypy only
@@ -222,7 +230,10 @@ def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def account_faults(spec: JobSpec, account: Account) -> list[str]:
-    """Return the faults of a job's role and bucket that are certain. Raises LaunchRefused if AWS does not answer."""
+    """Return the faults of a job's role and bucket that are certain.
+
+    Raises LaunchRefused if AWS does not identify the caller.
+    """
     account.identity  # noqa: B018  # raises
     return faults_of([*role_findings(spec, account), *bucket_findings(spec, account)])
 
@@ -284,6 +295,9 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
             yield passed(BUCKET, f"{bucket} in {region} belongs to account {account.identity['Account']}")
         except AWS_ERRORS as refusal:
             use = f"use the bucket {bucket}, which must belong to account {account.identity['Account']}"
+            if is_transient(refusal):
+                yield not_checked(BUCKET, explain(refusal, use))
+                return
             hint = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
             yield failed(BUCKET, f"{explain(refusal, use)}: {hint}")
 
@@ -326,17 +340,19 @@ def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Yield a finding for each of CreateTrainingJob and iam:PassRole that IAM's simulation does not allow."""
+    """Yield a finding for each of CreateTrainingJob and iam:PassRole, unless IAM's simulation allows it."""
     caller, region, owner = account.identity["Arn"], account.region, account.identity["Account"]
     if ":assumed-role/" in caller:
         caller = account.arn_of(caller.split("/")[1])
     jobs = f"arn:{account.session.get_partition_for_region(region)}:sagemaker:{region}:{owner}:training-job/{PREFIX}-*"
     to_sagemaker = {"StringEquals": {"iam:PassedToService": SAGEMAKER}}
     needed: list[dict[str, Any]] = [{"Effect": "Allow", "Action": "sagemaker:CreateTrainingJob", "Resource": jobs}]
-    with contextlib.suppress(BadInput):  # no role is set, which `role_findings` reports
+    try:
         needed.append(
             {"Effect": "Allow", "Action": "iam:PassRole", "Resource": account.role_arn(spec), "Condition": to_sagemaker}
         )
+    except BadInput:  # no role is set, or its ARN is cut off; `role_findings` reports this
+        yield not_checked(PERMISSIONS, "iam:PassRole: needs a role first")
     usual, known = spec.replace(**account.usual(spec)), dict[tuple[str, str], list[str]]()
     known["aws:RequestedRegion", "string"] = [region]
     known["iam:PassedToService", "string"] = [SAGEMAKER]

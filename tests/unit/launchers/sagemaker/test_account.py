@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.exceptions import EndpointConnectionError
 
 from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import BadInput
-from paretune.launchers.sagemaker.account import Account, account_faults, role_findings
+from paretune.launchers.sagemaker.account import Account, account_faults, bucket_findings, role_findings
 from paretune.specification.job import JobSpec
 from tests.support.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, error
 
@@ -136,6 +137,30 @@ def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
     use = f"use the bucket {BUCKET}, which must belong to account {ACCOUNT}"
     custom = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
     assert faults() == [f"AWS does not allow this identity to {use}: Forbidden: {custom}"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        (
+            error("SlowDown", "Please reduce your request rate", 503),
+            "AWS is throttling requests: try again in a minute",
+        ),
+        (error("InternalError", "We encountered an internal error", 500), "We encountered an internal error"),
+        (EndpointConnectionError(endpoint_url="https://s3"), "AWS does not answer"),
+    ],
+)
+def test_a_bucket_about_which_s3_does_not_answer_is_not_checked_and_no_fault(
+    aws: Aws, trouble: Exception, words: str
+) -> None:
+    aws.refuse("ListObjectsV2", trouble, times=2)
+
+    (result,) = bucket_findings(CLUSTER, Account(None, {}))
+
+    assert result.verdict is Verdict.NOT_CHECKED
+    assert words in result.text
+    assert "sagemaker.s3_bucket" not in result.text
+    assert faults() == []
 
 
 def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
