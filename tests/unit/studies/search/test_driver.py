@@ -136,6 +136,16 @@ def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Des
     assert desk.clock.now() - start > 300
 
 
+def test_a_job_that_is_refused_while_another_runs_is_tried_again_after_five_minutes(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: ENDLESS if len(desk.launcher.asked) == 1 else QUOTA
+    driver = desk.driver(n_parallel=2)
+    for rate in RATES[:2]:
+        driver.begin(Start({"learning_rate": rate}))
+
+    ((refused, not_before),) = driver.ended.retries.values()
+    assert not_before - refused.ended_at == 300
+
+
 def test_a_next_attempt_that_aws_refuses_is_tried_again_later(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: (
         CAPACITY if spec.instance_type == SMALL else QUOTA if len(desk.launcher.asked) < 4 else DONE
