@@ -331,7 +331,8 @@ def _default_of(path: Path, argument: str) -> float | None:
             value = node.value
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             given = node.args
-            last = given.args[len(given.args) - len(given.defaults) :]  # only these have a default
+            positional = [*given.posonlyargs, *given.args]
+            last = positional[len(positional) - len(given.defaults) :]  # only these have a default
             pairs = zip([*last, *given.kwonlyargs], [*given.defaults, *given.kw_defaults], strict=True)
             value = next((default for name, default in pairs if name.arg == plain_name), None)
         if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and value.value > 0:

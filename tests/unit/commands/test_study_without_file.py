@@ -111,7 +111,13 @@ def test_a_dry_run_on_sagemaker_needs_no_account_and_says_that_it_asked_none(
 
 
 @pytest.mark.parametrize(
-    "parameters", ["lr: float = 0.1, batch_size: int = 32", "*, lr: float = 0.1, batch_size: int = 32"]
+    "parameters",
+    [
+        "lr: float = 0.1, batch_size: int = 32",
+        "*, lr: float = 0.1, batch_size: int = 32",
+        "epochs: int = 3, /, lr: float = 0.1, *, batch_size: int = 32",
+        "lr: float = 0.1, batch_size: int = 32, /",
+    ],
 )
 def test_the_defaults_of_a_function_s_parameters_are_searched_around(
     workplace: Path, capsys: pytest.CaptureFixture[str], parameters: str
