@@ -17,6 +17,7 @@ began.
 import ast
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,25 +217,32 @@ def _instance_types(
     Each name maps to a few words about the type and to the job's estimate on it. A type is left out if the job cannot
     run on it, does not fit into its memory or cannot be estimated, if its price is unreliable, if the budget covers
     fewer than `_FEWEST_JOBS` jobs on it, or if it is hardly faster than a cheaper type. At most `_MOST_TYPES` are
-    returned, evenly spread over the front. Raises BadInput if no type is left.
+    returned, evenly spread over the front. Raises BadInput with the reasons if no type is left.
     """
-    estimates, too_expensive = dict[str, Estimate](), list[tuple[float, str]]()
+    estimates, too_expensive, left_out = dict[str, Estimate](), list[tuple[float, str]](), Counter[str]()
     for name, spec, price in _priced(job, workplace):
         estimate = workplace.estimate(spec, inputs)
-        if estimate is None or estimate.cost_usd is None or estimate.fits == "no":
-            continue
-        if _FEWEST_JOBS * estimate.cost_usd > budget_usd:
+        if estimate is None or estimate.cost_usd is None:
+            left_out["without an estimate"] += 1
+        elif estimate.fits == "no":
+            left_out["with too little memory"] += 1
+        elif price.confidence not in _BILLED:
+            left_out["with an unreliable price"] += 1
+        elif _FEWEST_JOBS * estimate.cost_usd > budget_usd:
             too_expensive.append((estimate.cost_usd, name))
-        elif price.confidence in _BILLED:
+        else:
             estimates[name] = estimate
-    if not estimates:
-        least = (
-            f": the cheapest, on {min(too_expensive)[1]}, costs about {plain(min(too_expensive)[0], 2)} USD"
-            if too_expensive
-            else ""
+    if not estimates and too_expensive:
+        usd, cheapest = min(too_expensive)
+        few = (
+            f"budget_usd {budget_usd:g} pays for fewer than {_FEWEST_JOBS} of these jobs on any suitable instance type"
         )
-        few = f"budget_usd {budget_usd:g} pays for fewer than {_FEWEST_JOBS} of these jobs on any instance type"
-        raise BadInput([f"{few}{least}; raise it, or lower max_train_samples or num_train_epochs"])
+        least = f"the cheapest, on {cheapest}, costs about {plain(usd, 2)} USD"
+        raise BadInput([f"{few}: {least}; raise it, or lower max_train_samples or num_train_epochs"])
+    if not estimates:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "none has a known price"
+        fix = "name the types to search in instance_type, or choose a smaller model or fine_tuning=lora"
+        raise BadInput([f"no instance type can be searched ({reasons}): {fix}"])
     points = {name: (item.cost_usd or 0.0, item.time.seconds) for name, item in estimates.items()}
     marks = pareto.front(list(points.values()), [False, False])
     front = sorted(

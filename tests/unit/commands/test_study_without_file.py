@@ -212,6 +212,10 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
         (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--learning_rate", "1", "--batch_size", "8"], "batch"),
         (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--launcher", "sagemaker"], "needs an instance_type"),
         ([*REHEARSED[1:], "--budget_usd", "0.01"], "budget_usd 0.01 pays for fewer than 4 of these jobs"),
+        (
+            [*REHEARSED[1:], "--budget_usd", "900", "--model", "falcon-40b", "--task", "causal-lm"],
+            "with too little memory): name the types to search in instance_type, or choose a smaller model",
+        ),
         (["smoke", "--metric", "f1"], "metric is for a study without a file"),
     ],
 )
