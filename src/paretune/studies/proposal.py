@@ -29,7 +29,7 @@ from paretune.core.own_script import read_own_script
 from paretune.core.shell import options
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.estimating.estimator import Estimate
-from paretune.estimating.workload import data_of
+from paretune.estimating.workload import data_of, training_rows
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
 from paretune.presentation.text import duration, plain
@@ -195,8 +195,9 @@ def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[st
     """
     search, given = dict[str, Any](), job.model_fields_set
     if not given.intersection(OF_THE_BATCH):
-        rows = None if inputs.dataset is None else inputs.dataset.facts["train_rows"] * job.num_train_epochs
-        batches = [size for size in _BATCHES if rows is None or size * _FEWEST_STEPS <= rows] or [_BATCHES[0]]
+        rows = training_rows(job, None if inputs.dataset is None else inputs.dataset.facts)
+        most = math.inf if rows is None else rows * job.num_train_epochs / _FEWEST_STEPS
+        batches = [size for size in _BATCHES if size <= most] or [_BATCHES[0]]
         search["global_batch_size"] = {"choices": batches}
     if is_judged and "learning_rate" not in given:
         rate = default_learning_rate(job.fine_tuning)

@@ -141,6 +141,7 @@ def test_instance_types_are_those_on_the_estimated_front_each_with_its_reason(
     search = yaml.safe_load(text)["search"]
     types = search["instance_type"]["choices"]
     assert 2 <= len(types) <= 8
+    assert search["global_batch_size"] == {"choices": [8, 16, 32, 64]}  # a batch of 128 has fewer than 20 steps
     assert "learning_rate" not in search, "a simulation without recorded runs knows nothing of quality"
     assert "# a simulation trains nothing: leave launcher out to compare f1 and learning rates too" in text
     for name in types:
