@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.specification import launchers
 from paretune.specification.job import JobSpec
+from paretune.specification.launchers import LauncherTraits
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
 
@@ -285,6 +287,16 @@ def test_a_rehearsal_that_is_launched_for_real_leaves_its_table_aside(tmp_path: 
     assert read(tmp_path, text).job.simulation.runs == "x.csv"
     real = read(tmp_path, text, launcher="sagemaker", instance_type="ml.g5.xlarge", budget_usd="3")
     assert "simulation" not in real.job.given()
+
+
+def test_a_rehearsal_on_an_installed_launcher_that_simulates_keeps_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traits = LauncherTraits(name="stage", title="the stage", implementation="stage:Stage", is_simulated=True)
+    monkeypatch.setitem(launchers.known(), "stage", traits)
+    text = GOOD.replace("job:\n", "job:\n  launcher: stage\n  simulation: {seed: 3}\n")
+
+    assert read(tmp_path, text).job.simulation.seed == 3
 
 
 def test_what_is_typed_wins_and_is_in_the_command_that_goes_on_without_its_password(tmp_path: Path) -> None:
