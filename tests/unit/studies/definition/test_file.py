@@ -112,6 +112,12 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     "no name": (GOOD.partition("\n")[2], ["name is missing", "add name:"]),
     # the job
     "probes": (swap("num_train_epochs: 2", "probe_steps: 20"), [":3:", "probe_steps", "leave it out"]),
+    "a fallback type among whose devices no batch can be divided": (
+        CLOUD.replace(BATCH, "num_train_epochs: {choices: [1, 2]}").replace(
+            "ml.g5.xlarge", "ml.g5.xlarge\n  global_batch_size: 12\n  fallback_instance_types: [ml.p4d.24xlarge]"
+        ),
+        [":5:", "fallback_instance_types: on ml.p4d.24xlarge global_batch_size", "got 12"],
+    ),
     # the search
     "no search": ("name: a\nn_trials: 3\n", ["search is missing", "`paretune train`", "add search"]),
     "a list in the search": (swap(BATCH, "global_batch_size: [16, 64]"), [":6:", "{choices: [1, 2]}", "got [16, 64]"]),
