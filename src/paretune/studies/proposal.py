@@ -17,6 +17,7 @@ began.
 import ast
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from paretune.core.own_script import read_own_script
 from paretune.core.shell import options
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.estimating.estimator import Estimate
-from paretune.estimating.workload import data_of
+from paretune.estimating.workload import data_of, training_rows
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
 from paretune.presentation.text import duration, plain
@@ -194,8 +195,9 @@ def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[st
     """
     search, given = dict[str, Any](), job.model_fields_set
     if not given.intersection(OF_THE_BATCH):
-        rows = None if inputs.dataset is None else inputs.dataset.facts["train_rows"] * job.num_train_epochs
-        batches = [size for size in _BATCHES if rows is None or size * _FEWEST_STEPS <= rows] or [_BATCHES[0]]
+        rows = training_rows(job, None if inputs.dataset is None else inputs.dataset.facts)
+        most = math.inf if rows is None else rows * job.num_train_epochs / _FEWEST_STEPS
+        batches = [size for size in _BATCHES if size <= most] or [_BATCHES[0]]
         search["global_batch_size"] = {"choices": batches}
     if is_judged and "learning_rate" not in given:
         rate = default_learning_rate(job.fine_tuning)
@@ -216,25 +218,32 @@ def _instance_types(
     Each name maps to a few words about the type and to the job's estimate on it. A type is left out if the job cannot
     run on it, does not fit into its memory or cannot be estimated, if its price is unreliable, if the budget covers
     fewer than `_FEWEST_JOBS` jobs on it, or if it is hardly faster than a cheaper type. At most `_MOST_TYPES` are
-    returned, evenly spread over the front. Raises BadInput if no type is left.
+    returned, evenly spread over the front. Raises BadInput with the reasons if no type is left.
     """
-    estimates, too_expensive = dict[str, Estimate](), list[tuple[float, str]]()
+    estimates, too_expensive, left_out = dict[str, Estimate](), list[tuple[float, str]](), Counter[str]()
     for name, spec, price in _priced(job, workplace):
         estimate = workplace.estimate(spec, inputs)
-        if estimate is None or estimate.cost_usd is None or estimate.fits == "no":
-            continue
-        if _FEWEST_JOBS * estimate.cost_usd > budget_usd:
+        if estimate is None or estimate.cost_usd is None:
+            left_out["without an estimate"] += 1
+        elif estimate.fits == "no":
+            left_out["with too little memory"] += 1
+        elif price.confidence not in _BILLED:
+            left_out["with an unreliable price"] += 1
+        elif _FEWEST_JOBS * estimate.cost_usd > budget_usd:
             too_expensive.append((estimate.cost_usd, name))
-        elif price.confidence in _BILLED:
+        else:
             estimates[name] = estimate
-    if not estimates:
-        least = (
-            f": the cheapest, on {min(too_expensive)[1]}, costs about {plain(min(too_expensive)[0], 2)} USD"
-            if too_expensive
-            else ""
+    if not estimates and too_expensive:
+        usd, cheapest = min(too_expensive)
+        few = (
+            f"budget_usd {budget_usd:g} pays for fewer than {_FEWEST_JOBS} of these jobs on any suitable instance type"
         )
-        few = f"budget_usd {budget_usd:g} pays for fewer than {_FEWEST_JOBS} of these jobs on any instance type"
-        raise BadInput([f"{few}{least}; raise it, or lower max_train_samples or num_train_epochs"])
+        least = f"the cheapest, on {cheapest}, costs about {plain(usd, 2)} USD"
+        raise BadInput([f"{few}: {least}; raise it, or lower max_train_samples or num_train_epochs"])
+    if not estimates:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "none has a known price"
+        fix = "name the types to search in instance_type, or choose a smaller model or fine_tuning=lora"
+        raise BadInput([f"no instance type can be searched ({reasons}): {fix}"])
     points = {name: (item.cost_usd or 0.0, item.time.seconds) for name, item in estimates.items()}
     marks = pareto.front(list(points.values()), [False, False])
     front = sorted(
@@ -331,7 +340,8 @@ def _default_of(path: Path, argument: str) -> float | None:
             value = node.value
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             given = node.args
-            last = given.args[len(given.args) - len(given.defaults) :]  # only these have a default
+            positional = [*given.posonlyargs, *given.args]
+            last = positional[len(positional) - len(given.defaults) :]  # only these have a default
             pairs = zip([*last, *given.kwonlyargs], [*given.defaults, *given.kw_defaults], strict=True)
             value = next((default for name, default in pairs if name.arg == plain_name), None)
         if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and value.value > 0:

@@ -111,7 +111,13 @@ def test_a_dry_run_on_sagemaker_needs_no_account_and_says_that_it_asked_none(
 
 
 @pytest.mark.parametrize(
-    "parameters", ["lr: float = 0.1, batch_size: int = 32", "*, lr: float = 0.1, batch_size: int = 32"]
+    "parameters",
+    [
+        "lr: float = 0.1, batch_size: int = 32",
+        "*, lr: float = 0.1, batch_size: int = 32",
+        "epochs: int = 3, /, lr: float = 0.1, *, batch_size: int = 32",
+        "lr: float = 0.1, batch_size: int = 32, /",
+    ],
 )
 def test_the_defaults_of_a_function_s_parameters_are_searched_around(
     workplace: Path, capsys: pytest.CaptureFixture[str], parameters: str
@@ -135,6 +141,7 @@ def test_instance_types_are_those_on_the_estimated_front_each_with_its_reason(
     search = yaml.safe_load(text)["search"]
     types = search["instance_type"]["choices"]
     assert 2 <= len(types) <= 8
+    assert search["global_batch_size"] == {"choices": [8, 16, 32, 64]}  # a batch of 128 has fewer than 20 steps
     assert "learning_rate" not in search, "a simulation without recorded runs knows nothing of quality"
     assert "# a simulation trains nothing: leave launcher out to compare f1 and learning rates too" in text
     for name in types:
@@ -206,6 +213,10 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
         (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--learning_rate", "1", "--batch_size", "8"], "batch"),
         (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--launcher", "sagemaker"], "needs an instance_type"),
         ([*REHEARSED[1:], "--budget_usd", "0.01"], "budget_usd 0.01 pays for fewer than 4 of these jobs"),
+        (
+            [*REHEARSED[1:], "--budget_usd", "900", "--model", "falcon-40b", "--task", "causal-lm"],
+            "with too little memory): name the types to search in instance_type, or choose a smaller model",
+        ),
         (["smoke", "--metric", "f1"], "metric is for a study without a file"),
     ],
 )

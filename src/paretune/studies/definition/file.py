@@ -41,7 +41,7 @@ from paretune.specification.declaration import (
 )
 from paretune.specification.inputs import PATHS
 from paretune.specification.job import JobSpec, JobValues
-from paretune.specification.launchers import chosen
+from paretune.specification.launchers import AUTO, chosen, known
 from paretune.specification.script_arguments import start_faults
 from paretune.storage.database import address_fault, redacted
 from paretune.storage.files import STUDY, Document, find_file, find_path
@@ -163,7 +163,7 @@ class StudyFile(Parameters):
             job = job.given()
         if isinstance(job, Mapping):
             job = {**job, **{name: values.pop(name) for name in TRAINING_KEYS if name in values}}
-            if str(job.get("launcher", "")).strip() != "simulated":
+            if not _is_simulated(job):
                 job.pop("simulation", None)  # a file may keep the settings of its rehearsal
             values["job"] = job
             if isinstance(values.get("search"), Mapping):
@@ -295,6 +295,12 @@ def can_be_split(study: StudyFile) -> bool:
         return False
     others = _MEASURED_FOR_ANY_JOB if study.job.runs_user_code else metrics.OF_THE_CLUSTER
     return set(objectives) <= {quality.metric, *others}
+
+
+def _is_simulated(job: Mapping[str, Any]) -> bool:
+    """Return whether a job that is not yet checked is only simulated; False if its launcher is unknown."""
+    launcher = str(job.get("launcher", AUTO)).strip()
+    return launcher in (AUTO, *known()) and chosen(launcher, str(job.get("instance_type", ""))).is_simulated
 
 
 def full_name(job: Mapping[str, Any], name: str) -> str:

@@ -191,7 +191,7 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     tried = [(point, _faults_at(job, point)) for point in points]
     result, everywhere = list[Fault](), _in_all([faults for _, faults in tried])
     for text in everywhere:
-        name = text.split()[0].split("=")[0]  # each fault text begins with a parameter name
+        name = text.split()[0].split("=")[0].rstrip(":")  # each fault text begins with a parameter name
         result.append(Fault(("search" if name in search else "job", name), text))
     valid = [point for point, faults in tried if not faults][:_RETRIED]
     for name in search:

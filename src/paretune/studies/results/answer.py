@@ -167,8 +167,8 @@ def _nothing(front: StudyFront) -> list[str]:
     if not trained:
         return [f"{len(front.points)} probes have measured seconds, and no training run has completed."]
     closest = min(trained, key=lambda point: _missed(front, point))
-    absent = [name for name in front.objectives if not any(name in point.means for point in trained)]
-    reasons = [*front.unmet(closest), *(f"{label(name)} was not measured in any of them" for name in absent)]
+    absent = [name for name in front.objectives if name not in closest.means]
+    reasons = dict.fromkeys([*front.unmet(closest), *(f"{label(name)} was not measured" for name in absent)])
     count = "1 configuration has" if len(trained) == 1 else f"{len(trained)} configurations have"
     head = f"{count} completed, but none can be recommended; the closest is trial"
     return [f"{head} {closest.number}: {'; '.join(reasons)}."]

@@ -168,7 +168,8 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
     if marks.empty or front.main_pair is None:
         return None
     ordered = sorted(front.objectives, key=lambda name: name not in metrics.OF_THE_CLUSTER)  # quality comes last
-    charts = {pair: _chart(front, marks, pair) for pair in dict.fromkeys([front.main_pair, *combinations(ordered, 2)])}
+    others = [pair for pair in combinations(ordered, 2) if {*pair} != {*front.main_pair}]
+    charts = {pair: _chart(front, marks, pair) for pair in (front.main_pair, *others)}
     buttons = []
     for pair, chart in charts.items():
         traces, axes = chart.to_plotly_json()["data"], (chart.layout.xaxis, chart.layout.yaxis)

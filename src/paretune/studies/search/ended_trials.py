@@ -18,7 +18,7 @@ MOST_FAILURES = 2  # a job that failed or reached its time limit this many times
 MOST_REFUSED = 3  # refusals in a row, while no other job runs, after which a study ends
 LIMIT_RETRY_S = 1800.0  # seconds until the launcher is asked again to run more jobs at a time than it has allowed
 _REFUSED_PAUSE_S = 60.0  # seconds until the launcher is asked again after it refused a job while no other one ran
-_FIRST_PAUSE_S = 300.0  # seconds until a refused job is retried the first time; the pause doubles with each retry
+_FIRST_PAUSE_S = 300.0  # seconds until a refused job is retried; doubles with each try, except the first one
 
 FEWEST_ALIKE = 2  # failures for the same reason after which a study ends if no trial has completed
 FEWEST_WITHOUT = 2  # completed trials of the user's own code, all without the same metric, after which a study ends
@@ -99,7 +99,7 @@ class EndedTrials:
             self.final[identity] = last.number
         elif last.status.is_retryable and tries <= MOST_TRIES and not is_under_way:
             has_to_wait = last.status is TrialStatus.REFUSED and last.number not in self._assumed_fixed
-            pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if has_to_wait else 0.0
+            pause_s = _FIRST_PAUSE_S * 2 ** max(0, tries - 1) if has_to_wait else 0.0
             self.retries[identity] = last, last.ended_at + pause_s
 
     @property

@@ -135,11 +135,22 @@ class StudyTable:
     def ask_waiting(self) -> tuple[int, Point] | None:
         """Return the number and point of a trial that a user has enqueued in the study; None if the queue is empty.
 
-        Raises ValueError if Optuna refuses a value: one that is not among the choices, or not a number for a range. A
-        number outside of its range is accepted.
+        What the trial does not set is drawn from the search space, or left to the job if the study has a design.
+
+        Raises ValueError if the trial sets a parameter that the study does not vary, or none in a study with a design,
+        or if Optuna refuses a value: one that is not among the choices, or not a number for a range. A number outside
+        of its range is accepted.
         """
-        is_waiting = any(trial.state is TrialState.WAITING for trial in self._all()[0])
-        return self.ask({}, {}, lambda point: True) if is_waiting else None
+        waiting = next((trial for trial in self._all()[0] if trial.state is TrialState.WAITING), None)
+        if waiting is None:
+            return None
+        given = waiting.system_attrs.get("fixed_params", {})
+        point = {name: value for name, value in given.items() if name in self.distributions}
+        asked = self.ask(point, {}, lambda point: True)  # also removes the trial from the queue if it is refused
+        unknown = ", ".join(sorted(given.keys() - self.distributions.keys() - self._of_sampler.keys()))
+        if unknown or (self._file.design is not None and not point):
+            raise ValueError(f"its parameters must be among {', '.join(self.distributions)}, got {unknown or 'none'}")
+        return asked
 
     def save(self, trial: Trial) -> None:
         """Record the present state of a trial, such as its reservation, its run, or its end and cost."""

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.specification import launchers
 from paretune.specification.job import JobSpec
+from paretune.specification.launchers import LauncherTraits
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
 
@@ -110,6 +112,12 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     "no name": (GOOD.partition("\n")[2], ["name is missing", "add name:"]),
     # the job
     "probes": (swap("num_train_epochs: 2", "probe_steps: 20"), [":3:", "probe_steps", "leave it out"]),
+    "a fallback type among whose devices no batch can be divided": (
+        CLOUD.replace(BATCH, "num_train_epochs: {choices: [1, 2]}").replace(
+            "ml.g5.xlarge", "ml.g5.xlarge\n  global_batch_size: 12\n  fallback_instance_types: [ml.p4d.24xlarge]"
+        ),
+        [":5:", "fallback_instance_types: on ml.p4d.24xlarge global_batch_size", "got 12"],
+    ),
     # the search
     "no search": ("name: a\nn_trials: 3\n", ["search is missing", "`paretune train`", "add search"]),
     "a list in the search": (swap(BATCH, "global_batch_size: [16, 64]"), [":6:", "{choices: [1, 2]}", "got [16, 64]"]),
@@ -285,6 +293,16 @@ def test_a_rehearsal_that_is_launched_for_real_leaves_its_table_aside(tmp_path: 
     assert read(tmp_path, text).job.simulation.runs == "x.csv"
     real = read(tmp_path, text, launcher="sagemaker", instance_type="ml.g5.xlarge", budget_usd="3")
     assert "simulation" not in real.job.given()
+
+
+def test_a_rehearsal_on_an_installed_launcher_that_simulates_keeps_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traits = LauncherTraits(name="stage", title="the stage", implementation="stage:Stage", is_simulated=True)
+    monkeypatch.setitem(launchers.known(), "stage", traits)
+    text = GOOD.replace("job:\n", "job:\n  launcher: stage\n  simulation: {seed: 3}\n")
+
+    assert read(tmp_path, text).job.simulation.seed == 3
 
 
 def test_what_is_typed_wins_and_is_in_the_command_that_goes_on_without_its_password(tmp_path: Path) -> None:

@@ -107,6 +107,16 @@ def test_where_no_point_meets_the_constraints_the_closest_is_named() -> None:
     assert "the closest is trial 3: F1 is 0.9350, below 0.99." in said
 
 
+def test_the_closest_point_says_what_it_has_not_measured_although_another_point_has() -> None:
+    slow = trial_of(0, 1.0, 0.9, more={"job_seconds": 9000.0})
+    without_f1 = trial_of(1, 1.0, 0.0, values={"cost_usd": 1.0, "job_seconds": 10.0})
+    fast = {"job_seconds": {"max": 3600.0}}
+
+    assert words([slow, without_f1], COST_AND_F1, fast).endswith("the closest is trial 1: F1 was not measured.")
+    both = words([without_f1], COST_AND_F1, {"f1": {"min": 0.5}})
+    assert both.endswith("the closest is trial 1: F1 was not measured.")
+
+
 def test_a_point_that_misses_a_bound_by_a_few_seconds_is_closer_than_one_without_half_its_f1() -> None:
     """Each miss counts as a share of its bound, so seconds do not outweigh F1 because they are large numbers."""
     slow = trial_of(0, 1.0, 0.89, more={"job_seconds": 3660.0})

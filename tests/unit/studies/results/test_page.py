@@ -204,6 +204,13 @@ def test_the_line_of_the_front_goes_through_every_mark_on_the_front_of_each_pair
         assert f"({len(places(front))})" in front["name"]
 
 
+def test_a_chart_of_time_and_dollars_alone_has_no_menu_of_the_same_pair_twice() -> None:
+    trials = [trial_of(number, 1.0 + number, 0.9, more={"job_seconds": 9000.0 - number}) for number in range(3)]
+    shown = answer(trials, {"job_seconds": "minimize", "cost_usd": "minimize"}, {}, name="a")
+
+    assert len(charts_of(shown)) == 1
+
+
 def test_a_label_stands_below_its_mark_where_the_line_goes_up_near_it() -> None:
     near = 0
     for seed in range(12):

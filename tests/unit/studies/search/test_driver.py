@@ -136,6 +136,16 @@ def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Des
     assert desk.clock.now() - start > 300
 
 
+def test_a_job_that_is_refused_while_another_runs_is_tried_again_after_five_minutes(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: ENDLESS if len(desk.launcher.asked) == 1 else QUOTA
+    driver = desk.driver(n_parallel=2)
+    for rate in RATES[:2]:
+        driver.begin(Start({"learning_rate": rate}))
+
+    ((refused, not_before),) = driver.ended.retries.values()
+    assert not_before - refused.ended_at == 300
+
+
 def test_a_next_attempt_that_aws_refuses_is_tried_again_later(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: (
         CAPACITY if spec.instance_type == SMALL else QUOTA if len(desk.launcher.asked) < 4 else DONE
@@ -633,6 +643,22 @@ def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
     searched(poor)
     assert rates(poor) == [RATES[2], RATES[3]]
     assert "trial 3: not run: worst case 0.1 USD does not fit what is left of the budget (0.05 USD)" in desk.said
+
+
+def test_a_row_that_somebody_queues_in_optuna_is_run_next_in_a_design(desk: Desk) -> None:
+    rows = {"full": {"learning_rate": list(RATES), "global_batch_size": [16, 32]}}
+    driver = desk.driver(search={}, points=rows, sampler=None, n_trials=2)
+    queued = {"learning_rate": RATES[3], "global_batch_size": 32}
+    for given in ({}, {**queued, "learning_rat": RATES[0]}, {**queued, "learning_rate": 2.5e-5}, queued):
+        driver.table.study.enqueue_trial(given)
+    searched(driver)
+
+    assert next(iter(driver.trials.values())).point == queued
+    assert len(desk.launcher.created) == 2
+    allowed = "a queued trial: not run: its parameters must be among learning_rate, global_batch_size, got"
+    assert desk.said[:2] == [f"{allowed} none", f"{allowed} learning_rat"]
+    assert desk.said[2].startswith("a queued trial: not run: '2.5e-05' not in ")
+    assert not driver.table.abandoned()
 
 
 def test_a_round_that_is_interrupted_leaves_its_job_to_the_next_one(desk: Desk) -> None:
