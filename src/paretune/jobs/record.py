@@ -103,7 +103,7 @@ class JobRecord:
         if self.spec.runs_user_code:
             return {}
         facts = {name: value for name, value in self.former_metrics.items() if "/" not in name}
-        no_facts = metrics.OF_THE_BILL  # a running job has its cost so far
+        no_facts = metrics.OF_THE_BILL  # the run of a running job has its cost so far
         return {name: facts[name] for name in facts if name not in no_facts and not name.startswith("estimated_")}
 
     def adopt(self) -> None:

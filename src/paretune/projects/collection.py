@@ -22,7 +22,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.errors import first_line
 from paretune.core.script_metrics import CURVES, read_curves
-from paretune.core.untrusted import masked, printable, without_secrets
+from paretune.core.untrusted import exists, is_file, masked, printable, without_secrets
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.tracking import schema
 from paretune.tracking.run_writer import EndStatus, name_for_mlflow
@@ -51,7 +51,7 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None, *, sta
             _copy_curves(store, run_id, client)
     except (OSError, ValueError) as error:
         remarks.append(problem(error))
-    if not ((store / "mlflow.db").is_file() and _is_inside(store, store / "mlflow.db")):
+    if not (_is_inside(store, store / "mlflow.db") and is_file(store / "mlflow.db")):
         return remarks
     try:
         inner, runs = read_runs(store)
@@ -100,7 +100,7 @@ def artifacts_of(run: Run, store: Path, client: MlflowClient) -> Iterator[tuple[
     roots += [(model.name, experiment / "models" / model.model_id / "artifacts") for model in models]
     for name, root in roots:
         for file in sorted(root.rglob("*")) if _is_inside(store, root) else ():
-            if file.is_file() and _is_inside(store, file):  # MLflow would follow a link
+            if _is_inside(store, file) and is_file(file):  # MLflow would follow a link
                 yield "/".join(filter(None, (name, *file.parent.relative_to(root).parts))), file
 
 
@@ -111,7 +111,7 @@ def problem(error: Exception) -> str:
 
 def _is_inside(store: Path, path: Path) -> bool:
     """Return whether `path` exists and is in `store` itself, even after links are followed."""
-    return path.exists() and path.resolve().is_relative_to(store.parent.resolve() / store.name)
+    return exists(path) and path.resolve().is_relative_to(store.parent.resolve() / store.name)
 
 
 def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowClient) -> str:

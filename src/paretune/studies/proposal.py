@@ -26,7 +26,7 @@ from typing import Any
 from paretune.core import pareto
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.own_script import read_own_script
-from paretune.core.shell import options
+from paretune.core.shell import command_line, options
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.workload import data_of, training_rows
@@ -64,6 +64,7 @@ _LESS_IS_BETTER = re.compile(
 """Finds words for metrics that are better if they are lower. Those in parentheses must stand alone: `answer` contains
 `wer`."""
 _PROPOSED = ("max_runtime_minutes", "max_train_samples")  # parameters of the job that `propose` may set
+_NO_PRICE, _NO_ESTIMATE, _NO_MEMORY = "without a reliable price", "without an estimate", "with too little memory"
 _BILLED = ("confirmed", "single_source", "user")  # a search relies only on prices with one of these confidences
 
 
@@ -216,19 +217,20 @@ def _instance_types(
     """Return the instance types to search: the estimated Pareto front of dollars and hours.
 
     Each name maps to a few words about the type and to the job's estimate on it. A type is left out if the job cannot
-    run on it, does not fit into its memory or cannot be estimated, if its price is unreliable, if the budget covers
+    run on it, does not fit in its memory or cannot be estimated, if its price is unreliable, if the budget covers
     fewer than `_FEWEST_JOBS` jobs on it, or if it is hardly faster than a cheaper type. At most `_MOST_TYPES` are
     returned, evenly spread over the front. Raises BadInput with the reasons if no type is left.
     """
     estimates, too_expensive, left_out = dict[str, Estimate](), list[tuple[float, str]](), Counter[str]()
-    for name, spec, price in _priced(job, workplace):
+    for name, spec, price in _able_to_run(job, workplace):
+        if price is None or price.confidence not in _BILLED:
+            left_out[_NO_PRICE] += 1
+            continue
         estimate = workplace.estimate(spec, inputs)
         if estimate is None or estimate.cost_usd is None:
-            left_out["without an estimate"] += 1
+            left_out[_NO_ESTIMATE] += 1
         elif estimate.fits == "no":
-            left_out["with too little memory"] += 1
-        elif price.confidence not in _BILLED:
-            left_out["with an unreliable price"] += 1
+            left_out[_NO_MEMORY] += 1
         elif _FEWEST_JOBS * estimate.cost_usd > budget_usd:
             too_expensive.append((estimate.cost_usd, name))
         else:
@@ -241,9 +243,17 @@ def _instance_types(
         least = f"the cheapest, on {cheapest}, costs about {plain(usd, 2)} USD"
         raise BadInput([f"{few}: {least}; raise it, or lower max_train_samples or num_train_epochs"])
     if not estimates:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "none has a known price"
-        fix = "name the types to search in instance_type, or choose a smaller model or fine_tuning=lora"
-        raise BadInput([f"no instance type can be searched ({reasons}): {fix}"])
+        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+        region = workplace.launcher.region(job)
+        refresh = f"run `{command_line('prices', {'refresh': 'true', 'region': region})}`"
+        fixes = {
+            _NO_PRICE: refresh if region else "add prices to the launcher's table of instance types",
+            _NO_ESTIMATE: "name the types to search in instance_type",
+            _NO_MEMORY: "choose a smaller model or fine_tuning=lora",
+        }
+        raise BadInput(
+            [f"no instance type can be searched ({reasons}): {', or '.join(fixes[each] for each in left_out)}"]
+        )
     points = {name: (item.cost_usd or 0.0, item.time.seconds) for name, item in estimates.items()}
     marks = pareto.front(list(points.values()), [False, False])
     front = sorted(
@@ -268,8 +278,8 @@ def _in_words(estimate: Estimate) -> str:
     return f"about {duration(estimate.time.seconds)} and {plain(estimate.cost_usd or 0.0, 2)} USD a job"
 
 
-def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, Price]]:
-    """Yield each instance type that has a known price and may run the job, with the job on this type and its price.
+def _able_to_run(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, Price | None]]:
+    """Yield each instance type that may run the job, with the job on this type and its price, None if it is unknown.
 
     Raises BadInput with the faults of the first type if no type may run the job.
     """
@@ -284,8 +294,8 @@ def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, 
             else:
                 refuse(launch_faults(spec))
         first, may_run = first or faults, may_run or not faults
-        if not faults and (price := workplace.launcher.price(spec)) is not None:
-            yield name, spec, price
+        if not faults:
+            yield name, spec, workplace.launcher.price(spec)
     refuse([] if may_run else first)
 
 

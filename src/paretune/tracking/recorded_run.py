@@ -72,7 +72,7 @@ class RecordedRun:
     def attempts(self) -> int:
         """The number of attempts of the job; 1 if it is not recorded."""
         number = self.tags.get(schema.JOB_NAME, "").rpartition("-")[2]  # see `launchers.base.job_name`
-        return int(number) if number.isdecimal() else 1
+        return int(number) if number.isdecimal() and len(number) < 6 else 1
 
     @property
     def was_retried(self) -> bool:
@@ -140,8 +140,9 @@ class RecordedRun:
 
     @property
     def cost_usd(self) -> float | None:
-        """Dollars of all attempts."""
-        return self.metrics.get(metrics.COST_USD)
+        """Dollars of all attempts; None if a price is unknown, even if the run has the cost so far of its job."""
+        is_unpriced = self.tags.get(schema.PRICE_USD_PER_HOUR) == ""  # without a price, the tag is absent or empty
+        return None if is_unpriced else self.metrics.get(metrics.COST_USD)
 
     @property
     def effective_usd(self) -> float | None:

@@ -215,7 +215,11 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
         ([*REHEARSED[1:], "--budget_usd", "0.01"], "budget_usd 0.01 pays for fewer than 4 of these jobs"),
         (
             [*REHEARSED[1:], "--budget_usd", "900", "--model", "falcon-40b", "--task", "causal-lm"],
-            "with too little memory): name the types to search in instance_type, or choose a smaller model",
+            ", or choose a smaller model or fine_tuning=lora",
+        ),
+        (
+            [*REHEARSED[1:], "--budget_usd", "9", "--region", "ap-south-2"],
+            "without a reliable price): run `paretune prices --refresh true --region ap-south-2`",
         ),
         (["smoke", "--metric", "f1"], "metric is for a study without a file"),
     ],

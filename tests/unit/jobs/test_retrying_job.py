@@ -258,6 +258,9 @@ def test_the_cost_so_far_of_a_running_job_is_not_its_cost_if_a_price_is_unknown(
     outcome = desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE))  # by another process
 
     assert "cost_usd" not in outcome.metrics
+    recorded = desk.tracking.recorded(desk.run_id or "")
+    assert recorded is not None
+    assert recorded.cost_usd is None
 
 
 def test_a_batch_that_was_made_smaller_stays_so_on_the_type_that_the_service_has_chosen(desk: Desk) -> None:

@@ -147,7 +147,8 @@ class StudyTable:
         given = waiting.system_attrs.get("fixed_params", {})
         point = {name: value for name, value in given.items() if name in self.distributions}
         asked = self.ask(point, {}, lambda point: True)  # also removes the trial from the queue if it is refused
-        unknown = ", ".join(sorted(given.keys() - self.distributions.keys() - self._of_sampler.keys()))
+        own = {name for name in self._of_sampler if not given.get(name)}  # as a trial that is no probe has them
+        unknown = ", ".join(sorted(given.keys() - self.distributions.keys() - own))
         if unknown or (self._file.design is not None and not point):
             raise ValueError(f"its parameters must be among {', '.join(self.distributions)}, got {unknown or 'none'}")
         return asked

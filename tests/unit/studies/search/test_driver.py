@@ -645,6 +645,16 @@ def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
     assert "trial 3: not run: worst case 0.1 USD does not fit what is left of the budget (0.05 USD)" in desk.said
 
 
+def test_a_queued_trial_with_an_unknown_parameter_is_refused(desk: Desk) -> None:
+    driver = desk.driver(n_trials=1)
+    for given in ({"learning_rat": 1.0}, {"probe_steps": 40}):
+        driver.table.study.enqueue_trial({"learning_rate": RATES[3], **given})
+    searched(driver)
+
+    allowed = "a queued trial: not run: its parameters must be among learning_rate, got"
+    assert desk.said[:2] == [f"{allowed} learning_rat", f"{allowed} probe_steps"]
+
+
 def test_a_row_that_somebody_queues_in_optuna_is_run_next_in_a_design(desk: Desk) -> None:
     rows = {"full": {"learning_rate": list(RATES), "global_batch_size": [16, 32]}}
     driver = desk.driver(search={}, points=rows, sampler=None, n_trials=2)
