@@ -155,7 +155,9 @@ def _clean(options: CleanOptions) -> CommandOutput:
     removable = [each for each in found if not each.why_kept]
     kept = dict.fromkeys(each.why_kept for each in found if each.why_kept)
     lines = [
-        f"jobs of this store have left {in_words(found)}" if found else "the jobs of this store have left nothing in S3"
+        f"the buckets of this store's jobs have {in_words(found)}"
+        if found
+        else "the jobs of this store have left nothing in S3"
     ]
     lines += [f"  {each.row()['uri']}  {each.size / 1e9:.3f} GB" for each in removable[:_MOST]]
     lines += [f"  and {len(removable) - _MOST} more"] if len(removable) > _MOST else []

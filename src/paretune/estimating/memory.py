@@ -9,16 +9,17 @@
                   4 T / n             instead, with bf16-true: moments, in addition to (2 + 2) T / n
                   4 T / n             more on a CPU with load_best_model_at_end, which keeps the best weights
     activations = a x rows x tokens x layers x hidden size,  and for a language model 12 x rows x tokens x vocabulary,
-                  or 4 x rows x tokens x vocabulary of an evaluation batch if that is more
+                  or 4 x evaluated rows x tokens x vocabulary if that is more
     gathered    = with fsdp, the weights of two layers and all weights outside layers in the format of the products,
                   and the gradients of one layer and of the weights outside layers
 
 T is the number of trained weights, F that of frozen weights. With fsdp, n devices share weights and state; otherwise n
 is 1. A frozen weight takes f = 4 bytes, 2 with adapters if the device multiplies in bf16, and half a byte with qlora.
 With qlora, each device also has all quantization constants: 1/32 of the bytes of all 4-bit weights. Autocast keeps no
-copy of frozen weights (measured with torch 2.13: 0 of 2 bytes). The constant a is the number of bytes that activations
-take per token, layer and unit of width: in theory about 34 in half precision (Korthikanti et al., arXiv 2205.05198,
-section 4.1; without the attention matrix, which modern kernels do not keep), and twice that in fp32.
+copy of frozen weights (measured with torch 2.13; it would take 2 bytes per weight). The constant a is the number of
+bytes that activations take per token, layer and unit of width: in theory about 34 in half precision (Korthikanti et
+al., arXiv 2205.05198, section 4.1; without the attention matrix, which modern kernels do not keep), and twice that in
+fp32.
 
 Jobs that ran out of memory also show which batches do not fit (`Footprint`). A job is compared only with jobs that have
 the same values of all parameters that affect memory, except the length of rows, the batch and the cluster. So jobs with
@@ -79,7 +80,7 @@ class MemorySetting:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPrediction:
-    """The predicted peak memory of one device in GiB, as PyTorch counts it, with an 80 % interval."""
+    """The predicted peak in GiB of one GPU, as PyTorch counts it, or of one process on a CPU, with an 80 % interval."""
 
     gib: float
     gib_low: float

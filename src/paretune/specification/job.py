@@ -175,7 +175,7 @@ class JobSpec(Parameters):
     learning_rate: float | None = parameter(None, "quality batch", gt=0, le=10, basic=True, also="lr")
     """peak learning rate (5e-5, with adapters 5e-4)"""
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = parameter("none", "quality batch")
-    """how learning_rate, which is meant for 16 rows, scales with the global batch size"""
+    """how learning_rate, the rate for a global batch of 16 rows, scales with the global batch size"""
     num_train_epochs: float = parameter(1.0, "quality", gt=0, le=10_000, basic=True, also="epochs")
     """passes over the training rows"""
     seed: int = parameter(42, "noise", ge=0, le=2**32 - 1, also="seed_everything")
@@ -303,7 +303,7 @@ class JobSpec(Parameters):
     )
     """name in MLflow's model registry; the model becomes a new version under this name, with the alias candidate"""
     force: tuple[Literal["again", "limit", "learning_rate"], ...] = parameter((), "launcher")
-    """launch anyway; again: the job is running; limit: it seems too long; learning_rate: the rate is too high"""
+    """launch even if the same job is running (again), it seems too long (limit) or its rate too high (learning_rate)"""
     dry_run: bool = parameter(False, "launcher", basic=True)
     """check everything and print the job and its worst-case dollars, but do not launch it"""
 

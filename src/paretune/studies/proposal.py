@@ -10,8 +10,8 @@ For a script, the study searches the learning rate and batch size that the scrip
 defaults. A parameter that the request sets is not searched. The exception is a list of instance types: the study then
 searches these types.
 
-If a study of this name has begun, the request continues it: what the request leaves out stays as it was when the study
-began.
+If a study of this name has begun, the request continues it with the search, objectives and limits that were proposed
+when the study began. The request must repeat the other parameters of the job.
 """
 
 import ast
@@ -147,7 +147,7 @@ def _continued(begun: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
     """Return the requested job with the search, the objectives and the limits that were proposed when the study began.
 
     The request alone decides where the jobs run: without `--launcher simulated`, they are not simulated even if the
-    study began as a rehearsal, and without instance types, nothing may run on AWS.
+    study began as a rehearsal, and if it names neither an instance type nor a launcher, nothing may run on AWS.
     """
     given, search, objectives = wish.job.given(), dict(begun["search"]), begun["objectives"]
     if wish.types is None:
@@ -241,7 +241,7 @@ def _instance_types(
             f"budget_usd {budget_usd:g} pays for fewer than {_FEWEST_JOBS} of these jobs on any suitable instance type"
         )
         least = f"the cheapest, on {cheapest}, costs about {plain(usd, 2)} USD"
-        raise BadInput([f"{few}: {least}; raise it, or lower max_train_samples or num_train_epochs"])
+        raise BadInput([f"{few}: {least}; raise budget_usd, or lower max_train_samples or num_train_epochs"])
     if not estimates:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
         region = workplace.launcher.region(job)

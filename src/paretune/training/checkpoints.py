@@ -10,7 +10,8 @@ longer needed, its files are emptied and not deleted: S3 would keep the contents
 
 If an interrupted attempt has left a part of a checkpoint, every instance has a copy of that part. Before the checkpoint
 is written again, these copies are deleted, so that the sizes in the list are those of new files. An old file that stays
-in S3 does no harm: either the list does not name it, or it has values of the same step.
+in S3 does no harm: either the list does not name it, or it was written at the same step as the new file of the same
+name, and can be read instead of it.
 """
 
 import json
@@ -34,8 +35,8 @@ _STATE, _PROGRESS = "state", "progress.json"  # the folder with the tensors, and
 def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[str, Any], *, keep: int | None) -> None:
     """Write a checkpoint, and mark it as complete when all processes have written their part. All must call this.
 
-    An older checkpoint in the same folder is deleted first. Afterwards, the newest `keep` complete checkpoints keep
-    their contents, and all others are emptied. If `keep` is None, all checkpoints keep their contents.
+    What an interrupted attempt left in `checkpoint` is deleted first. Afterwards, the newest `keep` complete
+    checkpoints keep their contents, and all others are emptied. If `keep` is None, all checkpoints keep their contents.
     """
     if processes.is_first(of_instance=True):
         shutil.rmtree(checkpoint, ignore_errors=True)  # there is none, except after an interruption
