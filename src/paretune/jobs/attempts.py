@@ -197,7 +197,10 @@ class Attempts:
         if plan is None:
             return None, "with the smallest per-device batch that could be tried"
         if not may_retry:
-            return None, f"{batch}; its study tries no smaller one"
+            smaller = attempt(plan=plan) if self.record.is_adopted else None
+            if smaller is None or self._launcher.find(smaller.job_name, self._clock, SHOWN_WITHIN_S) is None:
+                return None, f"{batch}; its study tries no smaller one"
+            return smaller, "out of memory: following the attempt with a smaller batch that its study has started"
         script, ended_at = at_home(job.entry_script or ""), status.ended_at
         runs_as_it_is = not self._launcher.jobs_outlive_submitter and script.is_file()
         if runs_as_it_is and ended_at and script.stat().st_mtime > ended_at - status.seconds:

@@ -23,7 +23,6 @@ from paretune.jobs.workplace import STAYS_RESERVED, Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState
 from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.budget_ledger import BudgetLedger
-from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun, number_in
@@ -190,7 +189,7 @@ def _record_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float |
         if run is None or run.tags.get(schema.STATE) not in ENDED:
             continue
         if run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
-            recorded[run_id] = run.metrics.get(metrics.COST_USD)
+            recorded[run_id] = run.cost_usd
             ledger.record_cost(run_id, recorded[run_id])
     return recorded
 

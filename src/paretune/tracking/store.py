@@ -235,8 +235,14 @@ class Tracking:
         if "MLFLOW_EXPERIMENT_ID" in self._environment:
             return self._environment["MLFLOW_EXPERIMENT_ID"]
         name = self._environment.get("MLFLOW_EXPERIMENT_NAME", "Default")
-        experiment = self._client.get_experiment_by_name(name)
-        return str(experiment.experiment_id if experiment is not None else self._client.create_experiment(name))
+        if (experiment := self._client.get_experiment_by_name(name)) is None:
+            try:
+                return str(self._client.create_experiment(name))
+            except MlflowException:
+                # Another command may have created it at the same moment.
+                if (experiment := self._client.get_experiment_by_name(name)) is None:
+                    raise
+        return str(experiment.experiment_id)
 
     @contextmanager
     def _usable(self, condition: str | None = None) -> Iterator[None]:

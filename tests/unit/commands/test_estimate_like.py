@@ -146,6 +146,22 @@ def test_another_strategy_on_the_same_cluster_is_estimated(client: MlflowClient,
     assert [(row["instance_count"], row["strategy"]) for row in rows] == [(2, "ddp"), (2, "fsdp")]
 
 
+@pytest.mark.parametrize("where", ["tag", "profile"])
+def test_dollars_are_those_of_the_region_of_the_run_or_else_of_the_profile(
+    client: MlflowClient, no_settings: None, typed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    (profile := tmp_path / "profile.toml").write_text('region = "eu-west-1"\n' if where == "profile" else "")
+    monkeypatch.setenv("PARETUNE_PROFILE", str(profile))
+    tags = {"origin": "measured", "state": "Completed", **({"region": "eu-west-1"} if where == "tag" else {})}
+    ran_on = "ml.g5.xlarge" if where == "tag" else "local"
+    run_id = put_run(client, JobSpec(**BERT, instance_type=ran_on).as_text(), tags, {"billable_seconds": 3000.0})
+
+    code, out, err = typed("estimate", "--json", f"--like={run_id}", "--instance_type=ml.g5.2xlarge")
+
+    assert code == 0, err
+    assert json.loads(out)["region"] == "eu-west-1"
+
+
 def test_the_discount_of_a_spot_job_is_not_known(answer: Answer, aws: Aws) -> None:
     spot = {**DESCRIBED, "EnableManagedSpotTraining": True, "TrainingTimeInSeconds": 3000, "BillableTimeInSeconds": 900}
     aws.foreign["spot-job"] = {**spot, "SecondaryStatusTransitions": []}

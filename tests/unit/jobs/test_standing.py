@@ -118,6 +118,21 @@ def test_stopping_a_retried_job_stops_its_running_attempt_and_records_all_attemp
     assert end.metrics["cost_usd"] == pytest.approx(0.02)
 
 
+def test_stopping_a_trial_stops_the_smaller_batch_that_its_study_has_started(desk: Desk) -> None:
+    desk.launcher.reads_inputs = False
+    job = desk.launch(MEMORY, ENDLESS, entry_script=None, per_device_train_batch_size=16)
+    while len(desk.launcher.created) < 2:
+        job.poll()
+    run_id = job.record.run.run_id
+    desk.client.set_tag(run_id, "paretune.retries", "capacity, internal")  # as for a trial: only its study retries more
+    desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
+
+    end = stop(find_run(desk.tracking, run_id), desk.where)
+
+    assert desk.launcher.jobs[desk.launcher.created[1]].stopped
+    assert end.metrics["cost_usd"] == pytest.approx(0.02)
+
+
 @pytest.mark.parametrize("watched_by", ["", "another-machine 1 1", process_text(os.getppid())])
 @pytest.mark.parametrize("is_named", [False, True])
 def test_stop_creates_no_attempt_whoever_watches_the_job_and_its_watcher_creates_none_after_that(

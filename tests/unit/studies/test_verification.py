@@ -8,6 +8,7 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
 from paretune.tracking import schema
+from tests.support.scripted_jobs import SMALL
 from tests.support.scripted_study import RATES, Desk, repeated, searched
 
 
@@ -42,6 +43,15 @@ def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk
     assert [run.tags[schema.REPEATS] for run in repeats] == ["1", "1"]
     assert sorted(trial.spec.seed for trial in point_at(driver, RATES[1]).trials) == [42, 43, 44]
     assert repeated(driver, lambda: [pick_at(driver, RATES[1])]) == (RUNS - 1, {})
+
+
+def test_a_point_with_the_largest_seed_is_repeated(desk: Desk) -> None:
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "seed": 2**32 - 1})
+    searched(driver)
+
+    repeated(driver, lambda: [pick_at(driver, RATES[1])])
+
+    assert {0, 1, 2**32 - 1} <= {trial.spec.seed for trial in point_at(driver, RATES[1]).trials}
 
 
 ALWAYS_EQUAL = "the training does not depend on the seed: all repeats gave exactly the same values"

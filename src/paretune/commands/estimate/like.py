@@ -33,6 +33,7 @@ from paretune.specification.catalog import instances, usual_region
 from paretune.specification.declaration import split_list
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
+from paretune.specification.profile import read_profile
 from paretune.specification.rules import launch_faults
 from paretune.tracking.recorded_run import RecordedRun
 
@@ -79,6 +80,7 @@ def of_run(job: RecordedRun) -> Reference:
     texts = {name: text for name, text in spec.changed().items() if name not in OF_THE_BATCH}
     plan = job.used_plan(spec)
     texts |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
+    texts |= {"region": job.region} if spec.has_instances and job.region else {}
     if spec.runs_user_code:
         texts = {name: text for name, text in texts.items() if name in {*MAY_BE_LISTS, "region"}}
     return Reference(
@@ -145,14 +147,16 @@ def find(name: str, environment: Mapping[str, str], region: str | None) -> Refer
     from paretune.launchers.sagemaker.aws_errors import refused_to
     from paretune.launchers.sagemaker.jobs import described
 
+    account = Account(region, environment)
     try:
         with refused_to("describe a training job (sagemaker:DescribeTrainingJob)"):
-            answer = described(Account(region, environment), name)
+            answer = described(account, name)
     except LaunchRefused as error:
         raise BadInput([*faults, f"training job {name} could not be looked up on SageMaker: {error}"]) from error
     if not answer:
-        raise BadInput([*faults, f"{usual_region(region, environment)} has no SageMaker training job {name}"])
-    return of_description(name, answer)
+        raise BadInput([*faults, f"{account.region} has no SageMaker training job {name}"])
+    found = of_description(name, answer)
+    return replace(found, texts={**found.texts, "region": account.region})
 
 
 def compare(request: EstimateRequest) -> EstimateTable:
@@ -163,11 +167,12 @@ def compare(request: EstimateRequest) -> EstimateTable:
     or cannot run on a requested cluster.
     """
     environment, typed = dict(os.environ), request.texts
-    reference = find(request.like, environment, typed.get("region"))
+    usual = typed.get("region") or read_profile(environment).get("region")
+    reference = find(request.like, environment, usual)
     known = {*reference.texts, *typed} if not reference.is_by_paretune else {"model", "max_seq_length"}
     if unknown := [name for name in ("model", "max_seq_length") if name not in known]:
         raise BadInput([f"{reference.name} does not show its {' and '.join(unknown)}: add each as an option"])
-    region = usual_region(typed.get("region") or reference.texts.get("region"), environment)
+    region = usual_region(typed.get("region") or reference.texts.get("region") or usual, environment)
     prices = PriceList.read(environment)
     is_counted = (reference.facts or {}).get("train_rows")
     assumes_rows = not (is_counted or "max_train_samples" in {**reference.texts, **typed})

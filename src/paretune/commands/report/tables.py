@@ -172,6 +172,7 @@ def _row(job: RecordedRun, factor: str) -> Row:
         "rows": job.param(DATASET_SIZE) or job.metrics.get("train_rows") or job.param("max_train_samples"),
         "rate": job.param("scaled_learning_rate") or job.param("learning_rate"),
         **{name: job.metrics.get(name) for name in _METRICS},
+        metrics.COST_USD: job.cost_usd,
         **{f"price_{name}": getattr(job, f"price_{name}") for name in _PRICE},
         "study": job.tags.get(schema.STUDY, ""),
         "month": day[:7],

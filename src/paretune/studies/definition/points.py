@@ -221,9 +221,9 @@ def _optimal(every: Sequence[tuple[str, ...]], count: int, seed: int) -> list[tu
 
 def _table(path: str) -> list[tuple[Level, Labels]]:
     text = read_text(path, _LARGEST_TABLE, must="points: table must name a CSV file, and ")
-    rows = [
-        {name: Plain(cell) for name, cell in row.items() if name and cell} for row in csv.DictReader(text.splitlines())
-    ]
+    lines = csv.DictReader(text.splitlines())
+    cells = ({name: Plain(cell) for name, cell in line.items() if name and cell} for line in lines)
+    rows = [row for row in cells if row]  # spreadsheets may write lines that have only commas
     if not rows:
         raise BadInput([f"points: {path} has no rows: write a header line of parameter names, then one line per row"])
     return [(row, {name: spell(value) for name, value in row.items() if name != "seed"}) for row in rows]

@@ -82,7 +82,8 @@ class EndedTrials:
         self._full = [Footprint.of(t.spec, t.spec.plan()) for t in ended if t.status is TrialStatus.OUT_OF_MEMORY]
         under_way = {trial.identity for trial in running}
         for identity, trials in of_jobs.items():
-            self._judge(identity, trials, is_under_way=identity in under_way)
+            in_order = sorted(trials, key=lambda trial: trial.number)  # the clocks of two drivers may differ
+            self._judge(identity, in_order, is_under_way=identity in under_way)
 
     def _judge(self, identity: str, trials: Sequence[Trial], *, is_under_way: bool) -> None:
         """Decide from all trials of a job, in order, whether it is final, has failed or is to be retried."""

@@ -318,7 +318,7 @@ class Verification:
         repeating = [trial for trial in trials if trial.repeats is not None]
         ended = [trial.repeats for trial in repeating if trial.identity not in driver.ended.retries]
         repeats = ended.count(point.number) + under_way
-        changes = {**driver.trials[point.number].changes, "seed": point.trial.spec.seed + repeats + 1}
+        changes = {**driver.trials[point.number].changes, "seed": (point.trial.spec.seed + repeats + 1) % 2**32}
         changes.pop("max_runtime_minutes", None)  # `Money.limited` sets another from the repeated job's seconds
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
         repeats_usd = sum(trial.cost_usd or 0.0 for trial in repeating)

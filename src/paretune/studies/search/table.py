@@ -278,8 +278,10 @@ class _Chosen(BaseSampler):
                 return drawn
         return dict(self._point)
 
-    def sample_independent(self, *_: Any, **__: Any) -> Any:
-        raise AssertionError  # every parameter is in the space
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self._point[param_name]  # outside of its range, as in a repeat of a queued trial
 
 
 def _shown(trial: Trial) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def test_a_design_has_rows_for_all_its_effects_and_its_noise(points: dict[str, A
 
 
 def test_a_table_is_taken_as_it_is_and_repeats_of_a_single_row_show_its_noise_and_no_effects(tmp_path: Path) -> None:
-    (path := tmp_path / "rows.csv").write_text("learning_rate,precision\n1e-5,fp32\n3e-5,bf16\n")
+    (path := tmp_path / "rows.csv").write_text("learning_rate,precision\n1e-5,fp32\n,\n3e-5,bf16\n,\n")
     assert sorted(row["learning_rate"] for row in rows({"table": str(path)})) == [1e-5, 3e-5]
 
     path.write_text("learning_rate\n1e-5\n")

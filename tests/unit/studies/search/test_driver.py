@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from mlflow import MlflowClient
@@ -29,7 +30,7 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver, Start
-from paretune.studies.search.ended_trials import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
+from paretune.studies.search.ended_trials import MOST_FAILURES, MOST_REFUSED, MOST_TRIES, EndedTrials
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 from tests.support.scripted_jobs import (
@@ -643,6 +644,29 @@ def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
     searched(poor)
     assert rates(poor) == [RATES[2], RATES[3]]
     assert "trial 3: not run: worst case 0.1 USD does not fit what is left of the budget (0.05 USD)" in desk.said
+
+
+def test_a_queued_point_outside_of_its_range_is_retried_and_repeated_there(desk: Desk) -> None:
+    driver = desk.driver(search={"learning_rate": Range(low=1e-5, high=1e-4, log=True)}, sampler="random", n_trials=1)
+    driver.table.study.enqueue_trial({"learning_rate": 2e-4})
+    searched(driver)
+    (ran,) = driver.trials.values()
+
+    _, again = driver.table.ask(ran.point, {})
+
+    assert ran.point == again == {"learning_rate": 2e-4}
+
+
+def test_a_completed_job_is_final_whatever_the_clocks_of_two_drivers_say(desk: Desk) -> None:
+    driver = desk.driver(n_trials=1)
+    searched(driver)
+    (done,) = driver.trials.values()
+    refused = replace(done, number=0, status=TrialStatus.REFUSED, cost_usd=None, ended_at=done.ended_at + 18_000.0)
+
+    ended = EndedTrials(driver.file, [replace(done, number=1), refused])  # by the time at which they ended
+
+    assert list(ended.final.values()) == [1]
+    assert not ended.retries
 
 
 def test_a_queued_trial_with_an_unknown_parameter_is_refused(desk: Desk) -> None:
