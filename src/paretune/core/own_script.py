@@ -281,6 +281,9 @@ def _keys(node: ast.AST | None) -> Iterator[str]:
                 yield str(key.value)
 
 
+_WITHOUT_VALUE = {"count", "store_const", "append_const"}  # actions of argparse
+
+
 def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
     """Return the options that `add_argument` declares, with their actions."""
     actions = dict[str, str]()
@@ -293,6 +296,8 @@ def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
                 actions |= {name: f"{OFF}no-{name}", f"no-{name}": f"{OFF}{name}"}
             elif keywords.get("type") == "bool":
                 actions[name] = TEXT_OF_BOOL
+            elif action in _WITHOUT_VALUE:
+                actions[name] = SWITCH
             elif action == SWITCHED_OFF and keywords.get("dest", f"'{plain}'") != f"'{plain}'":
                 actions[name] = SWITCH  # --no-shuffle with dest="shuffle": `no-shuffle` is true if it is passed
             elif action == REPEATED or (action != "extend" and "nargs" not in keywords):
