@@ -282,6 +282,13 @@ def _keys(node: ast.AST | None) -> Iterator[str]:
 
 
 _WITHOUT_VALUE = {"count", "store_const", "append_const"}  # actions of argparse
+_NARGS = {"OPTIONAL": "?", "ZERO_OR_MORE": "*", "REMAINDER": "..."}  # constants of argparse
+
+
+def _nargs(keywords: Mapping[str, str]) -> str:
+    """Return the `nargs` of a call of `add_argument` without quotes; "" if it has none."""
+    text = keywords.get("nargs", "").strip("'\"")
+    return _NARGS.get(text.rpartition(".")[2], text)
 
 
 def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
@@ -303,7 +310,7 @@ def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
             elif action == REPEATED or (action != "extend" and "nargs" not in keywords):
                 actions[name] = action if action in (SWITCH, SWITCHED_OFF, REPEATED) else ""
             else:
-                actions[name] = "" if keywords.get("nargs", "").strip("'\"") == "?" else SEVERAL
+                actions[name] = "" if _nargs(keywords) == "?" else SEVERAL
     return actions
 
 
@@ -319,5 +326,5 @@ def _required(call: ast.Call) -> str:
     if not words:
         return ""
     if not words[0].startswith("-"):
-        return "" if options.get("nargs", "").strip("'\"") in {"?", "*"} or "default" in options else words[0]
+        return "" if _nargs(options) in {"?", "*", "..."} or "default" in options else words[0]
     return next((word for word in words if word.startswith("--")), "") if options.get("required") == "True" else ""

@@ -265,6 +265,13 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
     assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr={lr}"}
 
 
+@pytest.mark.parametrize("count", ["argparse.REMAINDER", "'...'", "argparse.OPTIONAL", "argparse.ZERO_OR_MORE"])
+def test_a_positional_argument_that_may_be_left_out_is_not_required(script: Path, count: str) -> None:
+    script.write_text(f"{PLAIN}parser.add_argument('others', nargs={count})\n")
+
+    assert not argument_faults(JobSpec(entry_script=str(script), learning_rate=0.1))
+
+
 def test_an_argument_of_the_script_given_as_a_parameter_is_refused_with_its_right_place(script: Path) -> None:
     script.write_text(PLAIN + "parser.add_argument('--data', required=True)\n")
     with pytest.raises(BadInput) as refused:
