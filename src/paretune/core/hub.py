@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 _TIMEOUT_S = 5.0
 _TRUE = {"1", "ON", "YES", "TRUE"}  # as huggingface_hub reads it
+_PROXIES = ("https_proxy", "http_proxy", "all_proxy")
 
 
 def hub_address(environment: Mapping[str, str]) -> str:
@@ -24,7 +25,7 @@ def accepts_connections(endpoint: str, environment: Mapping[str, str]) -> bool:
 
     Without this check, the Hub's libraries would retry for 30 s before they fail.
     """
-    if any(environment.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")):
+    if any(environment.get(name) or environment.get(name.upper()) for name in _PROXIES):
         return True
     with suppress(OSError, ValueError):  # ValueError: the port is not a number
         address = urlsplit(endpoint)

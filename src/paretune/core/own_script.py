@@ -281,6 +281,16 @@ def _keys(node: ast.AST | None) -> Iterator[str]:
                 yield str(key.value)
 
 
+_WITHOUT_VALUE = {"count", "store_const", "append_const"}  # actions of argparse
+_NARGS = {"OPTIONAL": "?", "ZERO_OR_MORE": "*", "REMAINDER": "..."}  # constants of argparse
+
+
+def _nargs(keywords: Mapping[str, str]) -> str:
+    """Return the `nargs` of a call of `add_argument` without quotes; "" if it has none."""
+    text = keywords.get("nargs", "").strip("'\"")
+    return _NARGS.get(text.rpartition(".")[2], text)
+
+
 def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
     """Return the options that `add_argument` declares, with their actions."""
     actions = dict[str, str]()
@@ -293,12 +303,14 @@ def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
                 actions |= {name: f"{OFF}no-{name}", f"no-{name}": f"{OFF}{name}"}
             elif keywords.get("type") == "bool":
                 actions[name] = TEXT_OF_BOOL
+            elif action in _WITHOUT_VALUE:
+                actions[name] = SWITCH
             elif action == SWITCHED_OFF and keywords.get("dest", f"'{plain}'") != f"'{plain}'":
                 actions[name] = SWITCH  # --no-shuffle with dest="shuffle": `no-shuffle` is true if it is passed
             elif action == REPEATED or (action != "extend" and "nargs" not in keywords):
                 actions[name] = action if action in (SWITCH, SWITCHED_OFF, REPEATED) else ""
             else:
-                actions[name] = "" if keywords.get("nargs", "").strip("'\"") == "?" else SEVERAL
+                actions[name] = "" if _nargs(keywords) == "?" else SEVERAL
     return actions
 
 
@@ -314,5 +326,5 @@ def _required(call: ast.Call) -> str:
     if not words:
         return ""
     if not words[0].startswith("-"):
-        return "" if options.get("nargs", "").strip("'\"") in {"?", "*"} or "default" in options else words[0]
+        return "" if _nargs(options) in {"?", "*", "..."} or "default" in options else words[0]
     return next((word for word in words if word.startswith("--")), "") if options.get("required") == "True" else ""

@@ -186,6 +186,7 @@ def _typer_parameter(
     spelled = name.replace("_", "-")
     if not any("--" in word for word in names):
         names = [f"--{spelled}/--no-{spelled}" if is_switch else f"--{spelled}"]
+    is_switch = is_switch or keywords.get("count") == "True"
     actions = _click_names(names, is_switch=is_switch)
     if not is_switch and {"list", "List"} & {_last_name(node) for node in (ast.walk(kind) if kind else ())}:
         actions = dict.fromkeys(actions, REPEATED)

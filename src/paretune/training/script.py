@@ -64,7 +64,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
         outputs.append(PrintedMetrics(sys.stderr, None, printed))  # Python's logging writes to stderr
         sys.stdout, sys.stderr = outputs
     is_alone = document.deadline_s is not None  # on an instance no other job shares the current folder
-    if is_alone and not os.path.lexists("mlruns"):
+    if is_alone and processes.is_first() and not os.path.lexists("mlruns"):
         Path("mlruns").symlink_to(data / STORE / "mlruns")  # where MLflow before 3.11 puts the files of runs
     with _variables(logging_environment(data, os.environ)), _written() as written:
         try:

@@ -345,11 +345,11 @@ def _labels_of(task: str, cell: Any, separator: str) -> list[Any] | None:
         return [cell] if isinstance(cell, str | int) else None
     if isinstance(cell, str) and (cell := _listed(cell)) is None:
         return None
-    if task == metrics.TOKEN_CLASSIFICATION:
-        return cell if isinstance(cell, list) else cell.split() if isinstance(cell, str) else None
+    has_one_per_word = task == metrics.TOKEN_CLASSIFICATION
     if isinstance(cell, str):
-        return [part.strip() for part in cell.split(separator) if part.strip()]
-    if cell is None or (isinstance(cell, int) and not isinstance(cell, bool)):
+        parts = cell.split() if has_one_per_word else cell.split(separator)
+        return [part.strip() for part in parts if part.strip()]
+    if not has_one_per_word and (cell is None or (isinstance(cell, int) and not isinstance(cell, bool))):
         cell = [] if cell is None else [cell]
     if not isinstance(cell, list) or not all(isinstance(item, str | int) for item in cell):
         return None

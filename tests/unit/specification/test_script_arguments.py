@@ -132,6 +132,22 @@ def test_a_parameter_is_passed_by_the_name_that_the_script_has_for_it(script: Pa
     assert accumulates(both)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{PLAIN}parser.add_argument('--loud', action='count', default=0)\n",
+        f"{PLAIN}parser.add_argument('--loud', action='store_const', const=3)\n",
+        f"{PLAIN}parser.add_argument('--loud', dest='modes', action='append_const', const='loud')\n",
+        "import typer\ndef main(loud: int = typer.Option(0, count=True)): ...\ntyper.run(main)\n",
+    ],
+)
+def test_an_option_that_takes_no_value_is_passed_as_a_switch(script: Path, body: str) -> None:
+    script.write_text(body)
+
+    assert words(script, training_arguments={"loud": True}).removeprefix("--output-dir /out ") == "--loud"
+    assert "--loud" not in words(script, training_arguments={"loud": False})
+
+
 def test_a_script_with_switches_of_number_formats_gets_the_one_that_is_asked_for(script: Path) -> None:
     script.write_text(PLAIN + "".join(f"parser.add_argument('--{name}', action='store_true')\n" for name in FORMATS))
 
@@ -247,6 +263,13 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
     assert text.startswith("train.py takes positional arguments, but paretune passes names: write these two lines")
     entry = yaml.safe_load("\n".join(map(str.strip, lines)))["entry_points"]["main"]
     assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr={lr}"}
+
+
+@pytest.mark.parametrize("count", ["argparse.REMAINDER", "'...'", "argparse.OPTIONAL", "argparse.ZERO_OR_MORE"])
+def test_a_positional_argument_that_may_be_left_out_is_not_required(script: Path, count: str) -> None:
+    script.write_text(f"{PLAIN}parser.add_argument('others', nargs={count})\n")
+
+    assert not argument_faults(JobSpec(entry_script=str(script), learning_rate=0.1))
 
 
 def test_an_argument_of_the_script_given_as_a_parameter_is_refused_with_its_right_place(script: Path) -> None:

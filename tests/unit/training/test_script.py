@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,24 @@ def test_a_script_logs_into_the_folder_of_its_job_and_what_it_writes_elsewhere_i
         (2, 0.5),
     ]
     assert "MLFLOW_TRACKING_URI" not in os.environ
+
+
+def test_files_of_runs_on_an_instance_go_to_the_results_also_if_another_process_starts_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
+    folder.make()
+    script.write_text("print('f1: 0.5')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr("sys.path", list(sys.path))
+    document = replace(JobDocument.first("job", JobSpec(entry_script=str(script))), deadline_s=600)
+
+    for rank in "20":
+        monkeypatch.setenv("RANK", rank)
+        run_script(document, folder)
+
+    assert Path("mlruns").resolve() == folder.report.parent.resolve() / STORE / "mlruns"
 
 
 @pytest.mark.parametrize(

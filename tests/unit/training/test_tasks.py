@@ -92,6 +92,8 @@ def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Pat
         ("classification", [0.5, 1.5], "row 2 has 1.5: a script of your own (entry_script) can predict numbers"),
         ("multi-label", [["a"], ["b"]], "labels (b): give more rows of each"),
         ("token-classification", ["[O, O]"] * 9, "row 1 has '[O, O]'"),
+        ("token-classification", [["O", None], ["O", "B-X"]] * 9, "row 1 has ['O', None]"),
+        ("token-classification", [[0.0, 1.0]] * 9, "lists of texts or whole numbers, or text such as a|b; 9 train"),
     ],
 )
 def test_labels_that_do_not_go_with_the_task_are_bad_input(

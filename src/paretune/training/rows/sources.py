@@ -4,6 +4,7 @@ The `datasets` library reads the rows; this module splits, samples and checks th
 """
 
 import csv
+import glob
 import itertools
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -199,7 +200,8 @@ def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: di
             ragged[split] = lines
     try:
         with _without_lines(path, options.get("sep", ""), ragged.get(split, ())) as file:
-            table = datasets.load_dataset(ROW_FILES[suffix], data_files={"train": str(file)}, split="train", **options)
+            files = {"train": glob.escape(str(file))}  # `datasets` takes names for patterns
+            table = datasets.load_dataset(ROW_FILES[suffix], data_files=files, split="train", **options)
     except Exception as error:
         raise BadInput([_load_fault(parameter, str(path), error, is_local=True)]) from error
     return _with_numbers(spec, table) if options else table

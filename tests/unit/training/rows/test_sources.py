@@ -61,6 +61,13 @@ def test_every_file_format_gives_the_same_rows(tmp_path: Path, name: str, separa
     assert sorted([*rows["train"].texts, *rows["validation"].texts]) == sorted(TEXTS)
 
 
+@pytest.mark.parametrize("name", ["rows[1].csv", "folder[1]/rows.jsonl"])
+def test_brackets_in_the_name_of_a_file_are_not_a_pattern(tmp_path: Path, name: str) -> None:
+    write(tmp_path / name.replace("[1]", "1"), labels=["other", "wrong"] * 10)
+
+    assert read_rows(spec(write(tmp_path / name)))[1] == ("bad", "good")
+
+
 @pytest.mark.parametrize(("ending", "separator"), [("csv", ","), ("csv", ";"), ("tsv", ""), ("parquet", "")])
 def test_a_folder_gives_its_own_splits(tmp_path: Path, ending: str, separator: str) -> None:
     for split, count in (("train", 20), ("validation", 6), ("test", 4)):
