@@ -87,6 +87,7 @@ def test_instance_types_are_searched_even_if_rate_and_batch_of_the_script_are_gi
     }
 
 
+@pytest.mark.trains
 @pytest.mark.parametrize("cluster", [("--launcher", "sagemaker"), ("--instance_type", "ml.g5.xlarge,ml.m5.large")])
 def test_a_dry_run_on_sagemaker_needs_no_account_and_says_that_it_asked_none(
     workplace: Path,
@@ -189,6 +190,7 @@ def test_a_study_continues_with_a_larger_budget_and_its_own_search_although_anot
     assert "was started with a different search space" in capsys.readouterr().err
 
 
+@pytest.mark.trains
 def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,13 +81,20 @@ def test_a_dry_run_without_an_aws_account_shows_plan_and_price_and_names_what_is
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        ("--instance_type ml.g5.xlarge --strategy smddp", "strategy smddp needs one of"),
-        ("--instance_type ml.g5.xlarge --strategy smp", "needs a training script of your own"),
+        pytest.param(
+            *("--instance_type ml.g5.xlarge --strategy smddp", "strategy smddp needs one of"),
+            id="smddp",
+            marks=pytest.mark.trains,
+        ),
+        pytest.param(
+            *("--instance_type ml.g5.xlarge --strategy smp", "needs a training script of your own"),
+            id="smp",
+            marks=pytest.mark.trains,
+        ),
         ("train.py --instance_type ml.m5.large --strategy deepspeed", "deepspeed needs GPUs"),
         ("train.py --instance_type ml.g5.xlarge --spot true --sagemaker.keep_alive_minutes 10", "cannot be combined"),
         ("train.py --instance_type ml.g5.xlarge --sagemaker.network_isolation true", "but pip must install einops"),
     ],
-    ids=["smddp", "smp", "deepspeed", "spot and warm pool", "isolation"],
 )
 def test_a_dry_run_without_an_aws_account_refuses_what_the_launch_would_refuse(
     words: str, fault: str, workplace: Path, no_account: None, capsys: pytest.CaptureFixture[str]
