@@ -46,6 +46,11 @@ def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, env=environment)
 
 
+def commit(folder: Path) -> None:
+    git(folder, "add", ".")
+    git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "a")
+
+
 def write(folder: Path, *names: str) -> Path:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -89,11 +94,27 @@ def test_files_of_a_submodule_travel(project: Path, tmp_path: Path) -> None:
     vendor = write(tmp_path / "vendor", "lib.py")
     for folder in (vendor, project):
         git(folder, "init")
-    git(vendor, "add", ".")
-    git(vendor, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "a")
+    commit(vendor)
     git(project, "-c", "protocol.file.allow=always", "submodule", "add", str(vendor), "vendor")
 
     assert "vendor/lib.py" in project_files(project)
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_files_of_a_repository_that_was_cloned_into_the_project_travel(project: Path, is_tracked: bool) -> None:
+    clone = write(project / "clone", "kept.py", "new.py", "hf_token", "big.bin", "inner/deep.py")
+    (clone / ".gitignore").write_text("*.bin\n")
+    (project / "link").symlink_to(clone)
+    for folder in (project, clone, clone / "inner"):
+        git(folder, "init")
+    commit(clone / "inner")
+    commit(clone)
+    if is_tracked:
+        git(project, "add", "clone")
+
+    names = {name for name in project_files(project) if name.startswith(("clone", "link"))}
+    assert names == {"clone/kept.py", "clone/new.py", "clone/.gitignore", "clone/inner/deep.py"}
+    assert "clone/hf_token" in left_behind(project)
 
 
 def test_secrets_do_not_travel_although_git_tracks_them(project: Path) -> None:
