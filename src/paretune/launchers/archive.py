@@ -120,7 +120,8 @@ def code_key(files: Mapping[str, Path]) -> str:
     digest = sha256()
     for name, path in sorted(files.items()):
         if name.endswith(_CODE):
-            digest.update(f"{name} {sha256(path.read_bytes()).hexdigest()}\n".encode())
+            line = f"{name} {sha256(path.read_bytes()).hexdigest()}\n"
+            digest.update(line.encode(errors="surrogateescape"))  # a name may have bytes that are not UTF-8
     return digest.hexdigest()[:16]
 
 

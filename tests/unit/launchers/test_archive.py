@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tarfile
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import paretune
 from paretune.core.errors import BadInput
-from paretune.launchers.archive import LARGEST_MIB, left_behind, pack, package_files, project_files
+from paretune.launchers.archive import LARGEST_MIB, code_key, left_behind, pack, package_files, project_files
 
 SECRETS = [
     *(".env", ".env.production", ".netrc", ".pypirc", ".git-credentials", "credentials", "keys/server.pem"),
@@ -54,7 +55,7 @@ def commit(folder: Path) -> None:
 def write(folder: Path, *names: str) -> Path:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(name)
+        (folder / name).write_text(name, errors="surrogateescape")
     return folder
 
 
@@ -180,3 +181,12 @@ def test_the_same_files_make_the_same_bytes_whenever_and_wherever(tmp_path: Path
     two = pack({"y/z.py": second / "y/z.py", "x.py": second / "x.py"}, tmp_path / "two.tar.gz")
 
     assert item.read_bytes() == two.read_bytes()
+
+
+def test_a_file_whose_name_is_not_utf_8_travels(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.py")
+    files = project_files(write(tmp_path / "project", "train.py", name))
+
+    assert code_key(files) != code_key({"train.py": files["train.py"]})
+    with tarfile.open(pack(files, tmp_path / "code.tar.gz")) as archive:
+        assert archive.getnames() == [name, "train.py"]
