@@ -304,19 +304,25 @@ def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
     return prices
 
 
-class _Row(Parameters):
+class _Cells(Parameters):
+    """The cells of a price in any table."""
+
     instance_type: str = parameter("")
-    region: str = parameter("")
     price_usd_per_hour: float | None = parameter(None, ge=0)
     as_of: str = parameter("")
     source: str = parameter("")
     confidence: Literal["confirmed", "single_source", "uncertain", "user"] = parameter("confirmed")
 
     rules: ClassVar[Rules] = (
-        lambda row: region_faults(row.region),
         lambda row: as_of_fault("as_of", row.as_of),
         *rules_of({"price_usd_per_hour is empty": lambda row: row.price_usd_per_hour is None}),
     )
+
+
+class _Row(_Cells):
+    region: str = parameter("")
+
+    rules: ClassVar[Rules] = (lambda row: region_faults(row.region), *_Cells.rules)
 
 
 def as_of_fault(name: str, text: str) -> list[str]:
@@ -341,11 +347,21 @@ def _price(row: Mapping[str, str], usd_per_hour: float, confidence: str) -> Pric
 
 @cache
 def _packaged() -> tuple[Price, ...]:
-    return tuple(
-        _price(row | {"source": _DOUBT.get(row["confidence"], "") + row["source"]}, float(usd), row["confidence"])
-        for row in catalog.rows()
-        if (usd := row.get("price_usd_per_hour")) and (row["region"] in REGIONS or not _has_regions(row))
-    )
+    faults: list[str] = []
+    prices: list[Price] = []
+    for row in catalog.rows():
+        texts = {name: cell for name in _Cells.model_fields if (cell := row.get(name))}
+        region = row.get("region") or ""
+        if "price_usd_per_hour" not in texts or (region not in REGIONS and _has_regions(row)):
+            continue
+        cells, row_faults = _Cells.check(texts)
+        faults += [f"{row['table']}: {row['instance_type']}: {fault.text}" for fault in row_faults]
+        if cells is not None:
+            source = _DOUBT.get(cells.confidence, "") + cells.source
+            given = cells.as_text() | {"region": region, "source": source}
+            prices.append(_price(given, cells.price_usd_per_hour or 0.0, cells.confidence))
+    refuse(faults)
+    return tuple(prices)
 
 
 def _has_regions(row: Mapping[str, str]) -> bool:

@@ -1,12 +1,14 @@
 """Which price counts, where it comes from, and what is said about it; dollars, and whether a job may be paid for."""
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
 
+from paretune import pricing
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.pricing import (
     ML_M5_LARGE,
@@ -19,6 +21,7 @@ from paretune.pricing import (
     price_remarks,
     usual_price,
 )
+from paretune.specification import catalog
 from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec
 
@@ -107,6 +110,56 @@ def test_the_user_s_csv_is_read_with_spaces_byte_order_mark_and_columns_of_its_o
     undated = prices.price("ml.g5.xlarge", "eu-west-1")
     assert undated is not None
     assert undated.source == "PARETUNE_PRICES"
+
+
+@pytest.fixture
+def own_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Path]]:
+    """Yield a function that writes ml.g9.xlarge to the user's instances.csv, with more columns and their cells."""
+
+    def forget() -> None:
+        for cached in (catalog.rows, catalog.instances, pricing._packaged):
+            cached.cache_clear()
+
+    def describe(columns: str, cells: str) -> Path:
+        path = tmp_path / "instances.csv"
+        hardware = "instance_type,accelerator,accelerator_count,accelerator_memory_gb,network_gbps,vcpus,memory_gb"
+        path.write_text(f"{hardware},{columns}\nml.g9.xlarge,NVIDIA A10G,1,24,25,4,16,{cells}\n")
+        monkeypatch.setattr(catalog, "OWN_TYPES", str(path))
+        forget()
+        return path
+
+    yield describe
+    forget()
+
+
+def test_a_price_in_the_user_s_own_instance_types_needs_only_a_region(own_types: Callable[[str, str], Path]) -> None:
+    own_types("region,price_usd_per_hour", "us-east-1,3.0")
+    price = PriceList.read({}).price("ml.g9.xlarge", "us-east-1")
+
+    assert price is not None
+    assert (price.usd_per_hour, price.as_of, price.source) == (3.0, "", "unknown source")
+    own_types("price_usd_per_hour", "3.0")
+    assert PriceList.read({}).price("ml.g9.xlarge", "us-east-1") is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ("$3.00,2026-11,confirmed", "price_usd_per_hour must be .*got .*3.00"),
+        ("nan,2026-11,confirmed", "price_usd_per_hour must be .*got .*nan"),
+        ("inf,2026-11,confirmed", "price_usd_per_hour must be .*got .*inf"),
+        ("-1,2026-11,confirmed", "price_usd_per_hour must be .*got .*-1"),
+        ("3.0,Nov 2026,confirmed", "as_of must be a date .*got 'Nov 2026'"),
+        ("3.0,2026-11,certain", "confidence must be .*got .*certain"),
+    ],
+)
+def test_a_wrong_price_in_the_user_s_own_instance_types_is_refused(
+    own_types: Callable[[str, str], Path], cells: str, message: str
+) -> None:
+    path = own_types("region,price_usd_per_hour,as_of,confidence", f"us-east-1,{cells}")
+
+    with pytest.raises(BadInput, match=f"{re.escape(str(path))}: ml.g9.xlarge: {message}"):
+        PriceList.read({})
 
 
 KEPT = Path("paretune/prices.csv")

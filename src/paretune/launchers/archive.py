@@ -43,8 +43,8 @@ def package_files(package: Path) -> dict[str, Path]:
 def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     """Return the files under a user's folder by relative name, without environments, caches and secrets.
 
-    In a git repository, these are the files that git does not ignore, including those of submodules. Elsewhere, these
-    are all files, except files and folders whose names start with a dot.
+    In a git repository, these are the files that git does not ignore, including those of submodules and of other
+    repositories in the folder. Elsewhere, these are all files, except files and folders whose names start with a dot.
 
     Raises BadInput if git cannot list the files, or if there are too many. If the code `travels` to a job, also raises
     BadInput if the files are too large together, or if one of them links outside the folder.
@@ -120,7 +120,8 @@ def code_key(files: Mapping[str, Path]) -> str:
     digest = sha256()
     for name, path in sorted(files.items()):
         if name.endswith(_CODE):
-            digest.update(f"{name} {sha256(path.read_bytes()).hexdigest()}\n".encode())
+            line = f"{name} {sha256(path.read_bytes()).hexdigest()}\n"
+            digest.update(line.encode(errors="surrogateescape"))  # a name may have bytes that are not UTF-8
     return digest.hexdigest()[:16]
 
 
@@ -163,4 +164,6 @@ def _not_ignored(folder: Path) -> list[Path]:
             messages = done.stderr.decode(errors="replace").strip().splitlines()
             raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
         names |= {*done.stdout.split(b"\0")} - {b""}
-    return [folder / os.fsdecode(name) for name in sorted(names)]
+    paths = [folder / os.fsdecode(name) for name in sorted(names)]
+    nested = {path for path in paths if not path.is_symlink() and (path / ".git").exists()}  # git lists only its folder
+    return [each for path in paths for each in (_not_ignored(path) if path in nested else [path])]

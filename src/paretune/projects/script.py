@@ -24,9 +24,9 @@ def script_inputs(spec: JobSpec) -> JobInputs:
     with collecting(faults):
         is_sent = travels and script.is_file()
         sent = {**archive.project_files(script.parent), script.name: script} if is_sent else {}
-        if (path := sent.pop(archive.REQUIREMENTS, None)) is not None:
-            requirements, files[archive.REQUIREMENTS] = read_text(path, LARGEST_SETTINGS), path
-        files |= {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in sent.items()}
+        if (path := sent.get(archive.REQUIREMENTS)) is not None:
+            requirements = read_text(path, LARGEST_SETTINGS)
+        files = {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in sent.items()}
         moved = {"entry_script": f"{CHANNELS}/code/{archive.SCRIPT_FOLDER}/{script.name}"} if travels else {}
     refuse(faults)
     for name, channel in SCRIPT_CHANNELS.items():

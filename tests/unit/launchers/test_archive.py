@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tarfile
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import paretune
 from paretune.core.errors import BadInput
-from paretune.launchers.archive import LARGEST_MIB, left_behind, pack, package_files, project_files
+from paretune.launchers.archive import LARGEST_MIB, code_key, left_behind, pack, package_files, project_files
 
 SECRETS = [
     *(".env", ".env.production", ".netrc", ".pypirc", ".git-credentials", "credentials", "keys/server.pem"),
@@ -46,10 +47,15 @@ def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, env=environment)
 
 
+def commit(folder: Path) -> None:
+    git(folder, "add", ".")
+    git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "a")
+
+
 def write(folder: Path, *names: str) -> Path:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(name)
+        (folder / name).write_text(name, errors="surrogateescape")
     return folder
 
 
@@ -89,11 +95,27 @@ def test_files_of_a_submodule_travel(project: Path, tmp_path: Path) -> None:
     vendor = write(tmp_path / "vendor", "lib.py")
     for folder in (vendor, project):
         git(folder, "init")
-    git(vendor, "add", ".")
-    git(vendor, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "a")
+    commit(vendor)
     git(project, "-c", "protocol.file.allow=always", "submodule", "add", str(vendor), "vendor")
 
     assert "vendor/lib.py" in project_files(project)
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_files_of_a_repository_that_was_cloned_into_the_project_travel(project: Path, is_tracked: bool) -> None:
+    clone = write(project / "clone", "kept.py", "new.py", "hf_token", "big.bin", "inner/deep.py")
+    (clone / ".gitignore").write_text("*.bin\n")
+    (project / "link").symlink_to(clone)
+    for folder in (project, clone, clone / "inner"):
+        git(folder, "init")
+    commit(clone / "inner")
+    commit(clone)
+    if is_tracked:
+        git(project, "add", "clone")
+
+    names = {name for name in project_files(project) if name.startswith(("clone", "link"))}
+    assert names == {"clone/kept.py", "clone/new.py", "clone/.gitignore", "clone/inner/deep.py"}
+    assert "clone/hf_token" in left_behind(project)
 
 
 def test_secrets_do_not_travel_although_git_tracks_them(project: Path) -> None:
@@ -159,3 +181,12 @@ def test_the_same_files_make_the_same_bytes_whenever_and_wherever(tmp_path: Path
     two = pack({"y/z.py": second / "y/z.py", "x.py": second / "x.py"}, tmp_path / "two.tar.gz")
 
     assert item.read_bytes() == two.read_bytes()
+
+
+def test_a_file_whose_name_is_not_utf_8_travels(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.py")
+    files = project_files(write(tmp_path / "project", "train.py", name))
+
+    assert code_key(files) != code_key({"train.py": files["train.py"]})
+    with tarfile.open(pack(files, tmp_path / "code.tar.gz")) as archive:
+        assert archive.getnames() == [name, "train.py"]

@@ -261,6 +261,7 @@ def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         yield failed(ROLE, f"role {role} does not exist: {hint}")
         return
     statements = described.get("AssumeRolePolicyDocument", {}).get("Statement", [])
+    statements = [statements] if isinstance(statements, dict) else statements  # IAM accepts one without a list
     # This only looks for the service's name or a wildcard; CreateTrainingJob evaluates the whole policy.
     if any(words in dumps(statements) for words in (SAGEMAKER, '"*"', "NotPrincipal")):
         yield passed(ROLE, f"{role} exists and trusts {SAGEMAKER}")

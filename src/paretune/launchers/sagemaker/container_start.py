@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NoReturn
 
 ML = Path(sys.argv[-1])
-REQUIREMENTS = Path("requirements.txt")
+SCRIPT = Path("script")  # folder of a user's script
+REQUIREMENTS = "requirements.txt"
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 # Strings that pip 25 prints if it cannot reach the package index.
 UNREACHABLE = ("Failed to establish a new connection", "ConnectTimeoutError", "NewConnectionError", "Retrying (")
@@ -35,13 +36,15 @@ def main(words: list[str]) -> None:
     """Prepare the container and run the command."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by default, a container's first process ignores SIGTERM
     if words[0] == "--install":
-        install(["-r", words[1]])
+        install(["-r", words[1]], Path())
         return
     os.environ["PARETUNE_STARTED_AT"] = str(time.monotonic())  # the deadline in watchdog.py counts from here
     os.environ.update(variables())
     packages = json.loads((ML / "input" / "data" / "job" / "job.json").read_text())["packages"]
-    if needed := [*packages, *(["-r", str(REQUIREMENTS)] if REQUIREMENTS.is_file() else [])]:
-        install(needed)
+    if (SCRIPT / REQUIREMENTS).is_file():
+        install([*packages, "-r", REQUIREMENTS], SCRIPT)
+    elif packages:
+        install(packages, Path())
     look_at_gpu()
     sys.stdout.flush()
     if any(text.startswith("secret:arn:") for text in os.environ.values()):
@@ -92,8 +95,11 @@ def gpus() -> list[Path]:
     return list(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def install(needed: list[str]) -> None:
-    """Install requirements with pip. If that fails, end the job with pip's last errors."""
+def install(needed: list[str], folder: Path) -> None:
+    """Install requirements with pip. If that fails, end the job with pip's last errors.
+
+    Relative paths in the requirements are relative to `folder`.
+    """
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     process = subprocess.Popen(
         [sys.executable, "-m", "pip", "install", *needed],
@@ -102,6 +108,7 @@ def install(needed: list[str]) -> None:
         text=True,
         errors="replace",
         env=environment,
+        cwd=folder,
     )
     errors, is_unreachable = [], False
     for line in process.stdout or ():

@@ -185,6 +185,18 @@ def test_a_role_must_be_trusted_by_sagemaker(aws: Aws) -> None:
     assert policy["Statement"] == [glue, actual]  # its earlier statements stay
 
 
+def test_the_only_statement_of_a_role_stays_although_it_is_not_in_a_list(aws: Aws) -> None:
+    glue = {"Effect": "Allow", "Principal": {"Service": "glue.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    aws.iam.get_role("Trainer").assume_role_policy_document = json.dumps({"Statement": glue})
+
+    (result,) = role_findings(CLUSTER, Account(None, {}))
+
+    (command,) = result.commands
+    policy = json.loads(command.rpartition("--policy-document ")[2].strip("'"))
+    sagemaker = glue | {"Principal": {"Service": "sagemaker.amazonaws.com"}}
+    assert policy["Statement"] == [glue, sagemaker]
+
+
 def test_an_arn_of_a_role_that_is_cut_off_is_refused(aws: Aws) -> None:
     (fault,) = account_faults(CLUSTER.replace(role="arn:aws:iam"), Account(None, {}))
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -69,7 +70,9 @@ def test_the_command_runs_unchanged_as_the_same_process_with_sagemaker_s_variabl
 
 
 def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step(ml: Path) -> None:
-    (ml.parent / "code" / "requirements.txt").write_text("./no_such_package-1.0-py3-none-any.whl\n")
+    folder = ml.parent / "code" / "script"
+    folder.mkdir()
+    (folder / "requirements.txt").write_text("./no_such_package-1.0-py3-none-any.whl\n")
 
     done = run(ml, "echo", "never")
 
@@ -78,6 +81,27 @@ def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step
     reason = (ml / "output" / "failure").read_text()
     assert reason.startswith("bad_input: pip could not install what the job needs (")
     assert "no_such_package-1.0-py3-none-any.whl" in reason
+
+
+def test_requirements_name_files_next_to_them(ml: Path) -> None:
+    folder, wheel = ml.parent / "code" / "script", "own-1.0-py3-none-any.whl"
+    (folder / "wheels").mkdir(parents=True)
+    with zipfile.ZipFile(folder / "wheels" / wheel, "w") as archive:
+        archive.writestr("own.py", "")
+        for name, text in (
+            ("METADATA", "Metadata-Version: 2.1\nName: own\nVersion: 1.0\n"),
+            ("WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+            ("RECORD", ""),
+        ):
+            archive.writestr(f"own-1.0.dist-info/{name}", text)
+    (folder / "base.txt").write_text("--no-index\n")
+    (folder / "constraints.txt").write_text("own==1.0\n")
+    (folder / "requirements.txt").write_text(f"-r base.txt\n-c constraints.txt\n./wheels/{wheel}\n")
+
+    done = run(ml, "pwd", PIP_TARGET=str(ml / "installed"))
+
+    assert done.returncode == 0, done.stdout
+    assert (ml / "installed" / "own.py").is_file()
 
 
 def test_an_index_that_cannot_be_reached_names_what_the_subnets_need(ml: Path) -> None:

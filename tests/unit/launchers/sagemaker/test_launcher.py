@@ -1,8 +1,10 @@
 """The launcher: what is created, adopted and shown, whatever AWS answers and whenever the launcher dies."""
 
 import contextlib
+import io
 import json
 import re
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -341,6 +343,9 @@ def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_
     assert spec["model"] == "/opt/ml/input/data/model"
     assert spec["validation_file"] == "/opt/ml/input/data/validation/valid.csv"
     assert spec["dataset"] == "a/hub-id"
+    with tarfile.open(fileobj=io.BytesIO(aws.objects[channel(request, "code").partition(f"{BUCKET}/")[2]])) as archive:
+        sent_names = {name for name in archive.getnames() if name.startswith("script/")}
+    assert sent_names == {"script/train.py", "script/lib/model.py", "script/requirements.txt"}
     assert channel(request, "model").endswith("/")
     assert channel(request, "validation").endswith("/valid.csv")
     assert "HF_HUB_OFFLINE" not in request["Environment"]
