@@ -285,7 +285,7 @@ _WITHOUT_VALUE = {"count", "store_const", "append_const"}  # actions of argparse
 _NARGS = {"OPTIONAL": "?", "ZERO_OR_MORE": "*", "REMAINDER": "..."}  # constants of argparse
 
 
-def _nargs(keywords: Mapping[str, str]) -> str:
+def _nargs(keywords: Mapping[str | None, str]) -> str:
     """Return the `nargs` of a call of `add_argument` without quotes; "" if it has none."""
     text = keywords.get("nargs", "").strip("'\"")
     return _NARGS.get(text.rpartition(".")[2], text)

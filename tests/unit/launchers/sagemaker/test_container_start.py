@@ -96,6 +96,7 @@ def test_requirements_name_files_next_to_them(ml: Path) -> None:
             archive.writestr(f"own-1.0.dist-info/{name}", text)
     (folder / "base.txt").write_text("--no-index\n")
     (folder / "constraints.txt").write_text("own==1.0\n")
+    (folder / "logging.py").write_text("raise SystemExit('pip must not import the modules of a script')\n")
     (folder / "requirements.txt").write_text(f"-r base.txt\n-c constraints.txt\n./wheels/{wheel}\n")
 
     done = run(ml, "pwd", PIP_TARGET=str(ml / "installed"))
