@@ -148,7 +148,14 @@ class Attempts:
         """
         if self.creates and not self.record.has_ended_meanwhile():
             return True
-        return self._launcher.find(document.job_name, self._clock, SHOWN_WITHIN_S) is not None
+        return self._exists(document)
+
+    def _exists(self, document: JobDocument) -> bool:
+        """Return whether an attempt has been created. Raises LostContact if this is unknown."""
+        try:
+            return self._launcher.find(document.job_name, self._clock, SHOWN_WITHIN_S) is not None
+        except LaunchRefused as error:
+            raise LostContact(str(error)) from error
 
     def _next(self, status: JobStatus) -> tuple[JobDocument | None, str]:
         """Return the attempt that follows one that ended with `status`, and a message about it.
@@ -198,7 +205,7 @@ class Attempts:
             return None, "with the smallest per-device batch that could be tried"
         if not may_retry:
             smaller = attempt(plan=plan) if self.record.is_adopted else None
-            if smaller is None or self._launcher.find(smaller.job_name, self._clock, SHOWN_WITHIN_S) is None:
+            if smaller is None or not self._exists(smaller):
                 return None, f"{batch}; its study tries no smaller one"
             return smaller, "out of memory: following the attempt with a smaller batch that its study has started"
         script, ended_at = at_home(job.entry_script or ""), status.ended_at

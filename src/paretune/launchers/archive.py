@@ -62,7 +62,8 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     if travels and size > LARGEST_MIB * 2**20:
         largest = sorted(files.items(), key=lambda item: -item[1].stat().st_size)[:3]
         listing = ", ".join(f"{name} ({path.stat().st_size / 2**20:.0f} MiB)" for name, path in largest)
-        leave_out = f"put {listing} into .gitignore" if _is_in_git(folder) else f"move {listing} elsewhere"
+        ignore = f"put {listing}, or the whole folder of a cloned repository, into .gitignore"
+        leave_out = ignore if _is_in_git(folder) else f"move {listing} elsewhere"
         rule = f"the code in {folder} must be at most {LARGEST_MIB} MiB, got {size / 2**20:.0f}"
         raise BadInput([f"{rule}: {leave_out}, or the code into a separate folder"])
     return files
@@ -165,5 +166,5 @@ def _not_ignored(folder: Path) -> list[Path]:
             raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
         names |= {*done.stdout.split(b"\0")} - {b""}
     paths = [folder / os.fsdecode(name) for name in sorted(names)]
-    nested = {path for path in paths if not path.is_symlink() and (path / ".git").exists()}  # git lists only its folder
+    nested = {path for path in paths if not path.is_symlink() and (path / ".git").is_dir()}  # git lists only its folder
     return [each for path in paths for each in (_not_ignored(path) if path in nested else [path])]

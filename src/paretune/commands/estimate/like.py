@@ -80,7 +80,7 @@ def of_run(job: RecordedRun) -> Reference:
     texts = {name: text for name, text in spec.changed().items() if name not in OF_THE_BATCH}
     plan = job.used_plan(spec)
     texts |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
-    texts |= {"region": job.region} if spec.has_instances and job.region else {}
+    texts |= {"region": job.region} if spec.runs_on.has_regions and job.region else {}
     if spec.runs_user_code:
         texts = {name: text for name, text in texts.items() if name in {*MAY_BE_LISTS, "region"}}
     return Reference(
@@ -182,7 +182,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
     built = reference.built if "model" not in typed else None
     ran = JobSpec.read(texts)
     specs = [ran, *_others(ran, texts, reference, clusters, list(prices.of_region(region)))]
-    priced = [(spec, usual_price(spec, prices, environment)) for spec in specs]
+    priced = [(spec, usual_price(spec, prices, {**environment, "AWS_REGION": region})) for spec in specs]
     store = Forecast(open_tracking(environment, SystemClock()) if has_store(environment) else None)
     evidence = store.evidence if reference.is_by_paretune else Evidence()
     estimates = _estimates(priced, reference, built, evidence, environment, assumes_rows=assumes_rows)

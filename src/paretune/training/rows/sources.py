@@ -200,7 +200,7 @@ def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: di
             ragged[split] = lines
     try:
         with _without_lines(path, options.get("sep", ""), ragged.get(split, ())) as file:
-            files = {"train": glob.escape(str(file))}  # `datasets` takes names for patterns
+            files = {"train": glob.escape(str(file.absolute()))}  # `datasets` takes names for patterns
             table = datasets.load_dataset(ROW_FILES[suffix], data_files=files, split="train", **options)
     except Exception as error:
         raise BadInput([_load_fault(parameter, str(path), error, is_local=True)]) from error
