@@ -482,3 +482,20 @@ def test_two_processes_that_open_a_new_store_at_once_both_find_it_made(tmp_path:
 
     assert [process.returncode for process in both] == [0, 0], message
     assert len({out for out, _ in message}) == 2
+
+
+def test_an_experiment_that_another_command_creates_at_the_same_moment_is_used(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = MlflowClient.create_experiment
+
+    def create_twice(client: MlflowClient, name: str, *others: Any, **terms: Any) -> str:
+        create(client, name, *others, **terms)
+        return create(client, name, *others, **terms)  # as the later of two commands
+
+    monkeypatch.setattr(MlflowClient, "create_experiment", create_twice)
+    run = tracking(MLFLOW_EXPERIMENT_NAME="new").create("job")
+
+    experiment = store.get_experiment_by_name("new")
+    assert experiment is not None
+    assert store.get_run(run.run_id).info.experiment_id == experiment.experiment_id

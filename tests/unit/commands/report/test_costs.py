@@ -48,6 +48,12 @@ def report(jobs: list[RecordedRun], **terms: Any) -> Report:
     return costs_report(ReportRequest(**terms), jobs, PRICES, TODAY)
 
 
+def test_the_cost_so_far_of_a_job_without_a_price_is_not_counted() -> None:
+    (row,) = records(frame_of([run(price_usd_per_hour="", cost_usd=5.0)], ""))
+
+    assert row["cost_usd"] is None
+
+
 @pytest.mark.parametrize(
     ("changed", "terms", "usd_or_reason"),
     [
