@@ -350,7 +350,9 @@ def _packaged() -> tuple[Price, ...]:
     faults: list[str] = []
     prices: list[Price] = []
     for row in catalog.rows():
-        texts = {name: cell for name in _Cells.model_fields if (cell := row.get(name)) and cell != "missing"}
+        texts = {
+            name: cell for name in _Cells.model_fields if (cell := row.get(name)) and cell != "missing"
+        }  # as in a table without prices
         region = row.get("region") or ""
         if "price_usd_per_hour" not in texts or (region not in REGIONS and _has_regions(row)):
             continue

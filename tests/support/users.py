@@ -11,13 +11,14 @@ from paretune.core.clock import SystemClock
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import begin_job, run_job
 from paretune.jobs.outcome import JobOutcome
+from paretune.jobs.preview import admit
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
 from tests.support.fake_clock import FakeClock
 from tests.support.scripted_jobs import DONE, SMALL, ScriptedLauncher
-from tests.support.workplaces import admitted, make_workplace
+from tests.support.workplaces import make_workplace
 
 
 class User:
@@ -50,7 +51,7 @@ class User:
         spec, workplace = self.spec(**changes), self.place()
         if before_creation:
             record = JobRecord(spec, workplace)
-            record.describe(admitted(spec, workplace))
+            record.describe(admit(spec, workplace))
             record.name_attempt(Attempts(record).document.job_name)
         else:
             record = begin_job(spec, workplace).record

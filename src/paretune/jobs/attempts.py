@@ -152,10 +152,7 @@ class Attempts:
 
     def _exists(self, document: JobDocument) -> bool:
         """Return whether an attempt has been created. Raises LostContact if this is unknown."""
-        try:
-            return self._launcher.find(document.job_name, self._clock, SHOWN_WITHIN_S) is not None
-        except LaunchRefused as error:
-            raise LostContact(str(error)) from error
+        return self._look_up(document, SHOWN_WITHIN_S) is not None
 
     def _next(self, status: JobStatus) -> tuple[JobDocument | None, str]:
         """Return the attempt that follows one that ended with `status`, and a message about it.
@@ -330,8 +327,12 @@ class Attempts:
 
         Raises LostContact if it is unknown whether the job exists.
         """
+        return self._own(self._look_up(self.document, within_s))
+
+    def _look_up(self, document: JobDocument, within_s: float) -> Job | None:
+        """Return the job that has the name of an attempt, or None. Raises LostContact if the launcher cannot tell."""
         try:
-            return self._own(self._launcher.find(self.document.job_name, self._clock, within_s))
+            return self._launcher.find(document.job_name, self._clock, within_s)
         except LaunchRefused as error:
             raise LostContact(f"{error}\n`{command_line('sync')}` finds the job if it was started before") from error
 

@@ -192,7 +192,7 @@ def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None
         for run in workplace.tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'")
         if _is_same(run.tags, spec)
         and run.tags.get(schema.DATASET_KEY) == job.data_key
-        and run.tags.get(schema.CODE_KEY, job.code_key) == job.code_key  # runs of older versions have no such tag
+        and run.tags.get(schema.CODE_KEY) == job.code_key
         and schema.TRIAL not in run.tags
     ]
 

@@ -42,7 +42,7 @@ _ROW = _ROWS.c
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetRequest:
-    """What a job asks of the shared budgets."""
+    """A job's request to reserve dollars in the shared budgets, or to check them."""
 
     run_id: str  # the job's MLflow run; empty if the budgets are only checked, and nothing is reserved
     worst_usd: float | None  # the most that it should be billed; None if its price is unknown

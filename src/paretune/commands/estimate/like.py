@@ -182,7 +182,8 @@ def compare(request: EstimateRequest) -> EstimateTable:
     built = reference.built if "model" not in typed else None
     ran = JobSpec.read(texts)
     specs = [ran, *_others(ran, texts, reference, clusters, list(prices.of_region(region)))]
-    priced = [(spec, usual_price(spec, prices, {**environment, "AWS_REGION": region})) for spec in specs]
+    in_region = {**environment, "AWS_REGION": region}  # for jobs that name no region, such as a local reference's
+    priced = [(spec, usual_price(spec, prices, in_region)) for spec in specs]
     store = Forecast(open_tracking(environment, SystemClock()) if has_store(environment) else None)
     evidence = store.evidence if reference.is_by_paretune else Evidence()
     estimates = _estimates(priced, reference, built, evidence, environment, assumes_rows=assumes_rows)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 ML = Path(sys.argv[-1])
-SCRIPT = Path("script")  # folder of a user's script
+SCRIPT = Path("script")  # the folder of a user's script: SCRIPT_FOLDER in launchers/archive.py
 REQUIREMENTS = "requirements.txt"
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 # Strings that pip 25 prints if it cannot reach the package index.

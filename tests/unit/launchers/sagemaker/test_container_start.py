@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import paretune.launchers.sagemaker.launcher as request_module
+from paretune.launchers.archive import SCRIPT_FOLDER
 
 SCRIPT = Path(request_module.__file__).with_name("container_start.sh")
 
@@ -84,7 +85,7 @@ def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step
 
 
 def test_requirements_name_files_next_to_them(ml: Path) -> None:
-    folder, wheel = ml.parent / "code" / "script", "own-1.0-py3-none-any.whl"
+    folder, wheel = ml.parent / "code" / SCRIPT_FOLDER, "own-1.0-py3-none-any.whl"
     (folder / "wheels").mkdir(parents=True)
     with zipfile.ZipFile(folder / "wheels" / wheel, "w") as archive:
         archive.writestr("own.py", "")
