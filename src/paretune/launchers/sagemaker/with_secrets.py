@@ -90,10 +90,29 @@ def forms(secret: str) -> set[bytes]:
 
 
 def pass_on(stream: IO[bytes], hidden: list[bytes]) -> None:
-    """Copy lines to standard output, with secrets masked."""
-    for line in iter(lambda: stream.readline(LONGEST_READ), b""):
-        sys.stdout.buffer.write(masked(line, hidden))
+    """Copy lines to standard output, with secrets masked, even if they lie across two reads of one long line."""
+    unfinished = b""
+    while piece := stream.readline(LONGEST_READ):
+        text = unfinished + piece
+        end = len(text) if text.endswith(b"\n") else safe_end(text, hidden)
+        unfinished = text[end:]
+        sys.stdout.buffer.write(masked(text[:end], hidden))
         sys.stdout.buffer.flush()
+    sys.stdout.buffer.write(masked(unfinished, hidden))
+    sys.stdout.buffer.flush()
+
+
+def safe_end(text: bytes, hidden: list[bytes]) -> int:
+    """Return how many bytes of an unfinished line can be printed: no secret starts in them and continues after them."""
+    end = max(0, len(text) - max(map(len, hidden), default=1) + 1)
+    while (
+        True
+    ):  # if a secret lies across `end`, its start becomes the new `end`, and another secret may lie across that
+        starts = [text.find(form, max(0, end - len(form) + 1), end + len(form) - 1) for form in hidden]
+        start = min((start for start in starts if start >= 0), default=end)
+        if start == end:
+            return end
+        end = start
 
 
 def masked(text: bytes, hidden: list[bytes]) -> bytes:

@@ -229,6 +229,15 @@ def test_no_form_of_a_secret_is_readable_in_the_log(ml: Path, secrets: dict[str,
     assert len(done.stdout) < 30  # base64 would be longer
 
 
+@pytest.mark.parametrize("dots", [2**16 - 1, 2**16 - 3, 2**16 - 9, 2 * 2**16 - 5])
+def test_no_secret_is_readable_in_a_line_of_any_length(ml: Path, secrets: dict[str, str], dots: int) -> None:
+    code = f"import os; print('-' * {dots} + os.environ['HF_TOKEN'] * 3 + '-' * 2**16 + os.environ['HF_TOKEN'], end='')"
+
+    done = run(ml, "python3", "-c", code, **secrets)
+
+    assert done.stdout == f"{'-' * dots}.........{'-' * 2**16}..."
+
+
 def test_a_stopped_command_with_secrets_may_end_in_peace(ml: Path, secrets: dict[str, str]) -> None:
     code = "import signal; signal.signal(15, lambda *_: exit(3)); print('ready', flush=True); signal.pause()"
     words = ["bash", "container_start.sh", "python3", "-c", code, str(ml)]
