@@ -46,15 +46,15 @@ class Document:
     Raises BadInput if the file cannot be read, is not a YAML mapping, or has an alias or a key that is not a string.
 
     Attributes:
-        values: the file's mapping. Strings without quotes are converted by `plain`. A key without a value maps to
-            None.
+        values: the file's mapping. Strings without quotes are converted by `plain`. A key without a
+            value, or with `~` or `null` without quotes, maps to None.
         faults: line and message for each key that is given a second time, and for each NaN or infinity without quotes.
             These keys and values are left out of `values`.
     """
 
     def __init__(self, path: str, kind: FileKind, plain: Callable[[str], str] = str) -> None:
         self._path, self._plain, self._seen = path, plain, set[int]()
-        # Maps the keys that lead to a value to the line of the last key; in a list, to the line of the value itself.
+        # By the keys that lead to a value: the line of the last key or, in a list, the line of the value itself.
         self._lines: dict[tuple[str, ...], int] = {}
         self.faults: list[tuple[int, str]] = []
         must = f"{kind.word} must name a YAML file, and "
@@ -69,7 +69,7 @@ class Document:
             self.values: dict[str, Any] = self._value(root, ())
         except RecursionError as error:
             raise BadInput(
-                [f"{path}: its values are nested too deeply: a {kind.word} file needs five levels"]
+                [f"{path}: its values are nested too deeply: a {kind.word} file needs at most five levels"]
             ) from error
         except yaml.MarkedYAMLError as error:
             raise BadInput([f"{path}:{_problem(error)}"]) from error
@@ -100,12 +100,13 @@ class Document:
             items = [item for item in node.value if not self._is_refused(item)]
             return [self._value(item, (*keys, str(number))) for number, item in enumerate(items)]
         if isinstance(node, yaml.ScalarNode):
-            is_nothing = not node.value.strip() or (node.style is None and node.value.lower() in ("~", "null"))
-            return None if is_nothing else node.value if node.style else self._plain(node.value)
+            if node.style:
+                return str(node.value)
+            return None if node.value.lower() in ("", "~", "null") else self._plain(node.value)
         values: dict[str, Any] = {}
         for key_node, item in node.value:
             line = key_node.start_mark.line + 1
-            if (key := self._value(key_node, (*keys, ""))) is None or not isinstance(key, str):
+            if not isinstance(key := self._value(key_node, (*keys, "")), str) or not key.strip():
                 raise BadInput([f"{self._path}:{line}: a key must be a name, such as learning_rate"])
             if key in values:
                 first = self._lines[*keys, key]

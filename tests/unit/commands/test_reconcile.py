@@ -192,6 +192,7 @@ def test_of_two_exports_below_one_prefix_nothing_is_added_up(
 
     (row,) = document["rows"]
     assert (row["billed_usd"], row["complete"], document["recorded"]) == (None, False, 0)
+    assert row["effective_usd"] is None
     assert "two exports or deliveries have it" in row["remark"]
     _, document, _ = run("reconcile", "--bill", str(tmp_path / "bills" / names[0]))
     assert document["rows"][0]["billed_usd"] == pytest.approx(2.85)

@@ -82,8 +82,9 @@ class AwsBill(NamedTuple):
     """The lines of jobs on a bill, and the time that the bill covers.
 
     Attributes:
-        lines: table with the columns job, billed_usd (NaN if the cell is empty, or if `is_twice`), effective_usd,
-            export, and is_twice (whether two exports or deliveries have the job).
+        lines: table with the columns job, billed_usd (NaN if the cell is empty, or if `is_twice`), effective_usd (NaN
+            if it is unknown, or if `is_twice`), export, and is_twice (whether two exports or deliveries have the job
+            in the same month).
         until: maps each export to the time at which its last hourly or daily line, of any service, ends.
         months: maps each export to the months that it has, such as 2026-11.
         missing: maps a month to the names of its files that are not here.
@@ -142,7 +143,8 @@ def read_bill(path: Path) -> AwsBill:
     lines = lines[~is_copy]
     lines = lines.assign(effective_usd=_effective(lines))[lines["job"] != ""]
     is_twice = lines.groupby(["job", "month"], dropna=False)["source"].transform("nunique") > 1
-    lines = lines.assign(billed_usd=lines["billed_usd"].mask(is_twice), is_twice=is_twice)
+    usd = {name: lines[name].mask(is_twice) for name in ("billed_usd", "effective_usd")}
+    lines = lines.assign(**usd, is_twice=is_twice)
     numbered = [file for each in deliveries if not each.has_manifest for file in each.files if _PART.search(file.name)]
     return AwsBill(lines, until, months, {month: names for month, names in missing.items() if names}, bool(numbered))
 
@@ -229,8 +231,8 @@ class _Manifest:
     def find(self, names: Collection[str]) -> Mapping[str, str]:
         """Return the path in `names` of each file of the delivery, by S3 key; empty if the file is not here.
 
-        If a copy of an export has kept AWS's folders, the manifest and the files are below one folder, and the path of
-        a file ends like its key, from the folder of the month on. In any other copy, a file must be next to its
+        If a copy of an export has kept AWS's folders, the manifest and the files are below one folder, and from the
+        folder of the month on, the path of a file is the same as its key. In any other copy, a file must be next to its
         manifest.
         """
         own = self.path.resolve().as_posix()

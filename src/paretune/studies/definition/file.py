@@ -458,12 +458,16 @@ def _copied(value: Any) -> Any:
 
 
 def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) -> Any:
-    """Return a value of the file with its paths resolved, and add a fault to `faults` for each key without a value."""
+    """Return a value of the file with its paths resolved, and add a fault to `faults` for each key without a value.
+
+    A variable in `environment` may be empty.
+    """
     if isinstance(value, dict):
         return {name: _plain(item, (*keys, name), faults, path) for name, item in value.items()}
     if isinstance(value, list):
         return [_plain(item, (*keys, str(number)), faults, path) for number, item in enumerate(value)]
-    if value is None:
+    is_blank = isinstance(value, str) and not value.strip() and not ".".join(keys).startswith("job.environment.")
+    if value is None or is_blank:
         rest = ", or take the line out for the default" if len(keys) < 3 else ""
         faults.append(Fault(keys, f"{keys[-1]} has no value: give one{rest}"))
         return ""

@@ -80,6 +80,13 @@ budget_usd: 1_0
     assert (study.name, study.budget_usd) == ("2026-11-20", 10.0)
 
 
+@pytest.mark.parametrize("lines", ['environment: {PREFIX: "", WANDB_MODE: offline}', 'environment.PREFIX: ""'])
+def test_a_variable_may_be_empty_if_the_file_says_so_in_quotes(lines: str, tmp_path: Path) -> None:
+    study = read(tmp_path, CLOUD.replace("instance_type: ml.g5.xlarge", f"instance_type: ml.g5.xlarge\n  {lines}"))
+
+    assert study.job.environment["PREFIX"] == ""
+
+
 def swap(old: str, new: str) -> str:
     assert old in GOOD
     return GOOD.replace(old, new)
@@ -161,6 +168,8 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
         ["sampler tpe is not for points", "leave it out"],
     ),
     "a term without a value": (GOOD + "budget_usd:\n", [":11:", "budget_usd has no value"]),
+    "a blank term in quotes": (GOOD + "budget_usd: ' '\n", [":11:", "budget_usd has no value"]),
+    "a blank name of a term": (GOOD + "' ': 2\n", [":11:", "a key must be a name"]),
 }
 
 
