@@ -134,7 +134,7 @@ class SubmittedJob(SubmittedRun):
     def cancel(self) -> None:
         """Stop the job, wait until it has stopped, and complete its run.
 
-        If another process also watches the job, it continues, and KeyboardInterrupt is raised.
+        If another process also watches the job, the job continues, and KeyboardInterrupt is raised.
         """
         with _errors_of_mlflow():
             if self._job.outcome is None:

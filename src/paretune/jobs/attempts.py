@@ -85,7 +85,7 @@ class Attempts:
         If the job of this name belongs to another run, `taken_by` is that run's id and `current` is None.
 
         Raises:
-            BadInput, LaunchRefused, BudgetRefused, TrackingUnavailable: the job was not created.
+            BadInput, JobFailed, LaunchRefused, BudgetRefused, TrackingUnavailable: the job was not created.
             LostContact: the job may exist; its run stays open.
         """
         self.bill.worst_usd = self._worst_usd
@@ -113,7 +113,7 @@ class Attempts:
         """Record new events, begin the next attempt if one is due, and return the outcome; None until the job ends.
 
         Raises:
-            BadInput, LaunchRefused, BudgetRefused: the next attempt was not created.
+            BadInput, JobFailed, LaunchRefused, BudgetRefused: the next attempt was not created.
             LostContact: the launcher cannot read the job's state; the job may still be running.
         """
         if self.outcome is not None:

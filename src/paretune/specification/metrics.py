@@ -1,7 +1,8 @@
 """Names and units of the recorded metrics, and the metrics of each task.
 
-A metric that was not measured is absent; it is never 0 or NaN. `jobs.bill` computes dollars and seconds for every job,
-and `training.job` computes the other metrics of paretune's own training.
+A metric that was not measured is absent; it is never 0 or NaN. For every job, `jobs.bill` computes dollars, and all
+measured seconds except `train_seconds`. For paretune's own training, `training.job` computes `train_seconds` and the
+metrics of speed, memory and quality.
 """
 
 import math
@@ -24,7 +25,7 @@ DOWNLOADING_SECONDS = "downloading_seconds"
 UPLOADING_SECONDS = "uploading_seconds"  # packing and uploading the job's results; billed
 WARM_POOL_SECONDS = "warm_pool_seconds"
 """Seconds billed per instance after the job, while its instances were kept for the next one."""
-COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count x hourly price / 3600
+COST_USD = "cost_usd"  # dollars of all attempts and of kept instances that were released: see `jobs.bill.Bill`
 PICK_F1 = "pick_f1"  # mean F1 of the configuration that a study recommends first
 PICK_COST_USD = "pick_cost_usd"
 """Dollars of one job with the configuration that a study recommends first; the study's cost_usd covers all its jobs."""
@@ -70,8 +71,8 @@ class Task:
     To add a task, change these places as well:
     - the choices of `JobSpec.task`
     - each function of `training.tasks`: its last branch covers all tasks that the function does not name
-    - `training.model`: its head, even if the task has no labels
-    - `training.rows`, and `inputs` and `rules` of `specification`: its texts and labels
+    - `training.model`: the head of the model, even if the task has no labels
+    - `training.rows`, and `inputs` and `rules` of `specification`: the texts and labels of the task
     - `studies.definition.objectives`: the objective of a study
     - `jobs.outcome`: the verdict on a result
     - `jobs.model` and `training.mlflow_model`: the pipeline that serves the model

@@ -89,7 +89,7 @@ def test_clusters_make_a_table_that_is_printed_and_kept_in_the_run_of_mlflow_run
     assert (code, err) == (0, "")
     (recorded,) = runs_of(client)
     assert (recorded.info.status, recorded.data.tags["paretune.origin"]) == ("FINISHED", "estimated")
-    assert recorded.data.tags["mlflow.note.content"].startswith("**Estimated, none of these has run.**")
+    assert recorded.data.tags["mlflow.note.content"].startswith("**Estimated, no job was run for this table.**")
     text = mlflow.artifacts.load_text(f"{recorded.info.artifact_uri}/estimate.csv")
     table = list(csv.DictReader(io.StringIO(text)))
     assert tuple(table[0]) == COLUMNS
@@ -105,7 +105,7 @@ def test_clusters_make_a_table_that_is_printed_and_kept_in_the_run_of_mlflow_run
         assert row["basis"] in out
     marked = [line for line in out.splitlines() if line.startswith("*")]
     assert len(marked) == sum(row["on_front"] == "true" for row in table) > 0
-    assert "none of these has run" in out
+    assert "no job was run for this table" in out
     assert "prices of us-east-1" in out
     assert recorded.info.run_id in out
     assert "nothing similar was measured" in run(instance_type="ml.g5.12xlarge")[1]  # an estimate is no evidence

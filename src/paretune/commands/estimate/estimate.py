@@ -61,10 +61,10 @@ COLUMNS = (
 )
 """The columns of estimate.csv. Seconds are billable seconds per instance; low and high are the ends of 80 % intervals.
 
-The columns of a phase are empty for a job on this machine; waiting and starting are not billed. PART_COLUMNS divide the
-seconds among the parts of the work (`paretune.estimating.timing.PARTS`). Tokens are those of a causal-lm, counted as
-often as they are trained on. Days and dollars are those of the whole job. The largest batch is a power of two, in rows
-per device; it is 0 if not even one row fits.
+For a job on this machine, only the columns of the phase `training` are filled; waiting and starting are not billed.
+PART_COLUMNS divide the seconds among the parts of the work (`paretune.estimating.timing.PARTS`). Tokens are those of a
+causal-lm, counted as often as they are trained on. Days and dollars are those of the whole job. The largest batch is a
+power of two, in rows per device; it is 0 if not even one row fits.
 """
 MAIN_COLUMNS = COLUMNS[: COLUMNS.index("fits") + 1]
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
@@ -89,10 +89,10 @@ class EstimateTable(Result):
 
     @property
     def title(self) -> str:
-        """A line that says whether one of the jobs in the rows has run."""
+        """A line that says from which run the rows are estimated, or that no job was run."""
         if self.like:
             return f"estimated from {self.like}, which ran on the cluster of the first row"
-        return "estimated, none of these has run"
+        return "estimated, no job was run for this table"
 
     def rows(self) -> list[Row]:
         """Return the rows of estimate.csv, with `on_front` as a boolean; seconds are billable seconds per instance."""
@@ -236,7 +236,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
 def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tuple[Architecture, _Facts]]:
     """Return the architecture of each job's model, and the facts of its rows.
 
-    Raises BadInput with a fault for each model that cannot be read. If all can be read, it has all other faults.
+    Raises BadInput with a fault for each model that cannot be read or, if all can be read, with all other faults.
     """
     built, faults = dict[str, Architecture](), list[str]()
     for model, task in {spec.model: spec.task for spec in specs}.items():

@@ -79,7 +79,7 @@ class Trial:
 
     @property
     def qualities(self) -> dict[str, float]:
-        """All metrics of its model, including its loss.
+        """The metrics of its model that are in OBJECTIVES or are limited or optimized by its study, including its loss.
 
         Another seed gives exactly the same values only if training is deterministic.
         """
@@ -146,7 +146,7 @@ class Trial:
         return ", ".join(self.settings())
 
     def settings(self) -> list[str]:
-        """Return the parts of `setting`, one for each parameter."""
+        """Return the parts of `setting`: the cluster, then one part for each other parameter."""
         accumulates = self.plan is not None and self.plan.gradient_accumulation_steps > 1
         names = dict.fromkeys([*self.point, "global_batch_size", *["gradient_accumulation_steps"] * accumulates])
         names = {name: None for name in names if name not in _NOT_OF_A_CONFIGURATION}
