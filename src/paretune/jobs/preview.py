@@ -7,6 +7,7 @@ and shows the job with its worst case. Without access to AWS, it skips the check
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -354,9 +355,13 @@ def data_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
     rows, size = (inputs.dataset.facts if inputs.dataset else {}).get("train_rows"), spec.plan().global_batch_size
     if rows is None or size <= rows:
         return list(inputs.findings.warnings)
-    remedy = options(global_batch_size=max(1, int(rows) // 20))
+    devices, remedies = spec.plan().devices, ["more epochs"]
+    smaller = max(1, int(rows) // 20 // devices) * devices
+    with suppress(BadInput):  # the other typed batch parameters may not allow it
+        spec.replace(global_batch_size=smaller)
+        remedies.insert(0, options(global_batch_size=smaller))
     too_large = f"global batch size {size:,} is above the {rows:,.0f} training rows, so that an epoch has one step"
-    return [*inputs.findings.warnings, f"{too_large}: a model learns from many steps; {remedy}, or more epochs"]
+    return [*inputs.findings.warnings, f"{too_large}: a model learns from many steps; {', or '.join(remedies)}"]
 
 
 def left_behind_warnings(inputs: JobInputs) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
-from paretune.jobs.preview import ForeseenJob, _summary, batch_in_words, limit_refusal, warnings_of
+from paretune.jobs.preview import ForeseenJob, _summary, batch_in_words, data_warnings, limit_refusal, warnings_of
 from paretune.pricing import Price
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
@@ -52,6 +52,22 @@ def foreseen(
     )
     reference = {"disk_bytes": None, "price": PRICE} | custom
     return ForeseenJob(spec=spec, region="us-east-1", estimate=estimate, **reference)
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        ({}, "--global_batch_size 2, or more epochs"),
+        ({"instance_count": 4}, "--global_batch_size 4, or more epochs"),  # a multiple of the devices
+        ({"per_device_train_batch_size": 64}, "many steps; more epochs"),
+    ],
+)
+def test_a_batch_above_the_rows_is_answered_with_one_that_is_possible(changes: dict[str, Any], remedy: str) -> None:
+    data = PreparedDataset(key="k", folder=Path("rows"), labels=(), facts={"train_rows": 50.0}, digests={})
+
+    (warning,) = data_warnings(JobSpec(global_batch_size=64, **changes), JobInputs(dataset=data))
+
+    assert warning.endswith(remedy)
 
 
 @pytest.mark.parametrize(
