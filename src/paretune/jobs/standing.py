@@ -141,24 +141,30 @@ def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interrup
     """Yield the last `lines` lines of a run's job, then new ones until it has ended. Ctrl-C does not stop the job."""
     workplace = place_of(run, workplace_of)[1]
     job, seen, is_last = _existing(run, _job(run, workplace)), list[str](), False
-    while True:
+    is_last, tail = job.state().is_terminal, job.log_tail(_TAIL)
+    yield from tail[-lines:]
+    seen = tail
+    while not is_last:
+        interruption.check()
+        workplace.clock.sleep(_FOLLOW_EVERY_S)
         is_last = job.state().is_terminal
-        count, tail, begin = _TAIL, job.log_tail(_TAIL), None if seen else -lines
-        while seen and (begin := _first_new(seen, tail)) is None and len(tail) == count < _MOST_LINES:
+        count, tail = _TAIL, job.log_tail(_TAIL)
+        while (begin := _first_new(seen, tail, len(tail) < count)) is None and len(tail) == count < _MOST_LINES:
             count *= 4  # the job has printed more lines than these since the last read
             tail = job.log_tail(count)
         if begin is None and tail:
             yield f"(lines before this one are missing here: {job.log_location()})"
         yield from tail[begin:]
         seen = tail[-_TAIL:] or seen
-        if is_last:
-            return
-        interruption.check()
-        workplace.clock.sleep(_FOLLOW_EVERY_S)
 
 
-def _first_new(seen: list[str], tail: list[str]) -> int | None:
-    """Return the index of the first line of `tail` that is new after `seen`; None if `tail` begins after `seen`."""
+def _first_new(seen: list[str], tail: list[str], is_whole: bool) -> int | None:
+    """Return the index of the first line of `tail` that is new after `seen`; None if `tail` begins after `seen`.
+
+    `is_whole` says whether `tail` has every line that was printed so far.
+    """
+    if not seen:
+        return 0 if is_whole else None
     whole = len(seen) < _TAIL  # whether `seen` has every line that was printed so far
     for end in range(min(len(tail), len(seen)) if whole else len(tail), 0, -1):
         overlap = min(end, len(seen))
