@@ -101,10 +101,13 @@ class Attempts:
                 if not self.creates:
                     raise LostContact(f"{self.document.job_name} is not visible now: try again in a minute")
                 self.current = self._own(self._create())
-                if self.current is not None and self.document.attempt > 1 and self.record.has_ended_meanwhile():
-                    # Reopen the run, so that other processes find the job until it has stopped.
+                if self.current is not None and self.record.has_ended_meanwhile():
+                    # Reopen the run, so that other processes find the job.
+                    if self.document.attempt == 1:  # `sync` took the job for one that was never created
+                        self.record.begin_again()
                     self.record.name_attempt(self.document.job_name)
-                    self.current.stop()
+                    if self.document.attempt > 1:
+                        self.current.stop()
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise

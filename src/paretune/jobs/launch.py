@@ -300,11 +300,11 @@ def _is_same(tags: Mapping[str, str], spec: JobSpec) -> bool:
 def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool:
     """Return whether an opened run's job exists. Raises LostContact if it may be running but cannot be seen here."""
     name = first_job_of(run_id, tags)
-    if fault := workplace.elsewhere(tags):
-        raise LostContact(f"{name} cannot be followed from here: {fault}")
     try:
+        if fault := workplace.elsewhere(tags):
+            raise LostContact(f"{name} cannot be followed from here: {fault}")
         return find_job(run_id, tags, workplace) is not None
-    except LaunchRefused as error:
+    except (BadInput, LaunchRefused) as error:
         if tags.get(schema.JOB_NAME) and tags.get(schema.STATE) == JobState.RUNNING.value:
             raise LostContact(f"{error}\n`{command_line('sync')}` follows {name}") from error
         raise

@@ -257,8 +257,11 @@ def close_run(
     is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
     recorded = run.tags()
     name = name_with_result(recorded.get(schema.RUN_NAME, ""), outcome.ran or record.spec, outcome.metrics)
-    if not outcome.reason and schema.FAILURE_REASON in recorded:  # from an earlier command that wrote this run
-        run.delete_tags(schema.FAILURE_REASON)
+    if not outcome.reason and schema.FAILURE_REASON in recorded:
+        if outcome.state is JobState.STOPPED and recorded.get(schema.STATE) == JobState.STOPPED.value:
+            outcome = replace(outcome, reason=recorded[schema.FAILURE_REASON])  # of the process that stopped the job
+        else:  # of an earlier command that wrote this run
+            run.delete_tags(schema.FAILURE_REASON)
     with run.later():
         run.log_metrics(_headlines_first(outcome.metrics, record.former_metrics))
         if report is not None:
@@ -275,7 +278,7 @@ def close_run(
                 schema.RUN_NAME: name,
                 schema.GAP: "true" if has_gap else "" if record.has_gap_tag else None,
                 schema.FAILURE_REASON: outcome.reason or None,
-                schema.REMARKS: "; ".join(outcome.remarks) or None,
+                schema.REMARKS: "; ".join(outcome.remarks) or ("" if schema.REMARKS in recorded else None),
                 schema.VERDICT: "; ".join(outcome.verdicts) or None,
                 schema.WATCHED_BY: "",
                 **tags,

@@ -6,11 +6,12 @@
 import json
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from paretune.core.errors import LostContact
+from paretune.core.errors import BadInput, LostContact
 from paretune.core.script_metrics import STORE
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
@@ -107,8 +108,15 @@ class JobRecord:
         return {name: facts[name] for name in facts if name not in no_facts and not name.startswith("estimated_")}
 
     def adopt(self) -> None:
-        """Continue the record of an earlier process, which may have died before it wrote the parameters."""
-        self._adopted_tags = tags = self.run.tags()
+        """Continue the record of an earlier process, which may have died before it wrote the parameters.
+
+        Raises LostContact if MLflow does not answer: only the run's tags name its job, and under another name, a second
+        job would be created.
+        """
+        if not (tags := self.run.tags()):  # the run of a job always has some
+            sync = command_line("sync")
+            raise LostContact(f"MLflow does not show which job run {self.run.run_id} has: `{sync}` follows it")
+        self._adopted_tags = tags
         self.is_adopted, self.revision = True, tags.get(schema.MODEL_REVISION)
         self.job = job_of(first_job_of(self.run.run_id, tags))
         watched_by = tags.get(schema.WATCHED_BY, "")
@@ -118,7 +126,7 @@ class JobRecord:
         self.settings = schema.settings_by(tags)
         if (recorded := tags.get(schema.RETRIES)) is not None:
             self.retries = frozenset(kind for kind in FailureKind if kind.value in recorded.split(", "))
-        if schema.USER in tags or schema.STUDY in tags:
+        if schema.SPEC_HASH in tags:  # written together with the owner, who may have no name
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         given = schema.given_by(tags)
         with self.run.later():
@@ -258,7 +266,9 @@ def _passes_seed(spec: JobSpec) -> bool:
     """Return whether the command of a user's own training gets the job's seed; True if that is unknown."""
     if spec.project is None or not Path(spec.project).is_dir():
         return takes_seed(spec)
-    return "seed" in declared_parameters(spec.project, spec.entry_point)
+    with suppress(BadInput):  # the project may have changed since the job was launched
+        return "seed" in declared_parameters(spec.project, spec.entry_point)
+    return True
 
 
 def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:

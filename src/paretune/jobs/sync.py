@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from paretune.core.errors import Interrupted
 from paretune.core.interruption import Interruption
+from paretune.core.shell import command_line
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
-from paretune.jobs.bill import record_pools
+from paretune.jobs.bill import NO_PRICE, record_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import ENDED, JobRecord, find_job
@@ -23,6 +24,7 @@ from paretune.jobs.workplace import STAYS_RESERVED, Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState
 from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.budget_ledger import BudgetLedger
+from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun, number_in
@@ -97,7 +99,10 @@ class Sync:
             return
         spec, workplace = place_of(run, self.workplace_of)
         if not _is_there(run, workplace):
-            if run.tags.get(schema.STATE) == JobState.COMPLETED.value:
+            if run.machine not in ("", workplace.launcher.location_tags().get("machine", "")):
+                text = f"its job was started on another machine ({run.machine}) and cannot be seen from here"
+                self._say(run.run_id, f"{text}: run `{command_line('sync')}` there")
+            elif run.tags.get(schema.STATE) == JobState.COMPLETED.value:
                 workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
                 self._say(run.run_id, "the gaps in its record cannot be filled, because its job no longer exists")
             else:
@@ -147,9 +152,14 @@ def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
     If the process that created the job was killed, AWS may show the job only after a few seconds. If the job has run
     before, a single negative answer does not prove that it is gone. In both cases, the launcher is asked repeatedly.
     """
-    has_run, was_killed = schema.SECONDARY_STATUS in run.tags, is_alive(run.tags.get(schema.WATCHED_BY, "")) is False
+    has_run, was_killed = _has_run(run), is_alive(run.tags.get(schema.WATCHED_BY, "")) is False
     patience_s = GONE_AFTER_S if has_run else SHOWN_WITHIN_S if was_killed else 0.0
     return find_job(run.run_id, run.tags, workplace, patience_s) is not None
+
+
+def _has_run(run: RecordedRun) -> bool:
+    """Return whether the record of a run shows that its job has run: by its phase or by its cost so far."""
+    return schema.SECONDARY_STATUS in run.tags or metrics.COST_USD in run.metrics
 
 
 def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
@@ -170,15 +180,16 @@ def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) ->
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
     job = Attempts(record)
     reason = "its job was never created"
-    if schema.SECONDARY_STATUS in run.tags:  # it has run
+    if _has_run(run):
         job.bill.attempts_usd = None  # its seconds are unknown
+        record.run.set_tags(NO_PRICE)  # so that its cost so far does not count as its cost
         reason = "its job no longer exists, and its cost is unknown (budgets count its worst case)"
     job.end(Interrupted(reason), stops=False)
     return f"{reason}, so the run is closed; {again}"
 
 
 def _record_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | None]:
-    """Record the cost of jobs that ended while the ledger was unavailable.
+    """Record the cost of jobs that ended while the ledger was unavailable, and remove the remark that it is missing.
 
     Returns dollars by run id; None means that the cost is unknown and the worst case was recorded. Jobs whose warm pool
     is still kept are left to `Bill.record_pool`.
@@ -191,6 +202,9 @@ def _record_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float |
         if run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
             recorded[run_id] = run.cost_usd
             ledger.record_cost(run_id, recorded[run_id])
+            remarks, missing, _ = run.tags.get(schema.REMARKS, "").partition(STAYS_RESERVED)  # always the last remark
+            if missing:
+                tracking.run(run_id).set_tags({schema.REMARKS: remarks.removesuffix("; ")})
     return recorded
 
 

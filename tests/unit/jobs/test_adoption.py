@@ -14,7 +14,6 @@ import pytest
 from paretune.core.errors import Interrupted, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import run_job
-from paretune.launchers.base import Job
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event
 from paretune.tracking.run_writer import Run
@@ -125,16 +124,18 @@ def test_a_job_launched_inside_start_run_is_below_that_run_and_leaves_it_open(us
         assert user.client.get_run(active.info.run_id).info.status == "RUNNING"
 
 
+@pytest.mark.parametrize("question", ["attach", "location_tags"])  # for the job, and for this command's account
 def test_a_started_again_command_whose_job_cannot_be_looked_at_leaves_its_run_to_sync(
-    user: User, monkeypatch: pytest.MonkeyPatch
+    user: User, monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:
+    user.launcher.location_tags = lambda: HERE  # type: ignore[method-assign]
     run_id = user.is_killed()
 
-    def refuse(_: str) -> Job | None:
+    def refuse(*_: str) -> Any:
         raise LaunchRefused("the token has expired")
 
     with monkeypatch.context() as expired:
-        expired.setattr(user.launcher, "attach", refuse)
+        expired.setattr(user.launcher, question, refuse)
         with pytest.raises(LostContact, match="the token has expired"):
             user.type(run_id)
 

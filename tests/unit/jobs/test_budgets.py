@@ -180,6 +180,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     assert payer.standing().balance.committed_usd == pytest.approx(1.0)
     message = sync_all(payer)
     assert payer.standing().balance.spent_usd == pytest.approx(0.01)
+    assert not payer.client.get_run(result.run_id).data.tags["paretune.remarks"]
     assert any(
         f"0.01 USD recorded against the budgets of {Path('team.yaml').resolve()}" in entry.remark for entry in message
     )

@@ -93,7 +93,10 @@ def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: D
     seen = job.poll()
     assert seen is not None
     assert seen.state is JobState.STOPPED
-    assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
+    run = desk.client.get_run(run_id)
+    assert run.data.metrics["cost_usd"] == pytest.approx(0.01)
+    assert "paretune stop" in run.data.tags["paretune.failure_reason"]
+    assert "paretune stop" in run.data.tags["mlflow.note.content"]
     assert standing(desk.tracking, desk.where) == []
 
 
@@ -200,8 +203,9 @@ def test_stop_creates_no_job_in_place_of_one_that_is_not_shown_any_more(
         ([["one"], ["one", "two", "two"], ["two", "two", "three"]], 50, ["one", "two", "two", "three"]),
         ([["one", "two", "three"], ["one", "two", "three", "four"]], 2, ["two", "three", "four"]),
         ([["one", "loading"], ["one", "loading: done", "two"]], 9, ["one", "loading", "loading: done", "two"]),
+        ([[], ["one", "two", "three"]], 2, ["one", "two", "three"]),
     ],
-    ids=["each line once", "none before the first ones", "a line that was not whole"],
+    ids=["each line once", "none before the first ones", "a line that was not whole", "all of a job that starts"],
 )
 def test_the_log_of_a_job_is_shown_and_followed_to_its_end_each_line_once(
     desk: Desk, printed: list[list[str]], asked: int, shown: list[str]

@@ -15,7 +15,7 @@ from paretune.cli import main
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused, ParetuneError
 from paretune.core.interruption import Interruption
-from paretune.jobs.launch import run_job
+from paretune.jobs.launch import begin_job, run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobSetup, job_name
@@ -184,6 +184,7 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = desk.leave(DONE, model="s3://mine/output/model/", entry_script=None, register="sentiment-en")
+    desk.tag(run_id, "remarks", "its records could not be copied")
     with monkeypatch.context() as away:
         away.setattr("paretune.tracking.run_writer.log_model", artifacts_away)
         away.setattr(MlflowClient, "log_text", artifacts_away)
@@ -201,6 +202,7 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     assert not outcome.has_gap
     assert {entry.path for entry in desk.client.list_artifacts(run_id)} == {"report.json"}
     assert desk.tags(run_id)["registered"] == "sentiment-en/1"
+    assert not desk.tags(run_id)["remarks"]
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
     assert desk.sync() == {}
 
@@ -250,10 +252,12 @@ def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_start
 def test_what_a_job_has_cost_that_aws_no_longer_knows_is_not_known(desk: Desk) -> None:
     run_id = desk.leave()
     desk.tag(run_id, "claimed_at", "0")
-    desk.tag(run_id, "secondary_status", "Training")
+    desk.client.log_metric(run_id, "cost_usd", 0.004)  # its cost so far
 
     assert "its cost is unknown (budgets count its worst case)" in desk.sync()[run_id].remark
-    assert "cost_usd" not in desk.client.get_run(run_id).data.metrics
+    run = desk.tracking.recorded(run_id)
+    assert run is not None
+    assert run.cost_usd is None
 
 
 @pytest.mark.parametrize(("name", "text"), [("watched_by", DEAD), ("secondary_status", "Training")])
@@ -268,6 +272,54 @@ def test_a_job_that_has_run_or_whose_launcher_was_killed_is_followed_if_aws_show
 
     assert desk.sync()[run_id].result is not None
     assert desk.account.created == []
+
+
+def test_a_job_whose_name_mlflow_stops_showing_is_not_created_a_second_time(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = desk.leave(ENDLESS)
+    job = desk.account.jobs.pop(job_name(run_id, 1))
+    job.name = job_name("5e4d-0", 1)
+    desk.account.jobs[job.name] = job
+    desk.tag(run_id, "job_name", job.name)
+    monkeypatch.setattr("paretune.tracking.run_writer.Run.tags", lambda _: {})
+
+    remark = desk.sync()[run_id].remark
+
+    assert remark.startswith(f"its job cannot be followed: MLflow does not show which job run {run_id} has")
+    assert desk.account.created == []
+    assert (desk.status(run_id), desk.tags(run_id)["job_name"]) == ("RUNNING", job.name)
+
+
+def test_a_job_that_is_created_after_a_sync_has_closed_its_run_is_found_and_recorded(desk: Desk) -> None:
+    class Asleep(Account):
+        def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
+            desk.client.set_tag(document.run_id, "paretune.watched_by", "another machine 1 1")  # for the colleague
+            desk.clock.sleep(CREATED_WITHIN_S + 1.0)
+            assert "its job was never created" in desk.sync()[document.run_id].remark
+            return super().submit(document, inputs, setup)
+
+    (desk.home / "train.py").touch()
+    spec = JobSpec(instance_type=SMALL, entry_script=str(desk.home / "train.py"))
+    workplace = make_workplace(launcher=Asleep([ENDLESS]), tracking=desk.tracking, home=desk.home, clock=desk.clock)
+
+    job = begin_job(spec, workplace)
+
+    assert job.current is not None
+    tags = desk.tags(job.record.run.run_id)
+    assert (desk.status(job.record.run.run_id), tags["state"]) == ("RUNNING", "Running")
+    assert tags["job_name"] == job.current.name
+    assert not tags.get("failure_reason")
+
+
+def test_the_gaps_of_a_local_job_of_another_machine_are_left_to_that_machine(desk: Desk) -> None:
+    run_id = desk.leave()
+    for name, text in (("watched_by", ""), ("machine", "gpu-box x86_64 8"), ("state", "Completed"), ("gap", "true")):
+        desk.tag(run_id, name, text)
+    desk.account.location_tags = lambda: {"machine": "laptop arm64 10"}  # type: ignore[method-assign]
+
+    assert "another machine (gpu-box x86_64 8)" in desk.sync()[run_id].remark
+    assert desk.tags(run_id)["gap"] == "true"
 
 
 def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> None:
@@ -289,6 +341,25 @@ def test_a_launcher_that_died_between_naming_the_second_attempt_and_creating_it_
 
     assert desk.account.created == [job_name(run_id, 2)]
     assert collected[run_id].result is not None
+
+
+def test_a_job_of_somebody_without_a_login_name_stays_theirs_whoever_runs_sync(desk: Desk) -> None:
+    run_id = desk.leave(DONE)
+    desk.client.delete_tag(run_id, "paretune.user")  # as in a container without users
+
+    assert desk.sync()[run_id].result is not None
+    assert "user" not in desk.tags(run_id)
+
+
+def test_a_job_is_followed_although_its_project_can_no_longer_be_read(desk: Desk) -> None:
+    project = desk.home / "project"
+    project.mkdir()
+    (project / "MLproject").write_text("entry_points: {main: {command: echo}}\n")
+    run_id = desk.leave(DONE, entry_script=None, project=str(project), seed=7)
+    (project / "MLproject").write_text("entry_points: {train\n")
+
+    assert desk.sync()[run_id].result is not None
+    assert desk.client.get_run(run_id).data.params["seed"] == "7"
 
 
 def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> None:
