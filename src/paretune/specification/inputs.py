@@ -281,7 +281,9 @@ def encoding_fault(parameter: str, name: str, content: bytes, at: int) -> str:
         return f"{parameter} {name} is a binary file: give a CSV, TSV, JSONL or Parquet file"
     encoding = "UTF-16" if utf_16 else "LATIN1"
     fault = f"is not UTF-8 text (the byte at position {at} cannot be decoded) but probably {encoding}"
-    return f"{parameter} {name} {fault}: `iconv -f {encoding} -t UTF-8 {shlex.quote(name)} > utf8.csv` converts it"
+    copy = f"utf8{Path(name).suffix or '.csv'}"  # the suffix decides how a file is read
+    way = f"iconv -f {encoding} -t UTF-8 {shlex.quote(name)} > {shlex.quote(copy)}"
+    return f"{parameter} {name} {fault}: `{way}` converts it"
 
 
 def label_columns(spec: "JobSpec", columns: Sequence[str]) -> tuple[str, ...]:

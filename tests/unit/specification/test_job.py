@@ -293,3 +293,12 @@ def test_a_text_of_a_json_line_may_contain_any_separator_of_lines(tmp_path: Path
     (tmp_path / "rows.jsonl").write_text("\r\n".join(rows), encoding="utf-8")
 
     assert data_faults(JobSpec(dataset=str(tmp_path / "rows.jsonl"))) == []
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl"])
+def test_the_command_that_converts_a_file_keeps_its_suffix(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes('{"text": "café", "label": 1}'.encode("latin-1"))
+
+    (fault,) = data_faults(JobSpec(dataset=str(tmp_path / name)))
+
+    assert f"{name} > utf8{Path(name).suffix}` converts it" in fault
