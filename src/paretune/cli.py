@@ -27,9 +27,9 @@ from paretune.core.errors import (
     did_you_mean,
     refuse,
 )
-from paretune.core.result import CommandOutput, Result, as_document, error_document
+from paretune.core.result import CommandOutput, Result, error_document
 from paretune.core.shell import started_by
-from paretune.core.untrusted import is_secret_name, printable
+from paretune.core.untrusted import is_secret_name, printable, printable_json
 from paretune.tracking import giving_up_soon
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str], project: Path | None = None) -> int:
     ):
         try:
             answer = _answer(words, () if project is None else (project,))
-            if text := as_document(answer.to_dict()) if as_json else printable(str(answer)):
+            if text := printable_json(answer.to_dict()) if as_json else printable(str(answer)):
                 print(text, file=output, flush=True)
             return answer.exit_code
         except BrokenPipeError:  # the reading program has ended, as in `paretune report | head`
@@ -136,7 +136,7 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
         raise error
     print(printable(f"paretune: {message}"), file=sys.stderr)
     if output is not None:
-        print(as_document(error_document(error, message, code)), file=output, flush=True)
+        print(printable_json(error_document(error, message, code)), file=output, flush=True)
     return code
 
 

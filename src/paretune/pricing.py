@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 
 from paretune.core.errors import BadInput, BudgetRefused, collecting, refuse
 from paretune.core.result import csv_text
-from paretune.core.untrusted import read_table
+from paretune.core.untrusted import exists, read_table
 from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
@@ -155,7 +155,7 @@ class PriceList:
         cached: list[Price] = []
         users: list[Price] = []
         path = kept_file(environment)
-        if path is not None and path.exists():
+        if path is not None and exists(path):
             with collecting(faults):
                 cached = read_file(path, is_users=False)
         if users_path := environment.get(VARIABLE):
@@ -260,7 +260,7 @@ def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
     path = kept_file(environment)
     if path is None:
         raise BadInput(["HOME or XDG_CACHE_HOME must be set: the prices are kept under it"])
-    rows = [*(read_file(path, is_users=False) if path.exists() else []), *read]
+    rows = [*(read_file(path, is_users=False) if exists(path) else []), *read]
     newest = {(row.region, row.instance_type, row.as_of): row for row in rows}
     names = (*COLUMNS, "confidence")
     cells = attrgetter("instance_type", "region", "usd_per_hour", "as_of", "source", "confidence")

@@ -1,5 +1,6 @@
 """Which price counts, where it comes from, and what is said about it; dollars, and whether a job may be paid for."""
 
+import errno
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -186,6 +187,19 @@ def test_a_damaged_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / KEPT).write_bytes(b"\xff\xff")
     with pytest.raises(BadInput, match=r"prices\.csv is not UTF-8 .*delete it"):
         PriceList.read({"XDG_CACHE_HOME": str(tmp_path)})
+
+
+def test_a_cache_folder_that_cannot_be_entered_holds_no_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    for function in ("stat", "mkdir"):  # root, who may run the tests, can enter every folder
+        monkeypatch.setattr(Path, function, refuse)
+    there = {"HOME": str(tmp_path)}
+
+    assert dollars(PriceList.read(there), region="us-east-1") == 0.115
+    with pytest.raises(BadInput, match=r"prices\.csv cannot be written \(Permission denied\)"):
+        keep(there, [row(1)])
 
 
 def test_all_faults_of_the_user_s_csv_come_at_once_with_file_and_line(tmp_path: Path) -> None:

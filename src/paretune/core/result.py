@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import math
 import re
 from abc import ABC, abstractmethod
@@ -12,7 +11,6 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput, JobFailed, ParetuneError
-from paretune.core.untrusted import printable_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -108,11 +106,6 @@ def error_document(error: BaseException, message: str, exit_code: int) -> dict[s
         details |= {"job_name": error.job_name, "reason": error.reason}
         details |= {"log_tail": list(error.log_tail), "where": error.where}
     return {"error": details}
-
-
-def as_document(value: Mapping[str, object]) -> str:
-    """Return the value as one JSON document without secrets. Raises ValueError for NaN and infinity."""
-    return printable_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def as_json(value: object) -> object:

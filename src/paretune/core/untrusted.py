@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,12 @@ has only one slash left."""
 _KEY = re.compile(
     r"\bhf_\w{20,}|\b(AKIA|ASIA)[A-Z0-9]{16}|\bgh[pousr]_\w{30,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}|\bsk-[\w-]{20,}"
     r"|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{35}|(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
-    r"|-----BEGIN.*?(-----END[^-]*-----|\Z)",
+    r"|-----BEGIN [^-\n]{0,40}\b(?i:key)\b[^-\n]{0,40}-----.*?(-----END[^-]*-----|\Z)",
     re.DOTALL,
 )
-"""Tokens of the Hugging Face Hub, AWS, GitHub, GitLab, Slack, Google and others, bearer tokens, private keys (PEM)."""
+"""Tokens of the Hugging Face Hub, AWS, GitHub, GitLab, Slack, Google and others, bearer tokens, and keys in PEM. A
+key in PEM without its last line ends at the end of the text."""
+_NEXT_STRING = "\0\n"  # between the strings of a list; ends a password, and is in no line of a log
 
 
 def printable(text: str) -> str:
@@ -58,9 +61,26 @@ def printable(text: str) -> str:
     return _TERMINAL_CONTROLS.sub(lambda match: ascii(match.group())[1:-1], without_secrets(text))
 
 
-def printable_json(document: str) -> str:
-    r"""Return the JSON document without secrets; escapes such as \u202e replace control and reordering characters."""
-    return _TERMINAL_CONTROLS.sub(lambda match: f"\\u{ord(match.group()):04x}", without_secrets(document))
+def printable_json(value: object) -> str:
+    r"""Return a JSON value as one document without secrets.
+
+    Escapes such as \u202e replace control and reordering characters. Raises ValueError for NaN and infinity.
+    """
+    document = json.dumps(_without_secrets_in(value), indent=2, ensure_ascii=False, allow_nan=False)
+    return _TERMINAL_CONTROLS.sub(lambda match: f"\\u{ord(match.group()):04x}", document)
+
+
+def _without_secrets_in(value: object) -> object:
+    """Return a JSON value without secrets. A key may extend over several strings of a list, such as a log's lines."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, Mapping):
+        return {_without_secrets_in(name): _without_secrets_in(item) for name, item in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    if value and all(isinstance(item, str) for item in value):
+        return without_secrets(_NEXT_STRING.join(value)).split(_NEXT_STRING)
+    return [_without_secrets_in(item) for item in value]
 
 
 def without_secrets(text: str) -> str:

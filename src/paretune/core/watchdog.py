@@ -112,7 +112,7 @@ def cpu_seconds(root: int) -> float:
     children, ticks = defaultdict(list), {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
+            fields = path.read_bytes().rpartition(b")")[2].split()  # the name before it may not be UTF-8
             pid, parent = int(path.parent.name), int(fields[1])
             children[parent].append(pid)
             ticks[pid] = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime: man 5 proc

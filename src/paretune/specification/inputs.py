@@ -116,24 +116,42 @@ def in_channel(channel: str, source: Path | str) -> tuple[Path | str, str]:
 def data_faults(spec: "JobSpec") -> list[str]:
     """Return the faults of a job's local data files that can be found cheaply; none if it runs the user's own code."""
     faults = list[str]()
-    for parameter, split in SCRIPT_CHANNELS.items():
+    for parameter in SCRIPT_CHANNELS:
         name = getattr(spec, parameter)
-        path = at_home(name or "")
         if not name or spec.runs_user_code or parameter == "model":
             continue
-        is_empty = path.stat().st_size == 0 if is_file(path) else is_folder(path) and not any(path.iterdir())
-        if is_empty:
-            faults.append(f"{parameter} {name} has no rows: it is empty")
-        elif is_file(path) and path.suffix.lower() not in ROW_FILES:
-            faults.append(kind_fault(parameter, path))
-        elif path.suffix.lower() in _TEXT and is_file(path) and path.stat().st_size <= _LARGEST:
+        try:
             with collecting(faults):
-                columns = _columns(path, parameter, drops=spec.missing_rows == "drop")
-                found = column_faults(spec, split, columns) if columns else []
-                if columns and split == "train" and not found and spec.task == metrics.CLASSIFICATION:
-                    found = _class_faults(spec, columns)
-                faults += found
+                faults += _file_faults(spec, parameter, name)
+        except OSError as error:
+            way = "change its permissions, or name another file"
+            faults.append(f"{parameter} {name} cannot be read ({error.strerror}): {way}")
     return faults
+
+
+def _file_faults(spec: "JobSpec", parameter: str, name: str) -> list[str]:
+    """Return the faults of a data file or folder; none if `name` is neither.
+
+    Raises OSError if it cannot be read, and BadInput like `_columns`.
+    """
+    path = at_home(name)
+    if is_folder(path):
+        return [] if any(path.iterdir()) else [f"{parameter} {name} has no rows: it is empty"]
+    if not is_file(path):
+        return []
+    with path.open("rb") as file:
+        if not file.read(1):
+            return [f"{parameter} {name} has no rows: it is empty"]
+    if path.suffix.lower() not in ROW_FILES:
+        return [kind_fault(parameter, path)]
+    if path.suffix.lower() not in _TEXT or path.stat().st_size > _LARGEST:
+        return []
+    columns = _columns(path, parameter, drops=spec.missing_rows == "drop")
+    split = SCRIPT_CHANNELS[parameter]
+    found = column_faults(spec, split, columns) if columns else []
+    if columns and split == "train" and not found and spec.task == metrics.CLASSIFICATION:
+        found = _class_faults(spec, columns)
+    return found
 
 
 def kind_fault(parameter: str, path: Path) -> str:
@@ -281,7 +299,9 @@ def encoding_fault(parameter: str, name: str, content: bytes, at: int) -> str:
         return f"{parameter} {name} is a binary file: give a CSV, TSV, JSONL or Parquet file"
     encoding = "UTF-16" if utf_16 else "LATIN1"
     fault = f"is not UTF-8 text (the byte at position {at} cannot be decoded) but probably {encoding}"
-    return f"{parameter} {name} {fault}: `iconv -f {encoding} -t UTF-8 {shlex.quote(name)} > utf8.csv` converts it"
+    copy = f"utf8{Path(name).suffix or '.csv'}"  # the suffix decides how a file is read
+    way = f"iconv -f {encoding} -t UTF-8 {shlex.quote(name)} > {shlex.quote(copy)}"
+    return f"{parameter} {name} {fault}: `{way}` converts it"
 
 
 def label_columns(spec: "JobSpec", columns: Sequence[str]) -> tuple[str, ...]:

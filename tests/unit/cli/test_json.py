@@ -58,6 +58,14 @@ def test_json_false_is_the_text(workplace: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.startswith("SageMaker Training, on demand, us-east-1\n")
 
 
+def test_a_key_without_its_end_is_hidden_and_the_document_is_whole(run: Run) -> None:
+    code, document, _ = run("-----BEGIN SSH KEY-----hunter2", "--json")
+
+    assert code == 2
+    assert document["error"]["faults"] == ["unknown command '..."]
+    assert document["error"]["exit_code"] == 2
+
+
 def test_wrong_words_are_an_error_document_and_one_after_the_flag_that_is_no_truth_is_a_fault(run: Run) -> None:
     assert run("mian", "--json")[1]["error"]["class"] == "BadInput"
     code, document, _ = run("train", "--seed", "x", "--json", "maybe")

@@ -9,7 +9,7 @@ import pytest
 from paretune.cli import main
 from paretune.commands import demo
 from paretune.core.errors import BadInput
-from paretune.core.result import as_document
+from paretune.core.untrusted import printable_json
 
 
 @pytest.mark.slow
@@ -25,7 +25,7 @@ def test_the_demo_prints_what_readme_shows_and_leaves_the_users_store_alone(
     shown = readme.partition("make demo\n")[2].partition("```text\n")[2].partition("```")[0]
 
     answer = demo.run_demo(demo.DemoRequest(open=False))
-    output, printed = json.loads(as_document(answer.to_dict())), [line for line in str(answer).splitlines() if line]
+    output, printed = json.loads(printable_json(answer.to_dict())), [line for line in str(answer).splitlines() if line]
 
     assert output["origin"] == "simulated"
     assert "Simulated" in Path(output["page"]).read_text()

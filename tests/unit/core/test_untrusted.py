@@ -72,12 +72,11 @@ def test_a_path_that_is_no_file_to_read_is_one_fault_that_names_it(tmp_path: Pat
 
 def test_a_json_document_without_what_would_command_a_terminal_has_the_same_values() -> None:
     value = {"name": "\x9b2J\x7fgnp\u202efdp, half \ud800, é, 漢", "lines": "a\n\tb\x1b"}
-    document = json.dumps(value, indent=2, ensure_ascii=False)
 
-    output = printable_json(document)
+    output = printable_json(value)
 
     assert json.loads(output) == value
-    assert printable(output) == output != document
+    assert printable(output) == output != json.dumps(value, indent=2, ensure_ascii=False)
     assert "é, 漢" in output
 
 
@@ -93,6 +92,9 @@ def test_a_json_document_without_what_would_command_a_terminal_has_the_same_valu
         ("https://hooks.slack.com/services/T0/B0/abc", "https://hooks.slack.com/services/..."),
         ("Authorization: Bearer abc.def-012345678", "Authorization: Bearer ..."),
         ("-----BEGIN KEY-----\nhunter2\n-----END KEY----- after", "... after"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nhunter2", "..."),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nhunter2\n-----END PGP PRIVATE KEY BLOCK-----\nafter", "...\nafter"),
+        ("-----BEGIN TRAINING-----\nkey: 3\n-----BEGIN EPOCH 2-----\nerror", None),
         ('{"a": "http://host:80", "b": "x@y"}', '{"a": "http://host:80", "b": "x@y"}'),
         ("git+https://host/name@v1 http://host:5000/#/runs task-classification-with-a-name", None),
     ],
@@ -100,3 +102,21 @@ def test_a_json_document_without_what_would_command_a_terminal_has_the_same_valu
 def test_no_message_shows_a_secret(text: str, shown: str | None) -> None:
     assert without_secrets(text) == (text if shown is None else shown)
     assert printable(text).count("hunter2") == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({"a": "-----BEGIN RSA PRIVATE KEY-----\nhunter2", "b": 1}, {"a": "...", "b": 1}),
+        ({"a": ["x", "-----BEGIN KEY-----", "hunter2", "-----END KEY-----", "y"]}, {"a": ["x", "...", "y"]}),
+        (
+            {"a": ["x", "-----BEGIN KEY-----", "hunter2"], "b": [1, "y"], "c": []},
+            {"a": ["x", "..."], "b": [1, "y"], "c": []},
+        ),
+        ({"a": ["two\nlines", "s3://ann:hunter2", "y@z"]}, None),
+        ({"a": ["-----BEGIN TRAINING-----", "error"]}, None),
+        ({"a": {"s3://ann:hunter2@host": "one\nhf_abcdefghijklmnopqrst"}}, {"a": {"s3://host": "one\n..."}}),
+    ],
+)
+def test_a_json_document_without_secrets_has_all_other_values(value: object, shown: object) -> None:
+    assert json.loads(printable_json(value)) == (value if shown is None else shown)

@@ -1,5 +1,6 @@
 """A job that hangs is ended, and one that works is not, whichever sign of life it gives."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -60,6 +61,22 @@ def test_a_process_that_works_or_sends_events_is_left_alone(tmp_path: Path) -> N
         process.communicate(timeout=60)
 
     assert [process.returncode for process in processes] == [0, 0]
+
+
+def test_a_process_whose_name_is_not_utf_8_is_counted_like_any_other() -> None:
+    name = b"\xd0" * 15
+    named = f"import ctypes; ctypes.CDLL(None).prctl(15, {name!r}, 0, 0, 0)"  # 15 is PR_SET_NAME
+    works = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
+    before = watchdog.cpu_seconds(os.getpid())
+    words = [sys.executable, "-c", f"{named}\n{works}"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+
+        used = watchdog.cpu_seconds(os.getpid()) - before
+        child.communicate("\n")
+
+    assert used > 0.25
 
 
 def test_a_gpu_in_use_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """A job as a checked value: what it reads, what it refuses, and how it is identified."""
 
+import errno
 import json
 import math
 import shlex
@@ -293,3 +294,36 @@ def test_a_text_of_a_json_line_may_contain_any_separator_of_lines(tmp_path: Path
     (tmp_path / "rows.jsonl").write_text("\r\n".join(rows), encoding="utf-8")
 
     assert data_faults(JobSpec(dataset=str(tmp_path / "rows.jsonl"))) == []
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl"])
+def test_the_command_that_converts_a_file_keeps_its_suffix(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes('{"text": "café", "label": 1}'.encode("latin-1"))
+
+    (fault,) = data_faults(JobSpec(dataset=str(tmp_path / name)))
+
+    assert f"{name} > utf8{Path(name).suffix}` converts it" in fault
+
+
+def test_each_data_file_and_folder_that_may_not_be_read_is_one_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows.csv").write_text("text,label\na,x\n")
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
+    paths = {
+        "dataset": str(tmp_path / "rows"),
+        "validation_file": str(tmp_path / "rows.csv"),
+        "test_file": str(tmp_path / "rows.parquet"),
+    }
+    spec = JobSpec(**paths)
+    for function in ("open", "iterdir"):  # root, who may run the tests, can read every file
+        monkeypatch.setattr(Path, function, refuse)
+
+    found = data_faults(spec)
+
+    way = "change its permissions, or name another file"
+    assert found == [f"{name} {path} cannot be read (Permission denied): {way}" for name, path in paths.items()]
