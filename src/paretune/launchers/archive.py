@@ -47,8 +47,9 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     repositories in the folder. Elsewhere, these are all files, except files and folders whose names start with a dot.
     If the code `travels` to a job, links to folders are also returned.
 
-    Raises BadInput if git cannot list the files, or if there are too many. If the code `travels` to a job, also raises
-    BadInput if the files are too large together, or if a file or folder is a link that leads outside.
+    Raises BadInput if git cannot list the files, if there are too many, or if the folder is itself an environment. If
+    the code `travels` to a job, also raises BadInput if the files are too large together, or if a file or folder is a
+    link that leads outside.
     """
     files, _ = _sorted_out(folder)
     if not travels:
@@ -82,6 +83,9 @@ def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
     dots_travel = _is_in_git(folder)
     environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}
     environments |= {name.parents[1] for name in names.values() if name.parent.name == "conda-meta"}
+    if Path() in environments:
+        separate = "make a folder in it for the code, or for the environment"
+        raise BadInput([f"{folder} is itself a virtual environment, which is not sent with the code: {separate}"])
     files, left = dict[str, Path](), list[str]()
     for path, name in names.items():
         hidden = _NEVER & set(name.parts) or environments & set(name.parents) or path.suffix == ".pyc"

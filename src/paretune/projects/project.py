@@ -125,13 +125,15 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
         command, inputs = _command(spec, home, project, root)
     with collecting(faults):
         files = archive.project_files(root, travels=spec.runs_on.files_travel)
+        if not files:
+            faults.append(
+                f"project {spec.project} has no files, or git ignores all of them: it needs at least a script"
+            )
     if spec.runs_on.files_travel:
         with collecting(faults):
             requirements, folder = read_environment(project, root)
     if project.docker_env and spec.sagemaker.training_image is None:
         faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
-    if not files:
-        faults.append(f"project {spec.project} has no files, or git ignores all of them: it needs at least a script")
     refuse(faults)
     ignored = [] if spec.runs_on.files_travel else _ignored(root, root, files)
     code = {f"project/{name}": path for name, path in files.items()}

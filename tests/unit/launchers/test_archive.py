@@ -75,6 +75,15 @@ def test_without_git_code_travels_and_secrets_caches_and_environments_do_not(pro
     assert not {"venv/", ".venv/", "mlflow.db"} & set(left_behind(project))
 
 
+@pytest.mark.parametrize("mark", ["pyvenv.cfg", "conda-meta/history"])
+def test_a_folder_that_is_itself_an_environment_is_refused(tmp_path: Path, mark: str) -> None:
+    folder = write(tmp_path, "train.py", "lib/model.py", "bin/python", mark)
+
+    for travels in (True, False):
+        with pytest.raises(BadInput, match="is itself a virtual environment"):
+            project_files(folder, travels=travels)
+
+
 def test_names_that_only_sound_like_secrets_travel(tmp_path: Path) -> None:
     assert {*project_files(write(tmp_path, *INNOCENT))} == {*INNOCENT}
 
