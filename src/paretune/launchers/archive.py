@@ -170,7 +170,7 @@ def _not_ignored(folder: Path) -> list[Path]:
         folders = [Path(parent, name) for parent, names, _ in os.walk(folder) for name in names]
         return sorted([*files, *(path for path in folders if path.is_symlink())])
     names = set[bytes]()
-    for kind in (["--cached", "--recurse-submodules"], ["--others", "--exclude-standard"]):  # git accepts one at a time
+    for kind in (["--cached"], ["--others", "--exclude-standard"]):  # git accepts one at a time
         command = ["git", "-C", str(folder), "ls-files", "-z", *kind, "."]
         try:
             done = subprocess.run(command, capture_output=True, check=False)
@@ -181,5 +181,6 @@ def _not_ignored(folder: Path) -> list[Path]:
             raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
         names |= {*done.stdout.split(b"\0")} - {b""}
     paths = [folder / os.fsdecode(name) for name in sorted(names)]
-    nested = {path for path in paths if not path.is_symlink() and (path / ".git").is_dir()}  # git lists only its folder
+    # Of a submodule or another repository, git lists only the folder.
+    nested = {path for path in paths if not path.is_symlink() and (path / ".git").exists()}
     return [each for path in paths for each in (_not_ignored(path) if path in nested else [path])]

@@ -107,7 +107,10 @@ def test_files_of_a_submodule_travel(project: Path, tmp_path: Path) -> None:
     commit(vendor)
     git(project, "-c", "protocol.file.allow=always", "submodule", "add", str(vendor), "vendor")
 
-    assert "vendor/lib.py" in project_files(project)
+    write(project / "vendor", "new.py", "ignored.bin").joinpath(".gitignore").write_text("*.bin\n")
+
+    vendored = {name for name in project_files(project) if name.startswith("vendor/")}
+    assert vendored == {"vendor/lib.py", "vendor/new.py", "vendor/.gitignore"}
 
 
 @pytest.mark.parametrize("is_tracked", [False, True])
