@@ -211,7 +211,7 @@ def _entry_command(
     """
     if not isinstance(entry.command, str):
         raise BadInput([f"entry point {spec.entry_point} has no command: add one to MLproject, as a string"])
-    inputs, faults = dict[str, Path | str](), list[str]()
+    inputs = dict[str, Path | str]()
     for position, (name, parameter) in enumerate(entry.parameters.items()):
         value = values.get(name, parameter.default)
         if parameter.type != "path" or value is None:
@@ -232,10 +232,7 @@ def _entry_command(
         if not spec.runs_on.files_travel:
             values[name] = str(path)
             continue
-        if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
-            faults.append(f"{name} must contain files, because SageMaker drops empty folders: {path} has none")
         inputs[channel], values[name] = in_channel(channel, path)
-    refuse(faults)
     try:
         return str(entry.compute_command(values, None)), inputs
     except (KeyError, IndexError, ValueError, AttributeError) as error:  # raised by str.format

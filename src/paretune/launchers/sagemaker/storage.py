@@ -55,8 +55,7 @@ class Storage:
         The URI of a folder ends with a slash. The key contains `digest`, or by default a hash of names and contents.
         """
         is_folder = path.is_dir()
-        parts = sorted(filter(Path.is_file, path.rglob("*"))) if is_folder else [path]
-        files = {part.relative_to(path if is_folder else path.parent).as_posix(): part for part in parts}
+        files = _files(path)
         prefix = f"{PREFIX}/{kind}/{digest or _digest(files)}/"
         if not self.dry:
             with refused_to(f"use the bucket {self.bucket}"):
@@ -124,6 +123,19 @@ class Storage:
 
     def _encryption(self) -> dict[str, Any]:
         return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key} if self.kms_key else {}
+
+
+def upload_faults(parameter: str, path: Path) -> list[str]:
+    """Return the reason why a parameter's file or folder cannot be uploaded as it is, if there is one."""
+    if not _files(path):
+        return [f"{parameter} must contain files, because SageMaker drops empty folders: {path} has none"]
+    return []
+
+
+def _files(path: Path) -> dict[str, Path]:
+    """Return a file, or the files in a folder, by their names in the upload."""
+    parts = sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]
+    return {part.relative_to(path if path.is_dir() else path.parent).as_posix(): part for part in parts}
 
 
 def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:

@@ -401,6 +401,20 @@ def test_data_in_s3_that_are_not_there_are_refused_before_anything_is_uploaded(
     assert aws.count("PutObject") == 0
 
 
+def test_a_folder_without_files_is_refused_before_anything_is_uploaded(
+    launcher: SageMakerLauncher, order: Make, script: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows" / "deep").mkdir(parents=True)
+    spec = order(entry_script=script, dataset=str(tmp_path / "rows")).spec
+    project = JobInputs(code=UserCode(program="run.py", inputs={"data": tmp_path / "rows"}))
+
+    for name, inputs in (("dataset", script_inputs(spec)), ("data", project)):
+        with pytest.raises(BadInput, match=f"^{name} must contain files, because SageMaker drops empty folders"):
+            launcher.check_inputs(JobSetup(spec=spec), inputs)
+        with pytest.raises(BadInput, match=f"^{name} must contain files"):
+            launcher.check_without_account(spec, inputs)
+
+
 def test_data_of_a_project_in_s3_are_a_channel(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
     payload = UserCode(
         program="run.py", document={"command": "x", "requirements": []}, inputs={"data": "s3://corp/train/"}
