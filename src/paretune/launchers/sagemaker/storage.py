@@ -127,8 +127,11 @@ class Storage:
 
 def upload_faults(parameter: str, path: Path) -> list[str]:
     """Return the reason why a parameter's file or folder cannot be uploaded as it is, if there is one."""
-    if not _files(path):
+    names = list(_files(path))
+    if not names:
         return [f"{parameter} must contain files, because SageMaker drops empty folders: {path} has none"]
+    if wrong := [name for name in names if name.encode(errors="ignore").decode() != name]:
+        return [f"{parameter} has a file whose name is not UTF-8, and S3 accepts no other names: rename {wrong[0]!a}"]
     return []
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import re
 import tarfile
 from collections.abc import Callable
@@ -413,6 +414,18 @@ def test_a_folder_without_files_is_refused_before_anything_is_uploaded(
             launcher.check_inputs(JobSetup(spec=spec), inputs)
         with pytest.raises(BadInput, match=f"^{name} must contain files"):
             launcher.check_without_account(spec, inputs)
+
+
+def test_a_data_file_whose_name_is_not_utf_8_is_refused_before_anything_is_uploaded(
+    launcher: SageMakerLauncher, order: Make, script: str, tmp_path: Path
+) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / os.fsdecode(b"caf\xe9.jpg")).touch()
+    (tmp_path / "images" / "caf\u00e9.jpg").touch()
+    spec = order(entry_script=script, dataset=str(tmp_path / "images")).spec
+
+    with pytest.raises(BadInput, match=r"^dataset has a file whose name is not UTF-8.*: rename 'caf\\udce9.jpg'"):
+        launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
 
 
 def test_data_of_a_project_in_s3_are_a_channel(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
