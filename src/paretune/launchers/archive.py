@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import files_below, is_secret_name
+from paretune.core.untrusted import files_below, is_readable, is_secret_name
 
 NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"
@@ -47,11 +47,15 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     repositories in the folder. Elsewhere, these are all files, except files and folders whose names start with a dot.
     If the code `travels` to a job, links to folders are also returned.
 
-    Raises BadInput if git cannot list the files, if there are too many, or if the folder is itself an environment. If
-    the code `travels` to a job, also raises BadInput if the files are too large together, or if a file or folder is a
-    link that leads outside.
+    Raises BadInput if git cannot list the files, if there are too many, if one cannot be read, or if the folder is
+    itself an environment. If the code `travels` to a job, also raises BadInput if the files are too large together, or
+    if a file or folder is a link that leads outside.
     """
     files, _ = _sorted_out(folder)
+    if closed := [name for name, path in files.items() if not is_readable(path)]:
+        more = f" and {len(closed) - 3} more files" if len(closed) > 3 else ""
+        lead = f"the files of {folder} must be readable, and you may not read {', '.join(closed[:3])}{more}"
+        raise BadInput([f"{lead}: change the permissions, or move what the job does not need elsewhere"])
     if not travels:
         return {name: path for name, path in files.items() if path.is_file()}
     if links := _leading_out(folder, files):

@@ -189,6 +189,16 @@ def test_a_link_to_a_folder_inside_is_a_link_in_the_job_and_one_that_leads_outsi
     assert "train.py" in project_files(project, travels=False)
 
 
+def test_a_file_that_this_user_may_not_read_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, "output.json", "venv/closed.py")  # as a container that runs as root leaves them
+    closed = {"output.json", "closed.py"}
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name not in closed)  # root may read everything
+
+    for travels in (True, False):
+        with pytest.raises(BadInput, match=r"must be readable, and you may not read output.json: change the perm"):
+            project_files(project, travels=travels)
+
+
 @pytest.mark.parametrize("in_git", [True, False])
 def test_too_much_is_refused_with_the_largest_files_and_the_way_out(project: Path, in_git: bool) -> None:
     if in_git:

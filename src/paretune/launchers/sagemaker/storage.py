@@ -25,6 +25,7 @@ import boto3
 from botocore.parsers import ResponseParserError
 
 from paretune.core.errors import BadInput, LaunchRefused
+from paretune.core.untrusted import is_readable
 from paretune.launchers.sagemaker.account import PREFIX, Account, client_of
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.inputs import IN_S3
@@ -127,6 +128,9 @@ class Storage:
 
 def upload_faults(parameter: str, path: Path) -> list[str]:
     """Return the reason why a parameter's file or folder cannot be uploaded as it is, if there is one."""
+    for part in [path, *path.rglob("*")]:
+        if not is_readable(part):
+            return [f"{parameter} must be readable to be uploaded, and you may not read {part}: change its permissions"]
     names = list(_files(path))
     if not names:
         return [f"{parameter} must contain files, because SageMaker drops empty folders: {path} has none"]

@@ -428,6 +428,20 @@ def test_a_data_file_whose_name_is_not_utf_8_is_refused_before_anything_is_uploa
         launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
 
 
+@pytest.mark.parametrize("closed", ["rows.csv", "deep"])
+def test_data_that_this_user_may_not_read_are_refused_before_anything_is_uploaded(
+    launcher: SageMakerLauncher, order: Make, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "rows.csv").touch()
+    (tmp_path / "data" / "gone.csv").symlink_to("nowhere")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name not in {closed, "gone.csv"})  # as for no root
+    spec = order(entry_script=script, dataset=str(tmp_path / "data")).spec
+
+    with pytest.raises(BadInput, match=f"^dataset must be readable to be uploaded, and you may not read .*/{closed}:"):
+        launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
+
+
 def test_data_of_a_project_in_s3_are_a_channel(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
     payload = UserCode(
         program="run.py", document={"command": "x", "requirements": []}, inputs={"data": "s3://corp/train/"}
