@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,7 +96,7 @@ def user(workplace: Path, account: Emulator, prepared: Path, monkeypatch: pytest
         (prepared / folder).mkdir(exist_ok=True)
         (workplace / ".paretune" / folder).symlink_to(prepared / folder)
     for folder in ("studies", "examples"):
-        (workplace / folder).symlink_to(REPOSITORY / folder)
+        shutil.copytree(REPOSITORY / folder, workplace / folder)
     write([line(job_name("1" * 32, 1), 1.4), later()], workplace / "bill.csv")
     write_csv(workplace / "complaints.csv", sentences(60), header="narrative,product")
     write_csv(workplace / "rows.csv", sentences(60))
@@ -107,7 +108,7 @@ def user(workplace: Path, account: Emulator, prepared: Path, monkeypatch: pytest
     (workplace / "study.yaml").write_text(study)
     write_csv(workplace / "reviews.csv", sentences(60))
     for project in ("sklearn_elasticnet", "torch_mlp"):
-        (workplace / project).symlink_to(REPOSITORY / "tests" / "foreign" / project)
+        shutil.copytree(REPOSITORY / "tests" / "foreign" / project, workplace / project)
     (workplace / "sft").mkdir()
     (workplace / "sft" / "run.sh").touch()
     runs = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,usd an hour"

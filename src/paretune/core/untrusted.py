@@ -158,6 +158,13 @@ def is_file(path: str | Path) -> bool:
     return os.path.isfile(os.path.expanduser(path))
 
 
+def is_readable(path: Path) -> bool:
+    """Return whether this user may read a file, or list a folder and open what is in it; True if there is neither."""
+    if path.is_dir():
+        return os.access(path, os.R_OK | os.X_OK)
+    return os.access(path, os.R_OK) or not path.is_file()
+
+
 def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> bytes:
     """Read a regular file of at most `largest` bytes; `~` is the user's home. Devices and pipes are not opened.
 

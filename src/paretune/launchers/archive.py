@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import files_below, is_secret_name
+from paretune.core.untrusted import files_below, is_readable, is_secret_name
 
 NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"
@@ -45,21 +45,25 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
 
     In a git repository, these are the files that git does not ignore, including those of submodules and of other
     repositories in the folder. Elsewhere, these are all files, except files and folders whose names start with a dot.
+    If the code `travels` to a job, links to folders are also returned.
 
-    Raises BadInput if git cannot list the files, or if there are too many. If the code `travels` to a job, also raises
-    BadInput if the files are too large together, or if one of them links outside the folder.
+    Raises BadInput if git cannot list the files, if there are too many, if one cannot be read, or if the folder is
+    itself an environment. If the code `travels` to a job, also raises BadInput if the files are too large together, or
+    if a file or folder is a link that leads outside.
     """
     files, _ = _sorted_out(folder)
-    links = _leading_out(folder, files)
-    if travels and links:
-        raise BadInput(
-            [
-                f"{', '.join(links)} in {folder} {'links' if len(links) == 1 else 'link'} outside that folder, and "
-                "what is there would be uploaded: copy it into the folder instead"
-            ]
-        )
+    if closed := [name for name, path in files.items() if not is_readable(path)]:
+        more = f" and {len(closed) - 3} more files" if len(closed) > 3 else ""
+        lead = f"the files of {folder} must be readable, and you may not read {', '.join(closed[:3])}{more}"
+        raise BadInput([f"{lead}: change the permissions, or move what the job does not need elsewhere"])
+    if not travels:
+        return {name: path for name, path in files.items() if path.is_file()}
+    if links := _leading_out(folder, files):
+        lead = f"{', '.join(links)} in {folder} {'links' if len(links) == 1 else 'link'} outside that folder"
+        or_else = "put it into .gitignore" if _is_in_git(folder) else "move it elsewhere"
+        raise BadInput([f"{lead}, and only that folder is uploaded: replace each link with a copy, or {or_else}"])
     size = sum(path.stat().st_size for path in files.values())
-    if travels and size > LARGEST_MIB * 2**20:
+    if size > LARGEST_MIB * 2**20:
         largest = sorted(files.items(), key=lambda item: -item[1].stat().st_size)[:3]
         listing = ", ".join(f"{name} ({path.stat().st_size / 2**20:.0f} MiB)" for name, path in largest)
         ignore = f"put {listing}, or the whole folder of a cloned repository, into .gitignore"
@@ -78,15 +82,18 @@ def left_behind(folder: Path) -> list[str]:
 
 
 def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """Return the files to send, by name, and the names that `left_behind` returns."""
+    """Return the files and links to folders to send, by name, and the names that `left_behind` returns."""
     names = {path: path.relative_to(folder) for path in _not_ignored(folder)}
     dots_travel = _is_in_git(folder)
     environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}
     environments |= {name.parents[1] for name in names.values() if name.parent.name == "conda-meta"}
+    if Path() in environments:
+        separate = "make a folder in it for the code, or for the environment"
+        raise BadInput([f"{folder} is itself a virtual environment, which is not sent with the code: {separate}"])
     files, left = dict[str, Path](), list[str]()
     for path, name in names.items():
         hidden = _NEVER & set(name.parts) or environments & set(name.parents) or path.suffix == ".pyc"
-        if not path.is_file() or hidden:
+        if hidden or not (path.is_file() or (path.is_symlink() and path.is_dir())):
             continue
         hidden_at = 0 if dots_travel else next((at for at, part in enumerate(name.parts, 1) if part[0] == "."), 0)
         if hidden_at:
@@ -99,7 +106,7 @@ def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
 
 
 def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
-    """Return the names of links to files outside the folder, because another person's project may link to a secret.
+    """Return the names of links that lead outside the folder, because another person's project may link to a secret.
 
     A hard link counts if its file also has a name that is not in `files`, such as one outside the folder. Folders of an
     installed paretune are an exception, because uv hard-links paretune's files to its cache.
@@ -114,22 +121,22 @@ def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
 
 
 def code_key(files: Mapping[str, Path]) -> str:
-    """Return a digest of those files that are code or settings, which is the same for jobs that run the same code.
+    """Return a digest that is the same for jobs that run the same code: of files with code or settings, and of links.
 
     Other files do not count: a log in the folder may grow before the same command is typed again.
     """
     digest = sha256()
     for name, path in sorted(files.items()):
-        if name.endswith(_CODE):
-            line = f"{name} {sha256(path.read_bytes()).hexdigest()}\n"
-            digest.update(line.encode(errors="surrogateescape"))  # a name may have bytes that are not UTF-8
+        if path.is_dir() or name.endswith(_CODE):
+            content = _link_target(path) if path.is_dir() else sha256(path.read_bytes()).hexdigest()
+            digest.update(f"{name} {content}\n".encode(errors="surrogateescape"))  # a name may not be UTF-8
     return digest.hexdigest()[:16]
 
 
 def pack(files: Mapping[str, Path], target: Path) -> Path:
     """Write a gzipped tar archive whose bytes depend only on the names, contents and execute permissions of the files.
 
-    Returns `target`.
+    A link to a folder stays a link. Returns `target`.
     """
     with (
         target.open("wb") as raw,
@@ -137,10 +144,20 @@ def pack(files: Mapping[str, Path], target: Path) -> Path:
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for name, path in sorted(files.items()):
-            data, entry = path.read_bytes(), tarfile.TarInfo(name)
+            entry = tarfile.TarInfo(name)
+            if path.is_dir():
+                entry.type, entry.linkname = tarfile.SYMTYPE, _link_target(path)
+                archive.addfile(entry)
+                continue
+            data = path.read_bytes()
             entry.size, entry.mode = len(data), 0o755 if path.stat().st_mode & 0o100 else 0o644
             archive.addfile(entry, io.BytesIO(data))
     return target
+
+
+def _link_target(link: Path) -> str:
+    """Return where a link leads, relative to its own folder, so that it leads there in a job too."""
+    return os.path.relpath(link.resolve(), link.parent.resolve())
 
 
 def _is_in_git(folder: Path) -> bool:
@@ -148,14 +165,16 @@ def _is_in_git(folder: Path) -> bool:
 
 
 def _not_ignored(folder: Path) -> list[Path]:
+    """Return the files and links to folders under `folder`, without those that git ignores."""
     if not _is_in_git(folder):
         files = files_below(folder, _MOST_FILES)
         if files is None:
             must = f"{folder} must be a folder of code, but has more than {_MOST_FILES:,} files"
             raise BadInput([f"{must}: move the code into a folder of its own"])
-        return files
+        folders = [Path(parent, name) for parent, names, _ in os.walk(folder) for name in names]
+        return sorted([*files, *(path for path in folders if path.is_symlink())])
     names = set[bytes]()
-    for kind in (["--cached", "--recurse-submodules"], ["--others", "--exclude-standard"]):  # git accepts one at a time
+    for kind in (["--cached"], ["--others", "--exclude-standard"]):  # git accepts one at a time
         command = ["git", "-C", str(folder), "ls-files", "-z", *kind, "."]
         try:
             done = subprocess.run(command, capture_output=True, check=False)
@@ -166,5 +185,6 @@ def _not_ignored(folder: Path) -> list[Path]:
             raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
         names |= {*done.stdout.split(b"\0")} - {b""}
     paths = [folder / os.fsdecode(name) for name in sorted(names)]
-    nested = {path for path in paths if not path.is_symlink() and (path / ".git").is_dir()}  # git lists only its folder
+    # Of a submodule or another repository, git lists only the folder.
+    nested = {path for path in paths if not path.is_symlink() and (path / ".git").exists()}
     return [each for path in paths for each in (_not_ignored(path) if path in nested else [path])]

@@ -125,13 +125,15 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
         command, inputs = _command(spec, home, project, root)
     with collecting(faults):
         files = archive.project_files(root, travels=spec.runs_on.files_travel)
+        if not files:
+            faults.append(
+                f"project {spec.project} has no files, or git ignores all of them: it needs at least a script"
+            )
     if spec.runs_on.files_travel:
         with collecting(faults):
             requirements, folder = read_environment(project, root)
     if project.docker_env and spec.sagemaker.training_image is None:
         faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
-    if not files:
-        faults.append(f"project {spec.project} has no files, or git ignores all of them: it needs at least a script")
     refuse(faults)
     ignored = [] if spec.runs_on.files_travel else _ignored(root, root, files)
     code = {f"project/{name}": path for name, path in files.items()}
@@ -209,7 +211,7 @@ def _entry_command(
     """
     if not isinstance(entry.command, str):
         raise BadInput([f"entry point {spec.entry_point} has no command: add one to MLproject, as a string"])
-    inputs, faults = dict[str, Path | str](), list[str]()
+    inputs = dict[str, Path | str]()
     for position, (name, parameter) in enumerate(entry.parameters.items()):
         value = values.get(name, parameter.default)
         if parameter.type != "path" or value is None:
@@ -230,10 +232,7 @@ def _entry_command(
         if not spec.runs_on.files_travel:
             values[name] = str(path)
             continue
-        if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
-            faults.append(f"{name} must contain files, because SageMaker drops empty folders: {path} has none")
         inputs[channel], values[name] = in_channel(channel, path)
-    refuse(faults)
     try:
         return str(entry.compute_command(values, None)), inputs
     except (KeyError, IndexError, ValueError, AttributeError) as error:  # raised by str.format

@@ -199,10 +199,15 @@ class UserCode:
     options: Options | None = None
 
     @property
-    def in_s3(self) -> dict[str, str]:
-        """The addresses in S3 that the job reads: by parameter for a script, by channel for a project."""
+    def sources(self) -> dict[str, Path | str]:
+        """What the job reads, as in `inputs`: by parameter for a script, by channel for a project."""
         names = {} if self.program else {channel: name for name, channel in SCRIPT_CHANNELS.items()}
-        return {names.get(name, name): path for name, path in self.inputs.items() if isinstance(path, str)}
+        return {names.get(channel, channel): path for channel, path in self.inputs.items()}
+
+    @property
+    def in_s3(self) -> dict[str, str]:
+        """The addresses in S3 among the `sources`."""
+        return {name: path for name, path in self.sources.items() if isinstance(path, str)}
 
 
 @dataclass(frozen=True, kw_only=True)

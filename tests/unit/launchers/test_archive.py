@@ -75,6 +75,15 @@ def test_without_git_code_travels_and_secrets_caches_and_environments_do_not(pro
     assert not {"venv/", ".venv/", "mlflow.db"} & set(left_behind(project))
 
 
+@pytest.mark.parametrize("mark", ["pyvenv.cfg", "conda-meta/history"])
+def test_a_folder_that_is_itself_an_environment_is_refused(tmp_path: Path, mark: str) -> None:
+    folder = write(tmp_path, "train.py", "lib/model.py", "bin/python", mark)
+
+    for travels in (True, False):
+        with pytest.raises(BadInput, match="is itself a virtual environment"):
+            project_files(folder, travels=travels)
+
+
 def test_names_that_only_sound_like_secrets_travel(tmp_path: Path) -> None:
     assert {*project_files(write(tmp_path, *INNOCENT))} == {*INNOCENT}
 
@@ -98,7 +107,10 @@ def test_files_of_a_submodule_travel(project: Path, tmp_path: Path) -> None:
     commit(vendor)
     git(project, "-c", "protocol.file.allow=always", "submodule", "add", str(vendor), "vendor")
 
-    assert "vendor/lib.py" in project_files(project)
+    write(project / "vendor", "new.py", "ignored.bin").joinpath(".gitignore").write_text("*.bin\n")
+
+    vendored = {name for name in project_files(project) if name.startswith("vendor/")}
+    assert vendored == {"vendor/lib.py", "vendor/new.py", "vendor/.gitignore"}
 
 
 @pytest.mark.parametrize("is_tracked", [False, True])
@@ -114,7 +126,7 @@ def test_files_of_a_repository_that_was_cloned_into_the_project_travel(project: 
         git(project, "add", "clone")
 
     names = {name for name in project_files(project) if name.startswith(("clone", "link"))}
-    assert names == {"clone/kept.py", "clone/new.py", "clone/.gitignore", "clone/inner/deep.py"}
+    assert names == {"clone/kept.py", "clone/new.py", "clone/.gitignore", "clone/inner/deep.py", "link"}
     assert "clone/hf_token" in left_behind(project)
 
 
@@ -143,6 +155,48 @@ def test_a_link_to_a_file_elsewhere_does_not_travel(project: Path, tmp_path: Pat
     with pytest.raises(BadInput, match=r"notes.txt in .* links outside that folder"):
         project_files(project)
     assert "notes.txt" in project_files(project, travels=False)  # it stays on this machine
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+def test_a_link_to_a_folder_inside_is_a_link_in_the_job_and_one_that_leads_outside_is_refused(
+    project: Path, tmp_path: Path, in_git: bool
+) -> None:
+    write(tmp_path / "elsewhere", "helper.py")
+    (project / "deep").mkdir()
+    (project / "deep" / "utils").symlink_to(project / "lib")
+    (project / "mine.py").symlink_to(".")
+    (project / "venv" / "lib64").symlink_to("lib")
+    (project / ".cache").symlink_to("lib")
+    if in_git:
+        git(project, "init")
+    files = project_files(project)
+    job = tmp_path / "job"
+    job.mkdir()
+    subprocess.run(["tar", "-xzf", str(pack(files, tmp_path / "code.tar.gz"))], cwd=job, check=True)
+
+    assert (job / "deep" / "utils" / "model.py").read_text() == (job / "mine.py" / "lib" / "model.py").read_text()
+    assert os.readlink(job / "deep" / "utils") == "../lib"
+    assert "venv/lib64" not in files
+    assert in_git or ".cache" in left_behind(project)
+    assert "deep/utils" not in project_files(project, travels=False)
+    key = code_key(files)
+    (project / "mine.py").unlink()
+    (project / "mine.py").symlink_to("lib")
+    assert code_key(files) != key
+    (project / "common").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match=r"common in .* links outside that folder, and only that folder is uploaded"):
+        project_files(project)
+    assert "train.py" in project_files(project, travels=False)
+
+
+def test_a_file_that_this_user_may_not_read_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, "output.json", "venv/closed.py")  # as a container that runs as root leaves them
+    closed = {"output.json", "closed.py"}
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name not in closed)  # root may read everything
+
+    for travels in (True, False):
+        with pytest.raises(BadInput, match=r"must be readable, and you may not read output.json: change the perm"):
+            project_files(project, travels=travels)
 
 
 @pytest.mark.parametrize("in_git", [True, False])

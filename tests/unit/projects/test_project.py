@@ -162,3 +162,12 @@ def test_what_is_wrong_is_said_before_anything_starts(
         project_inputs(JobSpec(**spec), tmp_path)
 
     assert message in str(refused.value)
+
+
+def test_a_project_that_is_itself_an_environment_is_refused_with_one_fault(project: Path, tmp_path: Path) -> None:
+    (project / "pyvenv.cfg").touch()
+
+    with pytest.raises(BadInput, match="is itself a virtual environment") as refused:
+        payload(project, tmp_path)
+
+    assert len(refused.value.faults) == 1

@@ -48,7 +48,7 @@ from paretune.launchers.sagemaker.request import (
     shell_words,
 )
 from paretune.launchers.sagemaker.request_rules import request_faults
-from paretune.launchers.sagemaker.storage import Storage, absent
+from paretune.launchers.sagemaker.storage import Storage, absent, upload_faults
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.declaration import affecting
@@ -181,8 +181,9 @@ class SageMakerLauncher(Launcher):
     def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> SageMakerSetup:
         """Return the setup with the size of the volume.
 
-        Raises BadInput if data in S3 does not exist. If all data exists, raises BadInput if the inputs do not fit on
-        the disks, if requirements contain a password, or if a job with sagemaker.network_isolation needs the network.
+        Raises BadInput if data in S3 does not exist, or if data on this machine cannot be uploaded. If neither is the
+        case, raises BadInput if the inputs do not fit on the disks, if requirements contain a password, or if a job
+        with sagemaker.network_isolation needs the network.
         """
         addresses = inputs.code.in_s3.items() if inputs.code is not None else ()
         refuse([fault for name, address in addresses if (fault := absent(self.account, name, address))])
@@ -193,6 +194,9 @@ class SageMakerLauncher(Launcher):
         setup = setup if isinstance(setup, SageMakerSetup) else self._images(setup.spec)
         if setup.volume_gib:
             return setup
+        sources = {"model": inputs.model, **(inputs.code.sources if inputs.code is not None else {})}
+        paths = [(name, path) for name, path in sources.items() if isinstance(path, Path)]
+        refuse([fault for name, path in paths for fault in upload_faults(name, path)])
         spec, faults = setup.spec, [*isolation_faults(setup, inputs)]
         needed = [_PORT_OR_VARIABLE.sub("", line) for line in (inputs.code.requirements if inputs.code else ())]
         if any(without_secrets(line) != line for line in needed):

@@ -25,6 +25,7 @@ import boto3
 from botocore.parsers import ResponseParserError
 
 from paretune.core.errors import BadInput, LaunchRefused
+from paretune.core.untrusted import is_readable
 from paretune.launchers.sagemaker.account import PREFIX, Account, client_of
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.inputs import IN_S3
@@ -55,8 +56,7 @@ class Storage:
         The URI of a folder ends with a slash. The key contains `digest`, or by default a hash of names and contents.
         """
         is_folder = path.is_dir()
-        parts = sorted(filter(Path.is_file, path.rglob("*"))) if is_folder else [path]
-        files = {part.relative_to(path if is_folder else path.parent).as_posix(): part for part in parts}
+        files = _files(path)
         prefix = f"{PREFIX}/{kind}/{digest or _digest(files)}/"
         if not self.dry:
             with refused_to(f"use the bucket {self.bucket}"):
@@ -124,6 +124,25 @@ class Storage:
 
     def _encryption(self) -> dict[str, Any]:
         return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key} if self.kms_key else {}
+
+
+def upload_faults(parameter: str, path: Path) -> list[str]:
+    """Return the reason why a parameter's file or folder cannot be uploaded as it is, if there is one."""
+    for part in [path, *path.rglob("*")]:
+        if not is_readable(part):
+            return [f"{parameter} must be readable to be uploaded, and you may not read {part}: change its permissions"]
+    names = list(_files(path))
+    if not names:
+        return [f"{parameter} must contain files, because SageMaker drops empty folders: {path} has none"]
+    if wrong := [name for name in names if name.encode(errors="ignore").decode() != name]:
+        return [f"{parameter} has a file whose name is not UTF-8, and S3 accepts no other names: rename {wrong[0]!a}"]
+    return []
+
+
+def _files(path: Path) -> dict[str, Path]:
+    """Return a file, or the files in a folder, by their names in the upload."""
+    parts = sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]
+    return {part.relative_to(path if path.is_dir() else path.parent).as_posix(): part for part in parts}
 
 
 def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:

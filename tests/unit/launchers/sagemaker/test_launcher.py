@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import re
 import tarfile
 from collections.abc import Callable
@@ -399,6 +400,46 @@ def test_data_in_s3_that_are_not_there_are_refused_before_anything_is_uploaded(
 
     assert [fault.split()[0] for fault in refused.value.faults] == ["dataset", "test_file"]
     assert aws.count("PutObject") == 0
+
+
+def test_a_folder_without_files_is_refused_before_anything_is_uploaded(
+    launcher: SageMakerLauncher, order: Make, script: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows" / "deep").mkdir(parents=True)
+    spec = order(entry_script=script, dataset=str(tmp_path / "rows")).spec
+    project = JobInputs(code=UserCode(program="run.py", inputs={"data": tmp_path / "rows"}))
+
+    for name, inputs in (("dataset", script_inputs(spec)), ("data", project)):
+        with pytest.raises(BadInput, match=f"^{name} must contain files, because SageMaker drops empty folders"):
+            launcher.check_inputs(JobSetup(spec=spec), inputs)
+        with pytest.raises(BadInput, match=f"^{name} must contain files"):
+            launcher.check_without_account(spec, inputs)
+
+
+def test_a_data_file_whose_name_is_not_utf_8_is_refused_before_anything_is_uploaded(
+    launcher: SageMakerLauncher, order: Make, script: str, tmp_path: Path
+) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / os.fsdecode(b"caf\xe9.jpg")).touch()
+    (tmp_path / "images" / "caf\u00e9.jpg").touch()
+    spec = order(entry_script=script, dataset=str(tmp_path / "images")).spec
+
+    with pytest.raises(BadInput, match=r"^dataset has a file whose name is not UTF-8.*: rename 'caf\\udce9.jpg'"):
+        launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
+
+
+@pytest.mark.parametrize("closed", ["rows.csv", "deep"])
+def test_data_that_this_user_may_not_read_are_refused_before_anything_is_uploaded(
+    launcher: SageMakerLauncher, order: Make, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "rows.csv").touch()
+    (tmp_path / "data" / "gone.csv").symlink_to("nowhere")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name not in {closed, "gone.csv"})  # as for no root
+    spec = order(entry_script=script, dataset=str(tmp_path / "data")).spec
+
+    with pytest.raises(BadInput, match=f"^dataset must be readable to be uploaded, and you may not read .*/{closed}:"):
+        launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
 
 
 def test_data_of_a_project_in_s3_are_a_channel(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
