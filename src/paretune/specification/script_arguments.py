@@ -335,16 +335,19 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     """Return the given parameters by the script's own names, with the learning rate scaled to the batch."""
     values = dict[str, Any]()
     has_plan = script.has_hugging_face_parser  # such a script gets the whole plan anyway
-    if spec.model_fields_set.intersection(OF_THE_BATCH) and not has_plan:
-        names = OF_THE_BATCH[:2] if script.reads_anything else [name for name in OF_THE_BATCH if _name_in(script, name)]
-        values = {name: getattr(plan, name) for name in names or OF_THE_BATCH[:1]}
-        if plan.gradient_accumulation_steps > 1 and not {*OF_THE_BATCH[1:]} & values.keys():
+    batch, steps, total = OF_THE_BATCH
+    if (given := spec.model_fields_set.intersection(OF_THE_BATCH)) and not has_plan:
+        names = [batch, steps] if script.reads_anything else [name for name in OF_THE_BATCH if _name_in(script, name)]
+        if names == [steps] and given != {steps}:
+            names = [batch, steps]  # the script has no such batch, which `argument_faults` then reports
+        values = {name: getattr(plan, name) for name in names or [batch]}
+        if plan.gradient_accumulation_steps > 1 and not {steps, total} & values.keys():
             # The script cannot accumulate, so it gets the whole batch at once. If the user set the per-device batch
             # or the accumulation, it gets an argument that it does not have, which `argument_faults` then reports.
-            if not spec.model_fields_set.intersection(OF_THE_BATCH[:2]):
-                values[OF_THE_BATCH[0]] *= plan.gradient_accumulation_steps
+            if given == {total}:
+                values[batch] *= plan.gradient_accumulation_steps
             else:
-                values[OF_THE_BATCH[1]] = plan.gradient_accumulation_steps
+                values[steps] = plan.gradient_accumulation_steps
     values |= {name: getattr(spec, name) for name in OF_SCRIPTS if name in spec.model_fields_set}
     # A shell would replace ~, and the script does not.
     values |= {name: str(at_home(values[name])) for name in INPUT_FILES if str(values.get(name)).startswith("~")}

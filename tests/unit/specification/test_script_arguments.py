@@ -132,6 +132,17 @@ def test_a_parameter_is_passed_by_the_name_that_the_script_has_for_it(script: Pa
     assert accumulates(both)
 
 
+def test_a_batch_that_a_script_with_accumulation_would_not_get_is_refused(script: Path) -> None:
+    text = PLAIN.replace("--batch-size", "--micro_batch_size")
+    script.write_text(f"{text}parser.add_argument('--gradient_accumulation_steps')\n")
+
+    for name in ("per_device_train_batch_size", "global_batch_size"):
+        (fault,) = argument_faults(JobSpec(entry_script=str(script), **{name: 8}))
+        assert fault.startswith("train.py has no argument per_device_train_batch_size")
+    line = words(script, gradient_accumulation_steps=4, training_arguments={"micro_batch_size": 2})
+    assert line == "--output-dir /out --gradient_accumulation_steps 4 --micro_batch_size 2"
+
+
 @pytest.mark.parametrize(
     "body",
     [
