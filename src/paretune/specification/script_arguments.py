@@ -151,12 +151,16 @@ def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
 def accumulates(spec: JobSpec) -> bool:
     """Return whether a job can use smaller batches with more accumulation steps instead.
 
-    False for a project; True for paretune's own training, and if the script's file is missing.
+    False for a project, and for a script that does not get its batch from paretune, so that each attempt would be the
+    same. True for paretune's own training, and if the script's file is missing.
     """
     if spec.project is not None or spec.entry_script is None or not _path(spec).is_file():
         return spec.project is None
-    script = _script(spec)
-    return script.has_hugging_face_parser or script.argument("gradient_accumulation_steps") is not None
+    script, (batch, steps, total) = _script(spec), OF_THE_BATCH
+    if script.has_hugging_face_parser:
+        return True
+    has_both = script.argument(steps) is not None and (_name_in(script, batch) or _name_in(script, total)) is not None
+    return has_both and bool(spec.model_fields_set.intersection(OF_THE_BATCH))
 
 
 def takes_seed(spec: JobSpec) -> bool:

@@ -143,6 +143,16 @@ def test_a_batch_that_a_script_with_accumulation_would_not_get_is_refused(script
     assert line == "--output-dir /out --gradient_accumulation_steps 4 --micro_batch_size 2"
 
 
+def test_a_script_can_use_smaller_batches_only_if_it_gets_its_batch(script: Path) -> None:
+    accumulation = "parser.add_argument('--gradient_accumulation_steps', type=int)\n"
+    script.write_text(PLAIN + accumulation)
+
+    assert not accumulates(JobSpec(entry_script=str(script)))  # it has the batch that it chooses itself
+    assert accumulates(JobSpec(entry_script=str(script), global_batch_size=16))
+    script.write_text(PLAIN.replace("--batch-size", "--micro_batch_size") + accumulation)
+    assert not accumulates(JobSpec(entry_script=str(script), gradient_accumulation_steps=4))
+
+
 @pytest.mark.parametrize(
     "body",
     [
