@@ -153,6 +153,27 @@ def test_a_script_can_use_smaller_batches_only_if_it_gets_its_batch(script: Path
     assert not accumulates(JobSpec(entry_script=str(script), gradient_accumulation_steps=4))
 
 
+@pytest.mark.parametrize("given", [{}, {"global_batch_size": 64}])
+def test_a_script_gets_the_same_batch_on_a_fallback_type(script: Path, given: dict[str, int]) -> None:
+    types = {"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"}  # four GPUs, and one
+
+    first, moved = JobSpec(entry_script=str(script), **types, **given).clusters()
+
+    assert not argument_faults(first)
+    batch = ["--batch-size", "64"] if given else []  # what nobody types, the script chooses
+    assert script_arguments(moved, moved.plan(), "/out") == ["--output-dir", "/out", *batch]
+    script.write_text("from transformers import HfArgumentParser\n")
+    assert [each.plan().global_batch_size for each in first.clusters()] == [64, 64]
+
+
+def test_arguments_that_only_a_fallback_type_needs_are_checked_before_the_launch(script: Path) -> None:
+    types = {"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"}
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), **types, per_device_train_batch_size=16))
+
+    assert fault.startswith("fallback_instance_types: on ml.g5.xlarge train.py has no argument gradient_accumulation")
+
+
 @pytest.mark.parametrize(
     "body",
     [
