@@ -106,7 +106,7 @@ def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
     if script.parser in ("hydra", "omegaconf"):
         # Studies repeat a job with other seeds. Without ++, Hydra refuses a key that its config does not have.
         added = {"seed": "++seed"} if script.parser == "hydra" else {}
-        return [f"{added.get(name, name)}={_spelled(value)}" for name, value in values.items()]
+        return [f"{added.get(name, name)}={_override(value)}" for name, value in values.items()]
     return [word for name, value in values.items() for word in _words(script, name, value)]
 
 
@@ -392,6 +392,23 @@ def _name_in(script: OwnScript, name: str) -> str | None:
     names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
     declared = next(filter(None, map(script.argument, names)), None)
     return declared or (_OF_TRANSFORMERS.get(name, name) if script.reads_anything else None)
+
+
+def _override(value: Any) -> str:
+    """Write a value as Hydra and OmegaConf read it, such as `[1,'a']`, `{lr: 0.1}` or `null`; text stays as it is."""
+    return value if isinstance(value, str) else _inside(value)
+
+
+def _inside(value: Any) -> str:
+    """Write a value inside of a list or mapping of an override: text is quoted."""
+    if isinstance(value, str):
+        # In single quotes, both read a backslash as it is; in double quotes, both read an apostrophe as it is.
+        return json.dumps(value, ensure_ascii=False) if "'" in value or value.endswith("\\") else f"'{value}'"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_inside, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}: {_inside(item)}" for key, item in value.items()) + "}"
+    return "null" if value is None else _spelled(value)
 
 
 def _words(script: OwnScript, name: str, value: Any) -> list[str]:

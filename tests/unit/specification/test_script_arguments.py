@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from paretune.core.errors import BadInput
 from paretune.jobs.record import params_of
@@ -207,6 +208,18 @@ def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(scr
     assert words(script, training_arguments=arguments) == "optimizer.lr=0.1 +trainer.fast=true"
     assert words(script, seed=3) == "++seed=3"  # a repeat of a study; the configuration may have no seed
     assert words(script) == ""
+
+
+def test_lists_mappings_and_null_are_overrides_that_hydra_and_omegaconf_read(script: Path) -> None:
+    text = "import hydra\n@hydra.main(config_name='conf')\ndef main(conf): ...\nmain()\n"
+    values = {"layers": ["a,b", "it's", "1", r"\d"], "optimizer": {"lr": 0.1, "betas": [0.9, 1]}, "ckpt": None}
+    line = ["layers=['a,b',\"it's\",'1','\\d']", "optimizer={lr: 0.1,betas: [0.9,1]}", "ckpt=null"]
+
+    for body in (text, "from omegaconf import OmegaConf\nconf = OmegaConf.from_cli()\n"):
+        script.write_text(body)
+        spec = JobSpec(entry_script=str(script), training_arguments=values)
+        assert script_arguments(spec, spec.plan(), "/out") == line
+    assert OmegaConf.to_container(OmegaConf.from_dotlist(line)) == values
 
 
 def test_a_script_whose_parser_is_not_seen_gets_only_what_is_given(script: Path) -> None:
