@@ -320,6 +320,16 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
     assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr={lr}"}
 
 
+def test_a_positional_argument_is_required_even_if_it_has_a_default(script: Path) -> None:
+    script.write_text(f"{PLAIN}parser.add_argument('rows', default='data')\nparser.parse_args()\n")
+
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    (fault,) = argument_faults(JobSpec(entry_script=str(script)))
+
+    assert "the following arguments are required: rows" in ran.stderr
+    assert fault.startswith("train.py takes positional arguments")
+
+
 @pytest.mark.parametrize("count", ["argparse.REMAINDER", "'...'", "argparse.OPTIONAL", "argparse.ZERO_OR_MORE"])
 def test_a_positional_argument_that_may_be_left_out_is_not_required(script: Path, count: str) -> None:
     script.write_text(f"{PLAIN}parser.add_argument('others', nargs={count})\n")
