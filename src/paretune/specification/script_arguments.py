@@ -277,13 +277,16 @@ def _is_added(script: OwnScript, name: str) -> bool:
 
 
 def switch_faults(path: Path, script: OwnScript, values: Mapping[str, Any]) -> list[str]:
-    """Return a fault for each switch whose value is neither true nor false."""
-    actions = {name: script.arguments.get(script.argument(name) or "", "") for name in values}
-    return [
-        f"--{script.argument(name)} of {path.name} is a switch and must be true or false, got {_spelled(values[name])}"
-        for name, action in actions.items()
-        if (action in (SWITCH, SWITCHED_OFF) or action.startswith(OFF)) and _state(values[name]) is None
-    ]
+    """Return a fault for each switch or `type=bool` option whose value is neither true nor false."""
+    faults = list[str]()
+    for name, value in values.items():
+        option = script.argument(name) or ""
+        action = script.arguments.get(option, "")
+        is_switch = action in (SWITCH, SWITCHED_OFF) or action.startswith(OFF)
+        if (is_switch or action == TEXT_OF_BOOL) and _state(value) is None:
+            rule = "is a switch and must be" if is_switch else "must be"
+            faults.append(f"--{option} of {path.name} {rule} true or false, got {_spelled(value) or 'nothing'}")
+    return faults
 
 
 def start_faults(path: Path, names: Iterable[str]) -> list[str]:

@@ -56,6 +56,15 @@ def test_the_scripts_own_arguments_are_passed_as_it_spells_them(script: Path) ->
     assert words(script, training_arguments={"shuffle": False}).endswith("--shuffle ")
 
 
+@pytest.mark.parametrize(("value", "word"), [("on", "on"), (2, "2"), (None, "nothing")])
+def test_an_option_of_type_bool_must_be_true_or_false(script: Path, value: object, word: str) -> None:
+    script.write_text(PLAIN + "parser.add_argument('--shuffle', type=bool, default=True)\n")
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), training_arguments={"shuffle": value}))
+
+    assert fault == f"--shuffle of train.py must be true or false, got {word}"
+
+
 @pytest.mark.parametrize(
     ("body", "line"),
     [
