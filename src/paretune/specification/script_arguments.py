@@ -167,7 +167,7 @@ def takes_seed(spec: JobSpec) -> bool:
     """Return whether a different seed changes the job: False only for a script without an argument for the seed."""
     if spec.entry_script is None:
         return True
-    first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed + 1)))
+    first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed ^ 1)))
     return first != second
 
 

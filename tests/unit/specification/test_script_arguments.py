@@ -18,6 +18,7 @@ from paretune.specification.script_arguments import (
     argument_faults,
     script_arguments,
     script_in_words,
+    takes_seed,
 )
 from paretune.studies.definition.file import StudyFile
 
@@ -63,6 +64,14 @@ def test_an_option_of_type_bool_must_be_true_or_false(script: Path, value: objec
     (fault,) = argument_faults(JobSpec(entry_script=str(script), training_arguments={"shuffle": value}))
 
     assert fault == f"--shuffle of train.py must be true or false, got {word}"
+
+
+def test_a_script_may_have_the_highest_seed(script: Path) -> None:
+    spec = JobSpec(entry_script=str(script), seed=2**32 - 1)
+
+    assert not takes_seed(spec)
+    script.write_text(f"{PLAIN}parser.add_argument('--seed')\n")
+    assert takes_seed(spec)
 
 
 @pytest.mark.parametrize(
