@@ -52,11 +52,11 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
     rule = f"it may set {', '.join(sorted(SETTABLE))}"
     hints = {name: did_you_mean(name, SETTABLE, most=1) or rule for name in settings if name not in SETTABLE}
     refuse([f"{path} may not set {name}: {hint}" for name, hint in hints.items()])
-    _, wrong = JobValues.check(settings)
+    values, wrong = JobValues.check(settings)
     refuse([f"{path}: {fault.text}" for fault in wrong])
-    if "budget" in settings:
-        settings["budget"] = str(path.parent / at_home(settings["budget"]))
-    return settings
+    budget = None if values is None else values.budget  # read as text: TOML may have a number
+    others = {name: value for name, value in settings.items() if name != "budget"}
+    return others if budget is None else {**others, "budget": str(path.parent / at_home(budget))}
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
