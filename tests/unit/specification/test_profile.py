@@ -76,3 +76,9 @@ def test_a_budget_that_is_no_text_is_still_the_path_of_a_file(own: Path) -> None
 
     own.write_text('budget = ""\n')
     assert read_profile({}) == {}
+
+
+def test_an_environment_variable_may_be_typed_as_empty(own: Path) -> None:
+    spec = JobSpec.read(with_profile({"environment.CUDA_VISIBLE_DEVICES": "", "region": ""}, {}))
+
+    assert spec.given() == {"environment": {"CUDA_VISIBLE_DEVICES": ""}}
