@@ -262,7 +262,8 @@ def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
     for name, value in job.training_arguments.items():
         if isinstance(value, str) and _KEY_LIKE.fullmatch(value) and looks_secret(name, value):
             text = f"training_arguments must not contain secrets, but {name} looks like one: parameters are recorded; "
-            way = f"store it in AWS Secrets Manager, and give its ARN: --environment.{name.upper()} secret:ARN"
+            variable = re.sub(r"\W", "_", name, flags=re.ASCII).upper()
+            way = f"store it in AWS Secrets Manager, and give its ARN: --environment.{variable} secret:ARN"
             yield Fault(("training_arguments", name), f"{text}{way}")
     for name, value in job.tags.items():
         if looks_secret(name, value):

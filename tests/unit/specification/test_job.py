@@ -160,6 +160,11 @@ WRONG = [  # what was typed, and the beginning of its only fault
         "it in AWS Secrets Manager, and give its ARN: --environment.WANDB_API_KEY secret:ARN",
     ),
     (
+        {"entry_script": "t.py", "training_arguments": {"wandb.api-key": "0123456789abcdef0123"}},
+        "training_arguments must not contain secrets, but wandb.api-key looks like one: parameters are recorded; store "
+        "it in AWS Secrets Manager, and give its ARN: --environment.WANDB_API_KEY secret:ARN",
+    ),
+    (
         {"project": "p", "training_arguments": {"password": "correct-horse-battery"}},
         "training_arguments must not contain secrets",
     ),
