@@ -20,7 +20,7 @@ from paretune.specification.declaration import parameter, split_list
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
-from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
+from paretune.specification.profile import CHARGED, FILE, read_profile, sets_value, with_profile
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile
 from paretune.studies.definition.wish import Wish
 
@@ -65,7 +65,7 @@ def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
 
 def _wished(texts: Mapping[str, str]) -> Wish:
     """Return the `Wish` for a study without a file. Raises BadInput with all faults of the first step that fails."""
-    typed = {name: text for name, text in texts.items() if text.strip() and name not in ("study", "metric")}
+    typed = {name: text for name, text in texts.items() if sets_value(name, text) and name not in ("study", "metric")}
     of_study = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
     job = {name: text for name, text in typed.items() if name not in of_study}
     types: Sequence[str] | None = None

@@ -326,5 +326,5 @@ def _required(call: ast.Call) -> str:
     if not words:
         return ""
     if not words[0].startswith("-"):
-        return "" if _nargs(options) in {"?", "*", "..."} or "default" in options else words[0]
+        return "" if _nargs(options) in {"?", "*", "..."} else words[0]  # argparse ignores any other one's default
     return next((word for word in words if word.startswith("--")), "") if options.get("required") == "True" else ""

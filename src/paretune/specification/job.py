@@ -13,7 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator
 
+from paretune.core.own_script import read_own_script
 from paretune.core.shell import command_line
+from paretune.core.untrusted import at_home, is_file
 from paretune.specification import catalog, launchers, metrics
 from paretune.specification.declaration import (
     ANY,
@@ -28,7 +30,14 @@ from paretune.specification.declaration import (
 )
 from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
 from paretune.specification.launchers import AUTO, LOCAL, LauncherTraits, known_launcher
-from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch
+from paretune.specification.parallelism import (
+    DEVICE_MAP,
+    LARGEST_BATCH_SIZE,
+    OF_THE_BATCH,
+    BatchPlan,
+    ParallelDegrees,
+    plan_batch,
+)
 from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters and freeze the weights
@@ -400,17 +409,33 @@ class JobSpec(Parameters):
     def on_instance_type(self, instance_type: str) -> Self:
         """Return the same training run on the same number of instances of another type.
 
-        The global batch size stays the same, and so does the per-device batch if the new devices can use it. Raises
-        BadInput if the job is invalid on that type: for example, if its devices cannot share the global batch evenly.
+        The global batch size stays the same, and so does the per-device batch if the new devices can use it. For a
+        user's own script, the per-device batch is set only if it or the accumulation was given, because a script may
+        not accumulate gradients. A script that chooses its batch itself chooses it on the new type, too.
+
+        Raises BadInput if the job is invalid on that type: for example, if its devices cannot share the global batch
+        evenly.
         """
         changes = {"instance_type": instance_type, "fallback_instance_types": None}
-        if self.project is not None:  # the project's command chooses its own batches
+        if self._chooses_batch:
             return self.replace(**changes)
         plan = self.plan()
         moved = self.replace(**changes, global_batch_size=None, gradient_accumulation_steps=None)
         batch, total = plan.per_device_train_batch_size, plan.global_batch_size
         fits = total % (batch * moved.degrees.data) == 0
-        return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
+        may_set = self.entry_script is None or not self.model_fields_set.isdisjoint(OF_THE_BATCH[:2])
+        return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits and may_set else None)
+
+    @property
+    def _chooses_batch(self) -> bool:
+        """Whether the user's own program chooses its batch: a project, or a script to which none is given.
+
+        Scripts with Hugging Face's parser always get a batch.
+        """
+        if self.entry_script is None or not self.model_fields_set.isdisjoint(OF_THE_BATCH):
+            return self.project is not None
+        is_read = is_file(self.entry_script)  # without the file, the job keeps its global batch size
+        return is_read and not read_own_script(at_home(self.entry_script)).has_hugging_face_parser
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
         """Return 12 hexadecimal digits, equal for jobs that compute the same thing apart from parameters in `but`."""

@@ -52,11 +52,11 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
     rule = f"it may set {', '.join(sorted(SETTABLE))}"
     hints = {name: did_you_mean(name, SETTABLE, most=1) or rule for name in settings if name not in SETTABLE}
     refuse([f"{path} may not set {name}: {hint}" for name, hint in hints.items()])
-    _, wrong = JobValues.check(settings)
+    values, wrong = JobValues.check(settings)
     refuse([f"{path}: {fault.text}" for fault in wrong])
-    if "budget" in settings:
-        settings["budget"] = str(path.parent / at_home(settings["budget"]))
-    return settings
+    budget = None if values is None else values.budget  # read as text: TOML may have a number
+    others = {name: value for name, value in settings.items() if name != "budget"}
+    return others if budget is None else {**others, "budget": str(path.parent / at_home(budget))}
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,13 +72,18 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def with_profile(texts: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Add the parameters of the file that affect the job to the typed ones. An empty string means "not typed"."""
+    """Add the parameters of the file that affect the job to the typed ones (see `sets_value`)."""
     types = split_list(spell(texts.get("instance_type")))
     launcher = spell(texts.get("launcher")).strip()
     launcher = launcher if launcher in known() else AUTO  # an unknown one is refused later, with all other faults
     without_effect = set() if any(uses_instances(launcher, name) for name in types or (LOCAL,)) else _ONLY_INSTANCES
     profile = {name: value for name, value in read_profile(environment).items() if name not in without_effect}
-    return _merged(profile, {name: text for name, text in texts.items() if spell(text).strip()})
+    return _merged(profile, {name: text for name, text in texts.items() if sets_value(name, text)})
+
+
+def sets_value(name: str, text: Any) -> bool:
+    """Return whether an option sets a value: an empty string does not, except for an environment variable."""
+    return bool(spell(text).strip()) or name.startswith("environment.")
 
 
 def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:

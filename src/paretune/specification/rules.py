@@ -249,6 +249,16 @@ def looks_secret(name: str, value: str) -> bool:
     return without_secrets(value) != value or (is_secret_name(name) and re.fullmatch(r"\S{12,}", value) is not None)
 
 
+def _texts_in(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each string in nested mappings and lists, with the dotted name of the mapping entry that has it."""
+    for name, value in values.items():
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(item, Mapping):
+                yield from ((f"{name}.{inner}", text) for inner, text in _texts_in(item))
+            elif isinstance(item, str):
+                yield name, item
+
+
 def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
     index = job.sagemaker.package_index or ""
     if looks_secret("package_index", index) or re.search("//[^/]*@", index):
@@ -259,10 +269,13 @@ def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
         value = getattr(job, name)
         if isinstance(value, str | Mapping) and without_secrets(text := spell(value)) != text:
             yield f"{name} must not contain a password or key, but it looks like one: parameters are recorded"
-    for name, value in job.training_arguments.items():
-        if isinstance(value, str) and _KEY_LIKE.fullmatch(value) and looks_secret(name, value):
+    for name, value in _texts_in(job.training_arguments):
+        # A token of a service has only characters of keys. A password may have any, but `${...}` refers to a value.
+        may_be_one = _KEY_LIKE.fullmatch(value) or not ("token" in name.lower() or value.startswith("${"))
+        if may_be_one and looks_secret(name, value):
             text = f"training_arguments must not contain secrets, but {name} looks like one: parameters are recorded; "
-            way = f"store it in AWS Secrets Manager, and give its ARN: --environment.{name.upper()} secret:ARN"
+            variable = re.sub(r"\W", "_", name, flags=re.ASCII).upper()
+            way = f"store it in AWS Secrets Manager, and give its ARN: --environment.{variable} secret:ARN"
             yield Fault(("training_arguments", name), f"{text}{way}")
     for name, value in job.tags.items():
         if looks_secret(name, value):

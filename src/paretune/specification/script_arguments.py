@@ -106,7 +106,7 @@ def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
     if script.parser in ("hydra", "omegaconf"):
         # Studies repeat a job with other seeds. Without ++, Hydra refuses a key that its config does not have.
         added = {"seed": "++seed"} if script.parser == "hydra" else {}
-        return [f"{added.get(name, name)}={_spelled(value)}" for name, value in values.items()]
+        return [f"{added.get(name, name)}={_override(value)}" for name, value in values.items()]
     return [word for name, value in values.items() for word in _words(script, name, value)]
 
 
@@ -151,19 +151,23 @@ def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
 def accumulates(spec: JobSpec) -> bool:
     """Return whether a job can use smaller batches with more accumulation steps instead.
 
-    False for a project; True for paretune's own training, and if the script's file is missing.
+    False for a project, and for a script that does not get its batch from paretune, so that each attempt would be the
+    same. True for paretune's own training, and if the script's file is missing.
     """
     if spec.project is not None or spec.entry_script is None or not _path(spec).is_file():
         return spec.project is None
-    script = _script(spec)
-    return script.has_hugging_face_parser or script.argument("gradient_accumulation_steps") is not None
+    script, (batch, steps, total) = _script(spec), OF_THE_BATCH
+    if script.has_hugging_face_parser:
+        return True
+    has_both = script.argument(steps) is not None and (_name_in(script, batch) or _name_in(script, total)) is not None
+    return has_both and bool(spec.model_fields_set.intersection(OF_THE_BATCH))
 
 
 def takes_seed(spec: JobSpec) -> bool:
     """Return whether a different seed changes the job: False only for a script without an argument for the seed."""
     if spec.entry_script is None:
         return True
-    first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed + 1)))
+    first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed ^ 1)))
     return first != second
 
 
@@ -187,6 +191,10 @@ def argument_faults(spec: JobSpec) -> list[str]:
     if faults := start_faults(path, names):
         return [*faults, *(unknown_arguments(path, script, names) if script.first_words else ())]
     faults = [*unknown_arguments(path, script, names), *switch_faults(path, script, names)]
+    for each in spec.clusters()[1:]:  # fewer devices may need more accumulation steps
+        added = _given_values(each, each.plan(), script).keys() - names.keys()
+        on_it = f"fallback_instance_types: on {each.instance_type}"
+        faults += [f"{on_it} {fault}" for fault in unknown_arguments(path, script, added)]
     if not (script.has_hugging_face_parser or script.is_complete):
         return faults
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
@@ -269,13 +277,16 @@ def _is_added(script: OwnScript, name: str) -> bool:
 
 
 def switch_faults(path: Path, script: OwnScript, values: Mapping[str, Any]) -> list[str]:
-    """Return a fault for each switch whose value is neither true nor false."""
-    actions = {name: script.arguments.get(script.argument(name) or "", "") for name in values}
-    return [
-        f"--{script.argument(name)} of {path.name} is a switch and must be true or false, got {_spelled(values[name])}"
-        for name, action in actions.items()
-        if (action in (SWITCH, SWITCHED_OFF) or action.startswith(OFF)) and _state(values[name]) is None
-    ]
+    """Return a fault for each switch or `type=bool` option whose value is neither true nor false."""
+    faults = list[str]()
+    for name, value in values.items():
+        option = script.argument(name) or ""
+        action = script.arguments.get(option, "")
+        is_switch = action in (SWITCH, SWITCHED_OFF) or action.startswith(OFF)
+        if (is_switch or action == TEXT_OF_BOOL) and _state(value) is None:
+            rule = "is a switch and must be" if is_switch else "must be"
+            faults.append(f"--{option} of {path.name} {rule} true or false, got {_spelled(value) or 'nothing'}")
+    return faults
 
 
 def start_faults(path: Path, names: Iterable[str]) -> list[str]:
@@ -335,16 +346,19 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     """Return the given parameters by the script's own names, with the learning rate scaled to the batch."""
     values = dict[str, Any]()
     has_plan = script.has_hugging_face_parser  # such a script gets the whole plan anyway
-    if spec.model_fields_set.intersection(OF_THE_BATCH) and not has_plan:
-        names = OF_THE_BATCH[:2] if script.reads_anything else [name for name in OF_THE_BATCH if _name_in(script, name)]
-        values = {name: getattr(plan, name) for name in names or OF_THE_BATCH[:1]}
-        if plan.gradient_accumulation_steps > 1 and not {*OF_THE_BATCH[1:]} & values.keys():
+    batch, steps, total = OF_THE_BATCH
+    if (given := spec.model_fields_set.intersection(OF_THE_BATCH)) and not has_plan:
+        names = [batch, steps] if script.reads_anything else [name for name in OF_THE_BATCH if _name_in(script, name)]
+        if names == [steps] and given != {steps}:
+            names = [batch, steps]  # the script has no such batch, which `argument_faults` then reports
+        values = {name: getattr(plan, name) for name in names or [batch]}
+        if plan.gradient_accumulation_steps > 1 and not {steps, total} & values.keys():
             # The script cannot accumulate, so it gets the whole batch at once. If the user set the per-device batch
             # or the accumulation, it gets an argument that it does not have, which `argument_faults` then reports.
-            if not spec.model_fields_set.intersection(OF_THE_BATCH[:2]):
-                values[OF_THE_BATCH[0]] *= plan.gradient_accumulation_steps
+            if given == {total}:
+                values[batch] *= plan.gradient_accumulation_steps
             else:
-                values[OF_THE_BATCH[1]] = plan.gradient_accumulation_steps
+                values[steps] = plan.gradient_accumulation_steps
     values |= {name: getattr(spec, name) for name in OF_SCRIPTS if name in spec.model_fields_set}
     # A shell would replace ~, and the script does not.
     values |= {name: str(at_home(values[name])) for name in INPUT_FILES if str(values.get(name)).startswith("~")}
@@ -381,6 +395,23 @@ def _name_in(script: OwnScript, name: str) -> str | None:
     names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
     declared = next(filter(None, map(script.argument, names)), None)
     return declared or (_OF_TRANSFORMERS.get(name, name) if script.reads_anything else None)
+
+
+def _override(value: Any) -> str:
+    """Write a value as Hydra and OmegaConf read it, such as `[1,'a']`, `{lr: 0.1}` or `null`; text stays as it is."""
+    return value if isinstance(value, str) else _inside(value)
+
+
+def _inside(value: Any) -> str:
+    """Write a value inside of a list or mapping of an override: text is quoted."""
+    if isinstance(value, str):
+        # In single quotes, both read a backslash as it is; in double quotes, both read an apostrophe as it is.
+        return json.dumps(value, ensure_ascii=False) if "'" in value or value.endswith("\\") else f"'{value}'"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_inside, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}: {_inside(item)}" for key, item in value.items()) + "}"
+    return "null" if value is None else _spelled(value)
 
 
 def _words(script: OwnScript, name: str, value: Any) -> list[str]:

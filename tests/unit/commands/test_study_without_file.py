@@ -53,6 +53,19 @@ def test_a_dry_run_prints_every_option_of_the_study_with_its_type(
     assert shown.items() <= values.items()
 
 
+def test_an_environment_variable_may_be_typed_as_empty(
+    workplace: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--budget_usd", "20", "--metric", "val_f1", "--dry_run")
+    assert main(["study", "train.py", *asked, "--environment.CUDA_VISIBLE_DEVICES", ""]) == 0
+
+    text = capsys.readouterr().out
+    assert yaml.safe_load(text)["job"]["environment"] == {"CUDA_VISIBLE_DEVICES": ""}
+    (workplace / "saved.yaml").write_text(text.replace("CUDA_VISIBLE_DEVICES: ''", "CUDA_VISIBLE_DEVICES: '0'"))
+    study = StudyFile.read("saved.yaml", {"environment.CUDA_VISIBLE_DEVICES": "", "name": ""})
+    assert study.job.environment == {"CUDA_VISIBLE_DEVICES": ""}
+
+
 @pytest.mark.parametrize(
     ("metric", "direction"),
     [

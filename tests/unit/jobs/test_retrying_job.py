@@ -128,6 +128,18 @@ def test_a_script_of_this_machine_that_was_edited_meanwhile_is_not_tried_again(
     assert len(launcher.created) == 2 - is_edited
 
 
+def test_a_script_that_chooses_its_batch_itself_is_not_tried_again_without_memory(desk: Desk, tmp_path: Path) -> None:
+    script, options = tmp_path / "train.py", ("per_device_train_batch_size", "gradient_accumulation_steps")
+    lines = ["import argparse", "p = argparse.ArgumentParser()", *(f"p.add_argument('--{name}')" for name in options)]
+    script.write_text("\n".join(lines))
+    launcher = ScriptedLauncher([MEMORY, DONE])
+
+    with pytest.raises(OutOfMemory):
+        desk.follow(desk.attempts(launcher, entry_script=str(script)))
+
+    assert launcher.created == desk.names(1)
+
+
 def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_recorded(desk: Desk) -> None:
     class Interrupting(ScriptedLauncher):
         unseen = 2  # answers in which AWS does not show the new job yet

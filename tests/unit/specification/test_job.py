@@ -161,6 +161,19 @@ WRONG = [  # what was typed, and the beginning of its only fault
         "it in AWS Secrets Manager, and give its ARN: --environment.WANDB_API_KEY secret:ARN",
     ),
     (
+        {"entry_script": "t.py", "training_arguments": {"wandb.api-key": "0123456789abcdef0123"}},
+        "training_arguments must not contain secrets, but wandb.api-key looks like one: parameters are recorded; store "
+        "it in AWS Secrets Manager, and give its ARN: --environment.WANDB_API_KEY secret:ARN",
+    ),
+    (
+        {"entry_script": "t.py", "training_arguments": {"log": [{"wandb": {"api_key": "0123456789abcdef0123"}}]}},
+        "training_arguments must not contain secrets, but log.wandb.api_key looks like one",
+    ),
+    (
+        {"entry_script": "t.py", "training_arguments": {"db_password": "Tr0ub4dor&3-horse!"}},
+        "training_arguments must not contain secrets, but db_password looks like one",
+    ),
+    (
         {"project": "p", "training_arguments": {"password": "correct-horse-battery"}},
         "training_arguments must not contain secrets",
     ),
@@ -203,6 +216,18 @@ def test_all_faults_are_named_at_once_and_none_twice() -> None:
     assert sorted(fault.split()[0] for fault in faults) == sorted(
         ["unknown", "seed", "training_arguments", "training_arguments", "instance_type", "validation_file"]
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stop_token", "<|im_end|><|x|>"),
+        ("token_pattern", r"(?u)\b\w\w+\b"),
+        ("wandb", {"api_key": "${oc.env:WANDB_API_KEY}"}),
+    ],
+)
+def test_special_tokens_patterns_and_references_are_no_secrets(name: str, value: Any) -> None:
+    assert JobSpec(entry_script="t.py", training_arguments={name: value}).training_arguments == {name: value}
 
 
 def test_what_is_unusual_is_allowed_where_it_is_asked_for() -> None:

@@ -68,3 +68,17 @@ def test_a_wrong_file_is_a_fault_that_names_it(own: Path, content: bytes, fault:
         read_profile({})
     assert fault in str(refused.value)
     assert str(own) in str(refused.value)
+
+
+def test_a_budget_that_is_no_text_is_still_the_path_of_a_file(own: Path) -> None:
+    own.write_text("budget = 100\n")
+    assert read_profile({}) == {"budget": str(own.parent / "100")}
+
+    own.write_text('budget = ""\n')
+    assert read_profile({}) == {}
+
+
+def test_an_environment_variable_may_be_typed_as_empty(own: Path) -> None:
+    spec = JobSpec.read(with_profile({"environment.CUDA_VISIBLE_DEVICES": "", "region": ""}, {}))
+
+    assert spec.given() == {"environment": {"CUDA_VISIBLE_DEVICES": ""}}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from paretune.core.errors import BadInput
 from paretune.jobs.record import params_of
@@ -17,6 +18,7 @@ from paretune.specification.script_arguments import (
     argument_faults,
     script_arguments,
     script_in_words,
+    takes_seed,
 )
 from paretune.studies.definition.file import StudyFile
 
@@ -53,6 +55,23 @@ def test_the_scripts_own_arguments_are_passed_as_it_spells_them(script: Path) ->
     assert words(script, training_arguments={"quiet": False}) == "--output-dir /out"
     script.write_text(PLAIN + "parser.add_argument('--shuffle', type=bool, default=True)\n")
     assert words(script, training_arguments={"shuffle": False}).endswith("--shuffle ")
+
+
+@pytest.mark.parametrize(("value", "word"), [("on", "on"), (2, "2"), (None, "nothing")])
+def test_an_option_of_type_bool_must_be_true_or_false(script: Path, value: object, word: str) -> None:
+    script.write_text(PLAIN + "parser.add_argument('--shuffle', type=bool, default=True)\n")
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), training_arguments={"shuffle": value}))
+
+    assert fault == f"--shuffle of train.py must be true or false, got {word}"
+
+
+def test_a_script_may_have_the_highest_seed(script: Path) -> None:
+    spec = JobSpec(entry_script=str(script), seed=2**32 - 1)
+
+    assert not takes_seed(spec)
+    script.write_text(f"{PLAIN}parser.add_argument('--seed')\n")
+    assert takes_seed(spec)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +151,48 @@ def test_a_parameter_is_passed_by_the_name_that_the_script_has_for_it(script: Pa
     assert accumulates(both)
 
 
+def test_a_batch_that_a_script_with_accumulation_would_not_get_is_refused(script: Path) -> None:
+    text = PLAIN.replace("--batch-size", "--micro_batch_size")
+    script.write_text(f"{text}parser.add_argument('--gradient_accumulation_steps')\n")
+
+    for name in ("per_device_train_batch_size", "global_batch_size"):
+        (fault,) = argument_faults(JobSpec(entry_script=str(script), **{name: 8}))
+        assert fault.startswith("train.py has no argument per_device_train_batch_size")
+    line = words(script, gradient_accumulation_steps=4, training_arguments={"micro_batch_size": 2})
+    assert line == "--output-dir /out --gradient_accumulation_steps 4 --micro_batch_size 2"
+
+
+def test_a_script_can_use_smaller_batches_only_if_it_gets_its_batch(script: Path) -> None:
+    accumulation = "parser.add_argument('--gradient_accumulation_steps', type=int)\n"
+    script.write_text(PLAIN + accumulation)
+
+    assert not accumulates(JobSpec(entry_script=str(script)))  # it has the batch that it chooses itself
+    assert accumulates(JobSpec(entry_script=str(script), global_batch_size=16))
+    script.write_text(PLAIN.replace("--batch-size", "--micro_batch_size") + accumulation)
+    assert not accumulates(JobSpec(entry_script=str(script), gradient_accumulation_steps=4))
+
+
+@pytest.mark.parametrize("given", [{}, {"global_batch_size": 64}])
+def test_a_script_gets_the_same_batch_on_a_fallback_type(script: Path, given: dict[str, int]) -> None:
+    types = {"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"}  # four GPUs, and one
+
+    first, moved = JobSpec(entry_script=str(script), **types, **given).clusters()
+
+    assert not argument_faults(first)
+    batch = ["--batch-size", "64"] if given else []  # what nobody types, the script chooses
+    assert script_arguments(moved, moved.plan(), "/out") == ["--output-dir", "/out", *batch]
+    script.write_text("from transformers import HfArgumentParser\n")
+    assert [each.plan().global_batch_size for each in first.clusters()] == [64, 64]
+
+
+def test_arguments_that_only_a_fallback_type_needs_are_checked_before_the_launch(script: Path) -> None:
+    types = {"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"}
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), **types, per_device_train_batch_size=16))
+
+    assert fault.startswith("fallback_instance_types: on ml.g5.xlarge train.py has no argument gradient_accumulation")
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -165,6 +226,18 @@ def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(scr
     assert words(script, training_arguments=arguments) == "optimizer.lr=0.1 +trainer.fast=true"
     assert words(script, seed=3) == "++seed=3"  # a repeat of a study; the configuration may have no seed
     assert words(script) == ""
+
+
+def test_lists_mappings_and_null_are_overrides_that_hydra_and_omegaconf_read(script: Path) -> None:
+    text = "import hydra\n@hydra.main(config_name='conf')\ndef main(conf): ...\nmain()\n"
+    values = {"layers": ["a,b", "it's", "1", r"\d"], "optimizer": {"lr": 0.1, "betas": [0.9, 1]}, "ckpt": None}
+    line = ["layers=['a,b',\"it's\",'1','\\d']", "optimizer={lr: 0.1,betas: [0.9,1]}", "ckpt=null"]
+
+    for body in (text, "from omegaconf import OmegaConf\nconf = OmegaConf.from_cli()\n"):
+        script.write_text(body)
+        spec = JobSpec(entry_script=str(script), training_arguments=values)
+        assert script_arguments(spec, spec.plan(), "/out") == line
+    assert OmegaConf.to_container(OmegaConf.from_dotlist(line)) == values
 
 
 def test_a_script_whose_parser_is_not_seen_gets_only_what_is_given(script: Path) -> None:
@@ -263,6 +336,16 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
     assert text.startswith("train.py takes positional arguments, but paretune passes names: write these two lines")
     entry = yaml.safe_load("\n".join(map(str.strip, lines)))["entry_points"]["main"]
     assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr={lr}"}
+
+
+def test_a_positional_argument_is_required_even_if_it_has_a_default(script: Path) -> None:
+    script.write_text(f"{PLAIN}parser.add_argument('rows', default='data')\nparser.parse_args()\n")
+
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    (fault,) = argument_faults(JobSpec(entry_script=str(script)))
+
+    assert "the following arguments are required: rows" in ran.stderr
+    assert fault.startswith("train.py takes positional arguments")
 
 
 @pytest.mark.parametrize("count", ["argparse.REMAINDER", "'...'", "argparse.OPTIONAL", "argparse.ZERO_OR_MORE"])

@@ -42,6 +42,7 @@ from paretune.specification.declaration import (
 from paretune.specification.inputs import PATHS
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.launchers import AUTO, chosen, known
+from paretune.specification.profile import sets_value
 from paretune.specification.script_arguments import start_faults
 from paretune.storage.database import address_fault, redacted
 from paretune.storage.files import STUDY, Document, find_file, find_path
@@ -119,11 +120,11 @@ class StudyFile(Parameters):
     def read(cls, values: str | Mapping[str, Any], overrides: Mapping[str, str] | None = None) -> Self:
         """Read a study from a file, or from a mapping with the same content.
 
-        `overrides` maps names to strings, which replace the values of the file; empty strings are ignored. A name is a
-        key of the study or a parameter of its jobs. If the study searches the parameter, a single value ends that
-        search, and a comma-separated list replaces the choices. The name `seed` means the study's seed, not the
-        training's, which is in `job`. Raises BadInput with all faults and their lines. Combinations of searched values
-        are checked only if there are no other faults.
+        `overrides` maps names to strings, which replace the values of the file; empty strings are ignored, except for
+        environment variables. A name is a key of the study or a parameter of its jobs. If the study searches the
+        parameter, a single value ends that search, and a comma-separated list replaces the choices. The name `seed`
+        means the study's seed, not the training's, which is in `job`. Raises BadInput with all faults and their lines.
+        Combinations of searched values are checked only if there are no other faults.
         """
         path, file, faults, located = "", None, list[Fault](), list[tuple[int, str]]()
         if isinstance(values, str):
@@ -133,7 +134,7 @@ class StudyFile(Parameters):
             located = [(line, f"{path}:{line}: {text}") for line, text in file.faults]
         else:
             document = _copied(values)
-        typed = {name.replace("-", "_"): text for name, text in (overrides or {}).items() if text.strip()}
+        typed = {name.replace("-", "_"): text for name, text in (overrides or {}).items() if sets_value(name, text)}
         if typed:
             _name_fully(document, typed)
         located += [(0, text) for name, text in typed.items() for text in _override(document, name, text)]
