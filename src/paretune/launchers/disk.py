@@ -38,7 +38,8 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
     """Return the most bytes on an instance at one time: inputs, checkpoints and results.
 
     Data sets are counted twice because of their Arrow caches. The trained model is also counted twice, which leaves
-    room for a copy of it. `built` gives the size of a model that has not been prepared yet.
+    room for a copy of it. `built` gives the size of a model that has not been prepared yet. For a script or project,
+    only the inputs count, because nobody knows what it writes.
     """
     files = [inputs.dataset.folder] if inputs.dataset is not None else []
     files += [path for path in (inputs.code.inputs if inputs.code else {}).values() if isinstance(path, Path)]
@@ -50,7 +51,7 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
         weights = read * (1 if stored == "float32" else 2)  # bytes in fp32
         if spec.init == "random" and built is not None:
             weights = 4 * built.parameters
-    elif built is not None and spec.project is None:
+    elif built is not None and not spec.runs_user_code:
         read = weights = 4 * built.parameters
     else:
         return data

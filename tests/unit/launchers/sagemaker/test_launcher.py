@@ -282,6 +282,15 @@ def test_the_volume_holds_the_local_files_that_a_script_reads(tmp_path: Path) ->
     assert volume_for_gib(bytes_on_disk(spec, script_inputs(spec))) == 90  # twice, and 10 to spare
 
 
+def test_arguments_of_a_script_that_are_named_as_ours_say_nothing_about_the_disk(tmp_path: Path) -> None:
+    declared = "parser.add_argument('--save_total_limit')\nparser.parse_args()\n"
+    (tmp_path / "train.py").write_text(f"import argparse\nparser = argparse.ArgumentParser()\n{declared}")
+    given = {"entry_script": str(tmp_path / "train.py"), "training_arguments": {"save_total_limit": "all"}}
+    spec = JobSpec(instance_type="ml.m5.large", sagemaker={"volume_size_in_gb": 1}, **given)
+
+    assert foreseen(spec, script_inputs(spec), make_workplace(home=tmp_path)).disk_bytes == 0
+
+
 def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_runs(
     launcher: SageMakerLauncher, order: Make, aws: Aws, tmp_path: Path
 ) -> None:
