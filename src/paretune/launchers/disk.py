@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 from paretune.estimating.architecture import Architecture, config_in, of_config
+from paretune.estimating.workload import whole_argument
 from paretune.launchers.deadlines import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
 from paretune.specification.job import ADAPTERS, JobSpec
@@ -70,7 +71,8 @@ def _most_checkpoints(spec: JobSpec) -> float:
     arguments = spec.training_arguments
     most = int(arguments.get("save_total_limit") or CHECKPOINTS_KEPT) + 1
     # One is written after each epoch (after the last one only if the job is stopped), or every two minutes on spot.
-    is_by_epoch = save_strategy(spec) == "epoch" and not spec.spot
+    # With max_steps, the number of epochs is unknown.
+    is_by_epoch = save_strategy(spec) == "epoch" and not spec.spot and whole_argument(spec, "max_steps") is None
     most = min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
     return most * (4 / 3 if arguments.get("load_best_model_at_end") else 1)
 

@@ -196,6 +196,8 @@ def sized(tmp_path: Path, dataset: PreparedDataset, model_gib: int, data_gib: in
         (14, 0, {}, 332),  # 14 + 56 + 3 x 84 = 322
         (14, 0, {"num_train_epochs": 1.0}, 164),  # one checkpoint, where it is stopped
         (14, 0, {"num_train_epochs": 1.0, "spot": True}, 332),  # one every two minutes: two, and a new one
+        (14, 0, {"num_train_epochs": 1.0, "training_arguments": {"max_steps": 5000}}, 332),  # instead of the epochs
+        (14, 0, {"num_train_epochs": 1.0, "training_arguments": {"max_steps": -1}}, 164),
         (14, 0, {"fine_tuning": "lora"}, 360),  # merged as large as it was read: 28 more, with room for a copy
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
     ],
