@@ -62,7 +62,8 @@ def client_of(session: boto3.Session, service: str) -> Any: ...
 def client_of(session: boto3.Session, service: Any) -> Any:
     """Return the boto client of a service.
 
-    If the session has no region, the client uses us-east-1, from where S3 finds the buckets of all regions.
+    If the session has no region, the client uses us-east-1, from where S3 finds the buckets of all regions. Raises
+    NoAccount if the endpoint that the user has configured is not an address.
     """
     config = Config(
         retries={"mode": "adaptive", "total_max_attempts": _ATTEMPTS},
@@ -70,7 +71,13 @@ def client_of(session: boto3.Session, service: Any) -> Any:
         connect_timeout=10,
         read_timeout=60,
     )
-    return session.client(service, region_name=session.region_name or "us-east-1", config=config)
+    try:
+        return session.client(service, region_name=session.region_name or "us-east-1", config=config)
+    except ValueError as error:  # boto raises no type of its own for this
+        if not str(error).startswith("Invalid endpoint"):
+            raise
+        remedy = "set AWS_ENDPOINT_URL to a whole address, such as http://localhost:4566, or leave it out"
+        raise NoAccount(f"{error}: {remedy}") from error
 
 
 class Account:

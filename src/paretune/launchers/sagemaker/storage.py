@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore.parsers import ResponseParserError
 
-from paretune.core.errors import BadInput, LaunchRefused
+from paretune.core.errors import BadInput, LaunchRefused, NoAccount
 from paretune.launchers.sagemaker.account import PREFIX, Account, client_of
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.inputs import IN_S3
@@ -178,9 +178,11 @@ def absent(account: Account, parameter: str, address: str) -> str:
 
 
 def s3_client(region: str | None, environment: Mapping[str, str]) -> "S3Client":
-    """Return an S3 client for this machine's AWS profile. Raises BadInput if the profile does not exist."""
+    """Return an S3 client for this machine's AWS profile. Raises BadInput if profile or endpoint cannot be used."""
     try:
         return client_of(boto3.Session(region_name=region or environment.get("AWS_REGION")), "s3")
+    except NoAccount as error:
+        raise BadInput([str(error)]) from error
     except AWS_ERRORS as error:
         raise BadInput([explain(error, "read from S3")]) from error
 
