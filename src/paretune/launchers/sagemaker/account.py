@@ -40,6 +40,8 @@ ROLE, BUCKET, PERMISSIONS, QUOTAS = "role", "bucket", "permissions", "quotas"  #
 GROUP = "/aws/sagemaker/TrainingJobs"  # CloudWatch log group of all training jobs
 _NO_JOB = "paretune-doctor"  # no job has this name
 _NO_BUCKET = {"404", "NoSuchBucket"}
+# CreateBucket's error codes if another process creates the same bucket now, or has just created it.
+_CREATED_ELSEWHERE = {"BucketAlreadyOwnedByYou", "OperationAborted"}
 _NOTHING_THERE = {"ValidationException", "ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey"}
 SAGEMAKER = "sagemaker.amazonaws.com"
 _CONSOLE_ROLE = "AmazonSageMaker-ExecutionRole"  # prefix of roles made by the console, as in the SDK
@@ -227,7 +229,11 @@ class Account:
                 return
             location: Any = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
             with refused_to(f"create the bucket {bucket}; set sagemaker.s3_bucket"):
-                s3.create_bucket(Bucket=bucket, **(location if self.region != "us-east-1" else {}))
+                try:
+                    s3.create_bucket(Bucket=bucket, **(location if self.region != "us-east-1" else {}))
+                except AWS_ERRORS as failure:
+                    if code(failure) not in _CREATED_ELSEWHERE:
+                        raise
 
 
 def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

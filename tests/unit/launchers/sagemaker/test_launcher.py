@@ -540,6 +540,19 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
     assert launcher.location_tags() == {"account": ACCOUNT, "region": "eu-west-1"}
 
 
+@pytest.mark.parametrize("refusal", ["BucketAlreadyOwnedByYou", "OperationAborted"])
+def test_two_first_jobs_that_create_the_default_bucket_at_once_are_both_launched(
+    aws: Aws, order: Make, clock: FakeClock, package: Path, refusal: str
+) -> None:
+    launcher = SageMakerLauncher("eu-west-1", clock, {}, package=package)
+    document = order(**{"sagemaker.s3_bucket": launcher.account.default_bucket})
+    aws.add_bucket(launcher.account.default_bucket)  # by the other job, after this one has looked for it
+    aws.refuse("HeadBucket", error("404", status=404))
+    aws.refuse("CreateBucket", refusal)
+
+    assert launcher.submit(document, JobInputs()).state() is JobState.RUNNING
+
+
 def test_a_default_bucket_that_may_be_used_and_not_be_looked_at_passes_the_check_and_the_launch(
     launcher: SageMakerLauncher, order: Make, aws: Aws
 ) -> None:
