@@ -129,9 +129,15 @@ class Storage:
 def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:
     """Return the S3 keys of the files in a job's /opt/ml/output/data, by name, and the URI of its model ("" if none).
 
-    SageMaker uploads both below `prefix` when the job ends, file by file. Raises boto's errors.
+    SageMaker uploads both below `prefix` when the job ends, file by file. If the bucket has been deleted since, there
+    are none. Raises boto's other errors.
     """
-    keys, model = list(storage.sizes(prefix)), f"{prefix}model/"
+    try:
+        keys, model = list(storage.sizes(prefix)), f"{prefix}model/"
+    except AWS_ERRORS as error:
+        if code(error) != "NoSuchBucket":
+            raise
+        return {}, ""
     output = [key for key in keys if not key.startswith(model)]
     names = {_OUTPUT_FOLDER.sub("", key.removeprefix(prefix), count=1): key for key in output}
     # S3 allows any text as a key, so keys that would be written outside their folder are left out.
