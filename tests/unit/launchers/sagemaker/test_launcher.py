@@ -323,7 +323,10 @@ def test_the_volume_holds_the_local_files_that_a_script_reads(tmp_path: Path) ->
 def test_arguments_of_a_script_that_are_named_as_ours_say_nothing_about_the_disk(tmp_path: Path) -> None:
     declared = "parser.add_argument('--save_total_limit')\nparser.parse_args()\n"
     (tmp_path / "train.py").write_text(f"import argparse\nparser = argparse.ArgumentParser()\n{declared}")
-    given = {"entry_script": str(tmp_path / "train.py"), "training_arguments": {"save_total_limit": "all"}}
+    given: dict[str, Any] = {
+        "entry_script": str(tmp_path / "train.py"),
+        "training_arguments": {"save_total_limit": "all"},
+    }
     spec = JobSpec(instance_type="ml.m5.large", sagemaker={"volume_size_in_gb": 1}, **given)
 
     assert foreseen(spec, script_inputs(spec), make_workplace(home=tmp_path)).disk_bytes == 0
