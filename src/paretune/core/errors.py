@@ -60,7 +60,7 @@ class LaunchRefused(ParetuneError):
 
 
 class NoAccount(LaunchRefused):
-    """AWS cannot be called, because usable credentials or a region are missing."""
+    """AWS cannot be called, because usable credentials, a region or a usable endpoint is missing."""
 
 
 class JobFailed(ParetuneError):

@@ -178,13 +178,13 @@ def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
     limit = min(LEAST_EVALUATED_ROWS, MICRO_BATCH_TOKENS // spec.max_seq_length)
     if spec.task == metrics.CAUSAL_LM:
         limit = min(limit, EVALUATED_LOGITS // (spec.max_seq_length * vocabulary))
-    return _whole_argument(spec, "per_device_eval_batch_size") or max(plan.per_device_train_batch_size, limit)
+    return whole_argument(spec, "per_device_eval_batch_size") or max(plan.per_device_train_batch_size, limit)
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
     """Return the number of optimizer steps on `rows` rows. max_steps overrides the epochs, as in the Trainer."""
     whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
-    return _whole_argument(spec, "max_steps") or max(1, whole)
+    return whole_argument(spec, "max_steps") or max(1, whole)
 
 
 def warmup_steps(steps: int) -> int:
@@ -236,11 +236,11 @@ def evaluation_schedule(spec: JobSpec, steps: int) -> Schedule:
         raise BadInput([f"training_arguments: eval_strategy must be no, steps or epoch, got {strategy!r}"])
     every = given.get("eval_steps")
     if not (isinstance(every, float) and 0 < every < 1):
-        every = _whole_argument(spec, "eval_steps") or math.ceil(steps / _EVALUATIONS)
+        every = whole_argument(spec, "eval_steps") or math.ceil(steps / _EVALUATIONS)
     return Schedule(strategy, every)
 
 
-def _whole_argument(spec: JobSpec, name: str) -> int | None:
+def whole_argument(spec: JobSpec, name: str) -> int | None:
     """Return a count in the training arguments, rounded down, or None if it is absent or not positive.
 
     Raises BadInput if it cannot be converted to a whole number.

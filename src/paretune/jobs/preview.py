@@ -43,7 +43,7 @@ class ForeseenJob:
 
     spec: JobSpec
     region: str  # region of its price
-    disk_bytes: float | None  # most bytes on an instance at one time; None if the model is unknown
+    disk_bytes: float | None  # most bytes on an instance at one time; None if model or number of checkpoints is unknown
     price: Price | None  # price of one instance; None if unknown
     estimate: Estimate | None  # None if model or rows are unknown, or if a user's own training has never run before
 

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 from paretune.estimating.architecture import Architecture, config_in, of_config
+from paretune.estimating.workload import whole_argument
 from paretune.launchers.deadlines import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
 from paretune.specification.job import ADAPTERS, JobSpec
@@ -25,7 +26,8 @@ def pooled_volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
     The volume has room for full fine-tuning over many epochs. Its size is a power of two, so that data sets of similar
     size usually get the same volume size.
     """
-    most = max(bytes_on_disk(spec, inputs), bytes_on_disk(JobSpec(num_train_epochs=100, strategy="ddp"), inputs))
+    others = JobSpec(num_train_epochs=100, strategy="ddp")
+    most = max(size for each in (spec, others) if (size := bytes_on_disk(each, inputs)) is not None)
     return 1 << (volume_for_gib(most) - 1).bit_length()
 
 
@@ -34,11 +36,14 @@ def least_volume_gib(size: float) -> int:
     return math.ceil(size / 2**30) + SPARE_GIB
 
 
-def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None = None) -> float:
+def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None = None) -> float | None:
     """Return the most bytes on an instance at one time: inputs, checkpoints and results.
 
+    The result is None if the job keeps all checkpoints and their number is unknown.
+
     Data sets are counted twice because of their Arrow caches. The trained model is also counted twice, which leaves
-    room for a copy of it. `built` gives the size of a model that has not been prepared yet.
+    room for a copy of it. `built` gives the size of a model that has not been prepared yet. For a script or project,
+    only the inputs count, because nobody knows what it writes.
     """
     files = [inputs.dataset.folder] if inputs.dataset is not None else []
     files += [path for path in (inputs.code.inputs if inputs.code else {}).values() if isinstance(path, Path)]
@@ -50,28 +55,41 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
         weights = read * (1 if stored == "float32" else 2)  # bytes in fp32
         if spec.init == "random" and built is not None:
             weights = 4 * built.parameters
-    elif built is not None and spec.project is None:
+    elif built is not None and not spec.runs_user_code:
         read = weights = 4 * built.parameters
     else:
         return data
+    if (checkpoints := _most_checkpoints(spec)) is None:
+        return None
     written, checkpoint = written_shares(spec, built)
     merged = read if spec.fine_tuning in ADAPTERS and spec.lora.merge and not spec.probe_steps else 0
-    return data + read + 2 * merged + (2 * written + _most_checkpoints(spec) * checkpoint) * weights
+    return data + read + 2 * merged + (2 * written + checkpoints * checkpoint) * weights
 
 
-def _most_checkpoints(spec: JobSpec) -> float:
-    """Return the most checkpoints on the disk at one time; a new one is complete before the oldest is removed.
+def _most_checkpoints(spec: JobSpec) -> float | None:
+    """Return the most checkpoints on the disk at one time, or None if the job keeps all and their number is unknown.
 
-    Each counts as 4/3 if it also contains the best weights so far.
+    A new one is complete before the oldest is removed. Each counts as 4/3 if it also contains the best weights so far.
     """
     if spec.probe_steps is not None:
         return 0
-    arguments = spec.training_arguments
-    most = int(arguments.get("save_total_limit") or CHECKPOINTS_KEPT) + 1
-    # One is written after each epoch (after the last one only if the job is stopped), or every two minutes on spot.
-    is_by_epoch = save_strategy(spec) == "epoch" and not spec.spot
-    most = min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
-    return most * (4 / 3 if arguments.get("load_best_model_at_end") else 1)
+    keeps_all = spec.training_arguments.get("save_total_limit", CHECKPOINTS_KEPT) is None
+    limit = math.inf if keeps_all else (whole_argument(spec, "save_total_limit") or CHECKPOINTS_KEPT) + 1
+    most = min(limit, _most_written(spec))
+    return None if most == math.inf else most * (4 / 3 if spec.training_arguments.get("load_best_model_at_end") else 1)
+
+
+def _most_written(spec: JobSpec) -> float:
+    """Return the most checkpoints that a job writes, or infinity if their number is unknown.
+
+    If the job is stopped, it writes one. Apart from that, it usually writes one after each epoch except the last.
+    """
+    strategy = save_strategy(spec)
+    if spec.spot:  # one every two minutes
+        return math.inf
+    if strategy == "epoch" and whole_argument(spec, "max_steps") is None:  # which overrides the epochs
+        return math.ceil(spec.num_train_epochs)
+    return 1 if strategy == "no" else math.inf
 
 
 def _bytes(path: Path) -> int:

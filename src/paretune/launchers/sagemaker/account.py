@@ -40,6 +40,8 @@ ROLE, BUCKET, PERMISSIONS, QUOTAS = "role", "bucket", "permissions", "quotas"  #
 GROUP = "/aws/sagemaker/TrainingJobs"  # CloudWatch log group of all training jobs
 _NO_JOB = "paretune-doctor"  # no job has this name
 _NO_BUCKET = {"404", "NoSuchBucket"}
+# CreateBucket's error codes if another process creates the same bucket now, or has just created it.
+_CREATED_ELSEWHERE = {"BucketAlreadyOwnedByYou", "OperationAborted"}
 _NOTHING_THERE = {"ValidationException", "ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey"}
 SAGEMAKER = "sagemaker.amazonaws.com"
 _CONSOLE_ROLE = "AmazonSageMaker-ExecutionRole"  # prefix of roles made by the console, as in the SDK
@@ -62,7 +64,8 @@ def client_of(session: boto3.Session, service: str) -> Any: ...
 def client_of(session: boto3.Session, service: Any) -> Any:
     """Return the boto client of a service.
 
-    If the session has no region, the client uses us-east-1, from where S3 finds the buckets of all regions.
+    If the session has no region, the client uses us-east-1, from where S3 finds the buckets of all regions. Raises
+    NoAccount if the endpoint that the user has configured is not an address.
     """
     config = Config(
         retries={"mode": "adaptive", "total_max_attempts": _ATTEMPTS},
@@ -70,7 +73,13 @@ def client_of(session: boto3.Session, service: Any) -> Any:
         connect_timeout=10,
         read_timeout=60,
     )
-    return session.client(service, region_name=session.region_name or "us-east-1", config=config)
+    try:
+        return session.client(service, region_name=session.region_name or "us-east-1", config=config)
+    except ValueError as error:  # boto raises no type of its own for this
+        if not str(error).startswith("Invalid endpoint"):
+            raise
+        remedy = "set AWS_ENDPOINT_URL to a whole address, such as http://localhost:4566, or leave it out"
+        raise NoAccount(f"{error}: {remedy}") from error
 
 
 class Account:
@@ -220,7 +229,11 @@ class Account:
                 return
             location: Any = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
             with refused_to(f"create the bucket {bucket}; set sagemaker.s3_bucket"):
-                s3.create_bucket(Bucket=bucket, **(location if self.region != "us-east-1" else {}))
+                try:
+                    s3.create_bucket(Bucket=bucket, **(location if self.region != "us-east-1" else {}))
+                except AWS_ERRORS as failure:
+                    if code(failure) not in _CREATED_ELSEWHERE:
+                        raise
 
 
 def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from paretune.core.clock import Clock
-from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
+from paretune.core.errors import BadInput, LaunchRefused, LostContact, collecting, refuse
 from paretune.core.packages import pinned
 from paretune.core.shell import command_line
 from paretune.core.untrusted import without_secrets
@@ -102,7 +102,7 @@ class SageMakerSetup(JobSetup):
     Attributes:
         images: the image for each instance type, the job's own and its fallbacks.
         types: the instance types of the first request, best first.
-        volume_gib: GiB that the job needs on an instance; 0 until its inputs are known.
+        volume_gib: size of the volume in GiB; 0 until the job's inputs are known.
     """
 
     images: Mapping[str, Image]
@@ -182,8 +182,8 @@ class SageMakerLauncher(Launcher):
         """Return the setup with the size of the volume.
 
         Raises BadInput if data in S3 does not exist, or if data on this machine cannot be uploaded. If neither is the
-        case, raises BadInput if the inputs do not fit on the disks, if requirements contain a password, or if a job
-        with sagemaker.network_isolation needs the network.
+        case, raises BadInput if the inputs do not fit on the disks, if the size of the volume must be set, if
+        requirements contain a password, or if a job with sagemaker.network_isolation needs the network.
         """
         addresses = inputs.code.in_s3.items() if inputs.code is not None else ()
         refuse([fault for name, address in addresses if (fault := absent(self.account, name, address))])
@@ -204,20 +204,12 @@ class SageMakerLauncher(Launcher):
                 "requirements must not contain a password or key, because they are uploaded with the code: use "
                 "sagemaker.package_index, or a sagemaker.training_image that has the packages"
             )
-        needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
-        for name in spec.instance_types() if spec.sagemaker.volume_size_in_gb is None else ():
-            local_gib = spec.instance(name).local_storage_gib
-            if needed_gib > (most_gib := local_gib or LARGEST_VOLUME_GIB):
-                has = f"only {most_gib} GiB on local disks" if local_gib else f"a volume of at most {most_gib} GiB"
-                faults.append(
-                    f"model, data and checkpoints may take {needed_gib} GiB, but {name} has {has}: use "
-                    "fine_tuning=lora or an instance_type with larger disks, or set sagemaker.volume_size_in_gb if you "
-                    "know how much is enough"
-                )
+        volume_gib = spec.sagemaker.volume_size_in_gb or 0
+        if not volume_gib:
+            with collecting(faults):
+                volume_gib = _volume_gib(spec, inputs)
         refuse(faults)
-        # A later job can reuse kept instances only if it requests a volume of the same size.
-        pooled = spec.sagemaker.keep_alive_minutes > 0
-        return replace(setup, volume_gib=pooled_volume_gib(spec, inputs) if pooled else needed_gib)
+        return replace(setup, volume_gib=volume_gib)
 
     def _limits_broken(self, request: Mapping[str, Any]) -> list[str]:
         model = self.account.client("sagemaker").meta.service_model
@@ -417,6 +409,30 @@ class _FirstAttempt(NamedTuple):
 
     description: "Description"  # the response of DescribeTrainingJob
     document: Mapping[str, Any]  # the job.json that was uploaded for it
+
+
+def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
+    """Choose the size of a job's volume. Raises BadInput if it must be set, or if an instance has less space."""
+    size, faults = bytes_on_disk(spec, inputs), list[str]()
+    if size is None:
+        raise BadInput(
+            [
+                "training_arguments.save_total_limit=null keeps all checkpoints, and it is unknown how many the job "
+                "will write: set sagemaker.volume_size_in_gb, or a number for save_total_limit"
+            ]
+        )
+    needed_gib = volume_for_gib(size)
+    for name in spec.instance_types():
+        local_gib = spec.instance(name).local_storage_gib
+        if needed_gib > (most_gib := local_gib or LARGEST_VOLUME_GIB):
+            has = f"only {most_gib} GiB on local disks" if local_gib else f"a volume of at most {most_gib} GiB"
+            faults.append(
+                f"model, data and checkpoints may take {needed_gib} GiB, but {name} has {has}: use fine_tuning=lora or "
+                "an instance_type with larger disks, or set sagemaker.volume_size_in_gb if you know how much is enough"
+            )
+    refuse(faults)
+    # A later job can reuse kept instances only if it requests a volume of the same size.
+    return pooled_volume_gib(spec, inputs) if spec.sagemaker.keep_alive_minutes > 0 else needed_gib
 
 
 def _settings_of(description: "Description") -> dict[str, Any]:

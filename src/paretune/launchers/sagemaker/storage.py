@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore.parsers import ResponseParserError
 
-from paretune.core.errors import BadInput, LaunchRefused
+from paretune.core.errors import BadInput, LaunchRefused, NoAccount
 from paretune.core.untrusted import is_readable
 from paretune.launchers.sagemaker.account import PREFIX, Account, client_of
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
@@ -148,9 +148,15 @@ def _files(path: Path) -> dict[str, Path]:
 def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:
     """Return the S3 keys of the files in a job's /opt/ml/output/data, by name, and the URI of its model ("" if none).
 
-    SageMaker uploads both below `prefix` when the job ends, file by file. Raises boto's errors.
+    SageMaker uploads both below `prefix` when the job ends, file by file. If the bucket has been deleted since, there
+    are none. Raises boto's other errors.
     """
-    keys, model = list(storage.sizes(prefix)), f"{prefix}model/"
+    try:
+        keys, model = list(storage.sizes(prefix)), f"{prefix}model/"
+    except AWS_ERRORS as error:
+        if code(error) != "NoSuchBucket":
+            raise
+        return {}, ""
     output = [key for key in keys if not key.startswith(model)]
     names = {_OUTPUT_FOLDER.sub("", key.removeprefix(prefix), count=1): key for key in output}
     # S3 allows any text as a key, so keys that would be written outside their folder are left out.
@@ -197,9 +203,11 @@ def absent(account: Account, parameter: str, address: str) -> str:
 
 
 def s3_client(region: str | None, environment: Mapping[str, str]) -> "S3Client":
-    """Return an S3 client for this machine's AWS profile. Raises BadInput if the profile does not exist."""
+    """Return an S3 client for this machine's AWS profile. Raises BadInput if profile or endpoint cannot be used."""
     try:
         return client_of(boto3.Session(region_name=region or environment.get("AWS_REGION")), "s3")
+    except NoAccount as error:
+        raise BadInput([str(error)]) from error
     except AWS_ERRORS as error:
         raise BadInput([explain(error, "read from S3")]) from error
 

@@ -36,12 +36,16 @@ class OwnRuns:
 
     @classmethod
     def read(cls, path: Path) -> "OwnRuns":
-        """Read a table. Raises BadInput, which names the missing columns or the first bad line."""
+        """Read a table. Raises BadInput, which names the missing or repeated columns, or a bad line."""
         header, lines = read_table(path, must="simulation.runs must be a readable CSV file, but ")
         if absent := [name for name in _NEEDED if name not in header]:
             raise BadInput([f"{path.name}: column {name} is missing" for name in absent])
-        empty = dict.fromkeys(header)
-        rows = tuple((line, empty | dict(zip(header, map(_value, cells), strict=False))) for line, cells in lines)
+        if twice := sorted({name for name in header if name and header.count(name) > 1}):
+            raise BadInput([f"{path.name}: column {name} occurs twice: remove one" for name in twice])
+        for line, cells in lines:
+            if len(cells) != len(header):
+                raise BadInput([f"{path.name}: line {line}: has {len(cells)} cells, the header line {len(header)}"])
+        rows = tuple((line, dict(zip(header, map(_value, cells), strict=True))) for line, cells in lines)
         wrong = [line for line, row in rows if not (isinstance(s := row["billable_seconds"], float) and s > 0)]
         if not rows:
             raise BadInput([f"{path.name} has no rows below the header"])

@@ -9,8 +9,9 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import EndpointConnectionError
 
 from paretune.core.checks import Finding, Verdict
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, NoAccount
 from paretune.launchers.sagemaker.account import Account, account_faults, bucket_findings, role_findings
+from paretune.launchers.sagemaker.storage import s3_client
 from paretune.specification.job import JobSpec
 from tests.support.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, error
 
@@ -102,6 +103,16 @@ def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypa
 
     owners = [request.headers.get("x-amz-expected-bucket-owner") for request in sent]
     assert owners == [ACCOUNT.encode(), ACCOUNT.encode(), ACCOUNT.encode(), None]
+
+
+def test_an_endpoint_without_a_scheme_is_refused_with_what_to_set(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:4566")
+    remedy = "Invalid endpoint: localhost:4566: set AWS_ENDPOINT_URL to a whole address"
+
+    with pytest.raises(NoAccount, match=remedy):
+        account_faults(CLUSTER, Account("us-east-1", {}))
+    with pytest.raises(BadInput, match=remedy):
+        s3_client(None, {})
 
 
 CLUSTER = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4)

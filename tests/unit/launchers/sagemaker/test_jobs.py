@@ -12,7 +12,7 @@ from paretune.launchers.base import Job, JobState, WarmPoolStatus
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from tests.support.fake_clock import FakeClock
-from tests.support.stand_ins.aws import BUCKET, Aws
+from tests.support.stand_ins.aws import BUCKET, Aws, error
 
 NAME = "paretune-run1-1"
 REPORT = JobReport(metrics={"f1": 0.75})
@@ -48,6 +48,20 @@ def test_a_job_that_completes_without_a_report_has_failed_and_says_so(aws: Aws, 
     assert look(job, clock) is JobState.FAILED
     assert job.status().failure == (FailureKind.ERROR, "it ended without a report.json that can be read")
     assert job.status().report is None
+
+
+def test_a_job_whose_bucket_has_been_deleted_has_ended_with_its_bill_and_without_results(
+    aws: Aws, job: Job, clock: FakeClock, tmp_path: Path
+) -> None:
+    aws.enter(NAME, "Training")
+    look(job, clock)
+    aws.end(NAME)
+    aws.refuse("ListObjectsV2", error("NoSuchBucket", "The specified bucket does not exist", 404), times=9)
+
+    assert look(job, clock, 65) is JobState.FAILED
+    assert job.status().failure == (FailureKind.ERROR, "it ended without a report.json that can be read")
+    assert job.status().billable_seconds > 0
+    assert not job.fetch_output("mlruns", tmp_path).exists()
 
 
 def test_a_report_of_another_version_of_paretune_is_read_all_the_same(aws: Aws, job: Job, clock: FakeClock) -> None:

@@ -197,6 +197,11 @@ def sized(tmp_path: Path, dataset: PreparedDataset, model_gib: int, data_gib: in
         (14, 0, {}, 332),  # 14 + 56 + 3 x 84 = 322
         (14, 0, {"num_train_epochs": 1.0}, 164),  # one checkpoint, where it is stopped
         (14, 0, {"num_train_epochs": 1.0, "spot": True}, 332),  # one every two minutes: two, and a new one
+        (14, 0, {"num_train_epochs": 1.0, "training_arguments": {"max_steps": 5000}}, 332),  # instead of the epochs
+        (14, 0, {"num_train_epochs": 1.0, "training_arguments": {"max_steps": -1}}, 164),
+        (14, 0, {"num_train_epochs": 9.0, "training_arguments": {"save_total_limit": None}}, 836),  # 14 + 56 + 9 x 84
+        (14, 0, {"training_arguments": {"save_total_limit": None, "save_strategy": "no"}}, 164),
+        (14, 0, {"training_arguments": {"save_total_limit": 4, "save_steps": 10}}, 500),
         (14, 0, {"fine_tuning": "lora"}, 360),  # merged as large as it was read: 28 more, with room for a copy
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
     ],
@@ -205,8 +210,41 @@ def test_the_volume_follows_from_model_data_and_what_is_written(
     dataset: PreparedDataset, tmp_path: Path, model_gib: int, data_gib: int, changes: dict[str, Any], volume: int
 ) -> None:
     spec = JobSpec(**{"instance_type": "ml.m5.large", "num_train_epochs": 3.0} | changes)
+    size = bytes_on_disk(spec, sized(tmp_path, dataset, model_gib, data_gib))
 
-    assert volume_for_gib(bytes_on_disk(spec, sized(tmp_path, dataset, model_gib, data_gib))) == volume
+    assert size is not None
+    assert volume_for_gib(size) == volume
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training_arguments": {"save_steps": 100}},
+        {"training_arguments": {"save_strategy": "best"}},
+        {"training_arguments": {"max_steps": 5000}},
+        {"spot": True},
+        {"sagemaker.keep_alive_minutes": 10.0, "training_arguments": {"save_steps": 100}},
+    ],
+)
+def test_a_job_that_keeps_an_unknown_number_of_checkpoints_needs_a_volume_of_a_given_size(
+    launcher: SageMakerLauncher,
+    order: Make,
+    aws: Aws,
+    dataset: PreparedDataset,
+    tmp_path: Path,
+    changes: dict[str, Any],
+) -> None:
+    kept = {**changes, "training_arguments": {**changes.get("training_arguments", {}), "save_total_limit": None}}
+    inputs, given = sized(tmp_path, dataset, 0), {**kept, "sagemaker.volume_size_in_gb": 700}
+
+    for ask in (launcher.preview, launcher.submit):
+        with pytest.raises(BadInput, match=r"save_total_limit=null .* set sagemaker\.volume_size_in_gb"):
+            ask(order(**kept), inputs)
+    assert aws.objects == {}
+
+    assert launcher.preview(order(**given), inputs)["ResourceConfig"]["VolumeSizeInGB"] == 700
+    place = make_workplace(launcher=launcher, home=tmp_path)
+    assert foreseen(order(**given).spec, inputs, place).disk_bytes is None  # so there is no warning about it
 
 
 def test_a_price_that_is_not_known_is_read_in_the_region_of_the_job(
@@ -280,7 +318,19 @@ def test_the_volume_holds_the_local_files_that_a_script_reads(tmp_path: Path) ->
     script = str(tmp_path / "code" / "train.py")
     spec = JobSpec(instance_type="ml.m5.large", entry_script=script, dataset=str(tmp_path / "rows.csv"))
 
-    assert volume_for_gib(bytes_on_disk(spec, script_inputs(spec))) == 90  # twice, and 10 to spare
+    assert bytes_on_disk(spec, script_inputs(spec)) == 80 * 2**30
+
+
+def test_arguments_of_a_script_that_are_named_as_ours_say_nothing_about_the_disk(tmp_path: Path) -> None:
+    declared = "parser.add_argument('--save_total_limit')\nparser.parse_args()\n"
+    (tmp_path / "train.py").write_text(f"import argparse\nparser = argparse.ArgumentParser()\n{declared}")
+    given: dict[str, Any] = {
+        "entry_script": str(tmp_path / "train.py"),
+        "training_arguments": {"save_total_limit": "all"},
+    }
+    spec = JobSpec(instance_type="ml.m5.large", sagemaker={"volume_size_in_gb": 1}, **given)
+
+    assert foreseen(spec, script_inputs(spec), make_workplace(home=tmp_path)).disk_bytes == 0
 
 
 def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_runs(
@@ -532,6 +582,19 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
     assert made.parameters["Bucket"] == f"sagemaker-eu-west-1-{ACCOUNT}"
     assert made.parameters["CreateBucketConfiguration"] == {"LocationConstraint": "eu-west-1"}
     assert launcher.location_tags() == {"account": ACCOUNT, "region": "eu-west-1"}
+
+
+@pytest.mark.parametrize("refusal", ["BucketAlreadyOwnedByYou", "OperationAborted"])
+def test_two_first_jobs_that_create_the_default_bucket_at_once_are_both_launched(
+    aws: Aws, order: Make, clock: FakeClock, package: Path, refusal: str
+) -> None:
+    launcher = SageMakerLauncher("eu-west-1", clock, {}, package=package)
+    document = order(**{"sagemaker.s3_bucket": launcher.account.default_bucket})
+    aws.add_bucket(launcher.account.default_bucket)  # by the other job, after this one has looked for it
+    aws.refuse("HeadBucket", error("404", status=404))
+    aws.refuse("CreateBucket", refusal)
+
+    assert launcher.submit(document, JobInputs()).state() is JobState.RUNNING
 
 
 def test_a_default_bucket_that_may_be_used_and_not_be_looked_at_passes_the_check_and_the_launch(

@@ -86,6 +86,9 @@ def test_a_job_that_no_row_has_is_refused_with_its_settings(tmp_path: Path) -> N
     ("table", "words"),
     [
         ("instance_type,acc\nml.m5.large,0.7\n", "column billable_seconds is missing"),
+        ("instance_type,billable_seconds,acc\nml.m5.large,1,200,0.9\n", "line 2: has 4 cells, the header line 3"),
+        ("instance_type,billable_seconds,acc\nml.m5.large,200\n", "line 2: has 2 cells, the header line 3"),
+        ("instance_type,billable_seconds,acc,acc\nml.m5.large,9,1,2\n", "column acc occurs twice"),
         (
             "instance_type,billable_seconds,status\nml.m5.large,9,completed\n",
             "line 2: status must be one of Completed, OutOfMemory, Failed, got 'completed'",
