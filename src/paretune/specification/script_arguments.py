@@ -192,9 +192,9 @@ def argument_faults(spec: JobSpec) -> list[str]:
         return [*faults, *(unknown_arguments(path, script, names) if script.first_words else ())]
     faults = [*unknown_arguments(path, script, names), *switch_faults(path, script, names)]
     for each in spec.clusters()[1:]:  # fewer devices may need more accumulation steps
-        added = _given_values(each, each.plan(), script).keys() - names.keys()
+        more = _given_values(each, each.plan(), script).keys() - names.keys()
         on_it = f"fallback_instance_types: on {each.instance_type}"
-        faults += [f"{on_it} {fault}" for fault in unknown_arguments(path, script, added)]
+        faults += [f"{on_it} {fault}" for fault in unknown_arguments(path, script, more)]
     if not (script.has_hugging_face_parser or script.is_complete):
         return faults
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
