@@ -29,7 +29,7 @@ from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model
 from paretune.tracking.recorded_run import RecordedRun
-from paretune.tracking.run_writer import TROUBLE, Run, is_refused
+from paretune.tracking.run_writer import Run, is_refused, trouble
 
 _PROBE_TIMEOUT_S = 5.0
 _MOST_RUNS = 100_000
@@ -144,7 +144,7 @@ class Tracking:
         if key in self._offered:
             return
         self._offered.add(key)
-        with suppress(*TROUBLE):
+        with suppress(*trouble()):
             tags = self._client.get_experiment(self._experiment).tags
             wanted = {key: ui_view.view(name, study), ui_view.KIND_TAG: ui_view.KIND} | dict(tags)
             wanted[schema.NOTE] = ui_view.note(self._experiment, tags.get(schema.NOTE), study, name)
@@ -253,7 +253,7 @@ class Tracking:
         """
         try:
             yield
-        except TROUBLE as error:
+        except trouble() as error:
             reason = first_line(error)
             if condition is not None and is_refused(error):
                 safe = without_secrets(condition)  # MLflow's own text would show parts of a password

@@ -14,9 +14,12 @@ from typing import Any
 
 import mlflow
 import pytest
+from boto3.exceptions import S3UploadFailedError
+from botocore.exceptions import NoCredentialsError
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
+from mlflow.store.artifact.s3_artifact_repo import S3ArtifactRepository
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import IntegrityError
 
@@ -409,6 +412,28 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     actual = [record for record in caplog.records if record.name == "paretune.tracking.run_writer"]
     assert [record.levelname for record in actual] == ["WARNING"]  # said once, not every half second
     assert "\n" not in actual[0].getMessage()
+
+
+@pytest.mark.parametrize("error", [NoCredentialsError(), S3UploadFailedError("An error occurred (AccessDenied)")])
+def test_a_bucket_that_takes_no_artifacts_leaves_a_gap_in_a_run_and_ends_a_command_in_our_words(
+    error: Exception, store: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def upload(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(S3ArtifactRepository, "_upload_file", upload)
+    store.create_experiment("in S3", artifact_location="s3://bucket/runs")
+    here = tracking(MLFLOW_EXPERIMENT_NAME="in S3")
+    run = here.create("job")
+    run.log_text("{}", "report.json")
+    assert run.has_gap
+    assert f"the storage of MLflow cannot be used; the job continues: {error}" in caplog.text
+
+    run.has_gap = False
+    run.log_files({"gone.txt": b"text"}, "output")
+    assert run.has_gap
+    with pytest.raises(TrackingUnavailable, match="cannot be used"):
+        here.keep("report", "note", {"report.json": "{}"})
 
 
 def test_a_server_that_is_not_there_is_said_within_seconds_and_without_a_password_that_looks_like_a_path(
