@@ -171,6 +171,31 @@ def test_the_discount_of_a_spot_job_is_not_known(answer: Answer, aws: Aws) -> No
     assert remarks[0] == "it took 50 m on 1 x ml.p4d.24xlarge and would have cost 21.04 USD on demand"
 
 
+@pytest.mark.parametrize(
+    ("changes", "measured", "remark"),
+    [
+        (
+            {"entry_script": "train.py"},
+            {},
+            "it took 50 m on 1 x ml.p4d.24xlarge and would have cost 21.04 USD on demand",
+        ),
+        ({}, {"throughput_samples_per_second": 200.0}, "it would take about "),
+    ],
+)
+def test_the_discounted_seconds_and_dollars_of_a_spot_run_are_not_those_that_it_took(
+    changes: dict[str, Any], measured: dict[str, float], remark: str, client: MlflowClient, answer: Answer
+) -> None:
+    params = JobSpec(**BERT, instance_type="ml.p4d.24xlarge", spot=True, **changes).as_text()
+    tags = {"origin": "measured", "state": "Completed", "training_seconds": "3000"}
+    run_id = put_run(client, params, tags, {"billable_seconds": 900.0, "cost_usd": 6.31, **measured})
+    typed = {"model": "bert-base-uncased", "max_seq_length": 256} if changes else {}
+    said = answer(run_id, instance_type="ml.g5.2xlarge", **typed)["remarks"][0]
+
+    assert said.startswith(remark)
+    assert said.endswith(" USD on demand")
+    assert "6.31" not in said
+
+
 def test_a_job_that_no_account_may_be_asked_for_or_that_nobody_knows_is_refused(
     typed: Run, workplace: Path, aws: Aws
 ) -> None:

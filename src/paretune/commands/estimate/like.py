@@ -35,7 +35,8 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.profile import read_profile
 from paretune.specification.rules import launch_faults
-from paretune.tracking.recorded_run import RecordedRun
+from paretune.tracking import schema
+from paretune.tracking.recorded_run import RecordedRun, number_in
 
 _ROWS_ASSUMED = 100_000  # initial guess; the final number is estimated from the seconds
 _USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
@@ -58,8 +59,8 @@ class Reference:
     texts: Mapping[str, str]  # its parameters as texts; max_train_samples is absent if the number of rows is unknown
     seconds: float | None  # seconds per instance that would be billed on demand
     step_seconds: float | None = None
-    paid_usd: float | None = None  # None if its price is not recorded
-    is_spot: bool = False  # whether it ran on Spot instances at an unknown discount
+    paid_usd: float | None = None  # on demand; None if unknown
+    is_spot: bool = False  # whether it ran on Spot instances
     facts: Mapping[str, float] | None = None
     built: Architecture | None = None
     is_by_paretune: bool = False  # whether paretune's own code trained, not the user's
@@ -72,9 +73,9 @@ def of_run(job: RecordedRun) -> Reference:
             [f"like must name a training job that has completed, {job.run_id[:8]} is {job.state or 'not started'}"]
         )
     spec, measured = job.spec_as_run(), read([job]).times
-    seconds, step_seconds = (
-        (measured[0].seconds, measured[0].step_seconds) if measured else (job.billable_seconds, None)
-    )
+    # The billed seconds of a spot job are discounted.
+    billed = number_in(job.tags.get(schema.TRAINING_SECONDS, "")) or None if job.is_spot else job.billable_seconds
+    seconds, step_seconds = (measured[0].seconds, measured[0].step_seconds) if measured else (billed, None)
     if seconds is None and step_seconds is None:
         raise BadInput([f"like must name a training job with measured seconds, {job.run_id[:8]} has none"])
     texts = {name: text for name, text in spec.changed().items() if name not in OF_THE_BATCH}
@@ -88,7 +89,8 @@ def of_run(job: RecordedRun) -> Reference:
         texts=texts | ({"dataset": "its/own"} if spec.runs_user_code else {"dataset": spec.dataset}),
         seconds=seconds,
         step_seconds=step_seconds,
-        paid_usd=job.cost_usd,
+        paid_usd=None if job.is_spot else job.cost_usd,
+        is_spot=job.is_spot,
         facts={name: job.metrics[name] for name in DATA_FACTS if name in job.metrics} or None,
         built=None if spec.runs_user_code else built_of(spec, job.metrics),
         is_by_paretune=not spec.runs_user_code,
@@ -192,7 +194,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
         estimates[0] = replace(estimates[0], time=measured, basis="measured")
     if not clusters:
         estimates = [estimates[0], *_cheapest_of_each(estimates[1:])]
-    remarks = [*_sentences(estimates, reference.paid_usd or estimates[0].cost_usd, is_spot=reference.is_spot)]
+    remarks = [*_sentences(estimates, reference)]
     remarks += [] if clusters else [f"types whose price in {region} is not known are left out"]
     pairs = [(item.spec, item) for item in estimates]
     return EstimateTable(jobs=pairs, region=region, remarks=remarks, like=reference.name)
@@ -286,16 +288,17 @@ def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
     return max(spec.plan().global_batch_size, round(share * (spec.max_train_samples or _ROWS_ASSUMED)))
 
 
-def _sentences(estimates: Sequence[Estimate], paid_usd: float | None, *, is_spot: bool) -> Iterator[str]:
+def _sentences(estimates: Sequence[Estimate], reference: Reference) -> Iterator[str]:
     """Yield sentences that say what the training run took, and how much the cheapest cluster would have saved.
 
-    With `is_spot`, `paid_usd` is the cost on demand.
+    If its seconds are unknown, as after a retry, they say what an uninterrupted run would take.
     """
-    ran, took_s = estimates[0], estimates[0].time.seconds
+    ran, took_s, is_measured = estimates[0], estimates[0].time.seconds, reference.seconds is not None
+    paid_usd = (reference.paid_usd if is_measured else None) or ran.cost_usd
     priced = [item for item in estimates[1:] if item.fits != "no" and item.cost_usd is not None]
-    verb = "would have cost" if is_spot else "cost"
-    cost = f" and {verb} {usd(paid_usd)}{' on demand' if is_spot else ''}" if paid_usd else ""
-    yield f"it took {duration(took_s)} on {_cluster(ran)}{cost}"
+    verb = "would have cost" if reference.is_spot and is_measured else "cost"
+    cost = f" and {verb} {usd(paid_usd)}{' on demand' if reference.is_spot else ''}" if paid_usd else ""
+    yield f"it {'took' if is_measured else 'would take about'} {duration(took_s)} on {_cluster(ran)}{cost}"
     if paid_usd is None or not priced:
         return
     cheapest = min(priced, key=lambda item: item.cost_usd or 0.0)
