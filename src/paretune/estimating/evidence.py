@@ -79,10 +79,7 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
             found += [tracking.runs(f"{finished} and {kind}", newest=newest) for kind, newest in _OUT_OF_MEMORY.items()]
         runs |= {run.run_id: run for some in found for run in some}
 
-    def ran_elsewhere(job: RecordedRun) -> bool:
-        return job.param("instance_type") in {"", "local"} and (job.machine or machine) != machine
-
-    return read(run for run in runs.values() if not (machine and ran_elsewhere(run)))
+    return read(run for run in runs.values() if not (machine and run.ran_elsewhere(machine)))
 
 
 def read(runs: Iterable[RecordedRun]) -> Evidence:

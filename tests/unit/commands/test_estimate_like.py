@@ -196,6 +196,26 @@ def test_the_discounted_seconds_and_dollars_of_a_spot_run_are_not_those_that_it_
     assert "6.31" not in said
 
 
+def test_a_run_on_the_gpu_of_this_machine_is_shown_on_types_with_gpus(client: MlflowClient, answer: Answer) -> None:
+    tags = {"origin": "measured", "state": "Completed", "used_device": "cuda"}
+    run_id = put_run(client, JobSpec(**BERT).as_text(), tags, {"billable_seconds": 3000.0})
+
+    types = [row["instance_type"] for row in answer(run_id)["rows"]][1:]
+
+    assert "ml.g5.xlarge" in types
+    assert "ml.m5.large" not in types
+
+
+def test_a_local_run_of_another_machine_is_refused(client: MlflowClient, no_settings: None, typed: Run) -> None:
+    tags = {"origin": "measured", "state": "Completed", "machine": "another-host"}
+    run_id = put_run(client, JobSpec(**BERT).as_text(), tags, {"billable_seconds": 3000.0})
+
+    code, _, err = typed("estimate", f"--like={run_id}", "--region=us-east-1")
+
+    assert code == 2
+    assert f"like must name a job of this machine or of SageMaker, {run_id[:8]} ran on another machine" in err
+
+
 def test_a_job_that_no_account_may_be_asked_for_or_that_nobody_knows_is_refused(
     typed: Run, workplace: Path, aws: Aws
 ) -> None:

@@ -17,6 +17,7 @@ from paretune.commands.estimate import LISTED_CLUSTERS, MAY_BE_LISTS, EstimateRe
 from paretune.commands.estimate.estimate import EstimateTable
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, LaunchRefused, collecting, refuse
+from paretune.core.machine import machine_name
 from paretune.core.result import value_of
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
@@ -64,13 +65,21 @@ class Reference:
     facts: Mapping[str, float] | None = None
     built: Architecture | None = None
     is_by_paretune: bool = False  # whether paretune's own code trained, not the user's
+    on_gpu: bool | None = None  # whether it trained on GPUs of this machine; None if that is not recorded
 
 
 def of_run(job: RecordedRun) -> Reference:
-    """Return a recorded run as a reference. Raises BadInput if its job has not completed or has no measured seconds."""
+    """Return a recorded run as a reference.
+
+    Raises BadInput if its job has not completed, has no measured seconds or ran on another machine of the user.
+    """
     if not job.is_completed:
         raise BadInput(
             [f"like must name a training job that has completed, {job.run_id[:8]} is {job.state or 'not started'}"]
+        )
+    if job.ran_elsewhere(machine_name()):
+        raise BadInput(
+            [f"like must name a job of this machine or of SageMaker, {job.run_id[:8]} ran on another machine"]
         )
     spec, measured = job.spec_as_run(), read([job]).times
     # The billed seconds of a spot job are discounted.
@@ -94,6 +103,7 @@ def of_run(job: RecordedRun) -> Reference:
         facts={name: job.metrics[name] for name in DATA_FACTS if name in job.metrics} or None,
         built=None if spec.runs_user_code else built_of(spec, job.metrics),
         is_by_paretune=not spec.runs_user_code,
+        on_gpu=device == "cuda" if (device := job.tags.get(schema.USED_DEVICE)) else None,
     )
 
 
@@ -228,7 +238,8 @@ def _others(
         common = {name: text for name, text in texts.items() if name not in OF_THE_BATCH}
         common["global_batch_size"] = batch
     kinds = {name: item.has_gpu for name, item in instances().items()}
-    alike = [name for name in priced if kinds.get(name) is (ran.has_instances and kinds[ran.instance_type])]
+    here = hardware.local_gpu() is not None if reference.on_gpu is None else reference.on_gpu
+    alike = [name for name in priced if kinds.get(name) is (kinds[ran.instance_type] if ran.has_instances else here)]
     lists = clusters or {"instance_type": alike, "instance_count": ["1"]}
     count = "1" if "instance_type" in lists else str(ran.instance_count)
     lists = {"instance_type": [ran.instance_type], "instance_count": [count], **lists}
