@@ -216,6 +216,12 @@ def test_a_local_run_of_another_machine_is_refused(client: MlflowClient, no_sett
     assert f"like must name a job of this machine or of SageMaker, {run_id[:8]} ran on another machine" in err
 
 
+def test_a_local_run_is_shown_with_more_processes_on_this_machine(client: MlflowClient, answer: Answer) -> None:
+    rows = answer(recorded(client, 3000.0), instance_count="1,2")["rows"]
+
+    assert [(row["instance_type"], row["instance_count"]) for row in rows] == [("local", 1), ("local", 2)]
+
+
 def test_a_job_that_no_account_may_be_asked_for_or_that_nobody_knows_is_refused(
     typed: Run, workplace: Path, aws: Aws
 ) -> None:

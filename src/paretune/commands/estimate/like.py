@@ -247,7 +247,8 @@ def _others(
     for values in itertools.product(*lists.values()):
         try:
             spec = JobSpec.read(common | dict(zip(lists, values, strict=True)))
-            refuse([*launch_faults(spec), *hardware.precision_faults(spec.precision, spec.instance())])
+            precision = hardware.precision_faults(spec.precision, spec.instance()) if spec.has_instances else []
+            refuse([*launch_faults(spec), *precision])
         except BadInput as error:
             faults += error.faults
             continue
