@@ -222,6 +222,16 @@ def test_a_local_run_is_shown_with_more_processes_on_this_machine(client: Mlflow
     assert [(row["instance_type"], row["instance_count"]) for row in rows] == [("local", 1), ("local", 2)]
 
 
+def test_a_published_run_is_called_so_and_counted_once(client: MlflowClient, answer: Answer) -> None:
+    params = JobSpec(**BERT, instance_type="ml.p4d.24xlarge").as_text()
+    run_id = put_run(client, params, {"origin": "published", "state": "Completed"}, {"billable_seconds": 3000.0})
+
+    first, other = answer(run_id, instance_type="ml.g5.xlarge")["rows"]
+
+    assert first["basis"] == "published"
+    assert other["basis"].startswith("1 published run of this model")
+
+
 def test_a_job_that_no_account_may_be_asked_for_or_that_nobody_knows_is_refused(
     typed: Run, workplace: Path, aws: Aws
 ) -> None:

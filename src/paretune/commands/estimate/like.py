@@ -60,6 +60,7 @@ class Reference:
     texts: Mapping[str, str]  # its parameters as texts; max_train_samples is absent if the number of rows is unknown
     seconds: float | None  # seconds per instance that would be billed on demand
     step_seconds: float | None = None
+    origin: str = "measured"  # measured, published or simulated
     paid_usd: float | None = None  # on demand; None if unknown
     is_spot: bool = False  # whether it ran on Spot instances
     facts: Mapping[str, float] | None = None
@@ -93,11 +94,13 @@ def of_run(job: RecordedRun) -> Reference:
     texts |= {"region": job.region} if spec.runs_on.has_regions and job.region else {}
     if spec.runs_user_code:
         texts = {name: text for name, text in texts.items() if name in {*MAY_BE_LISTS, "region"}}
+    kind = "" if job.origin == "measured" else f"{job.origin} "
     return Reference(
-        name=f"run {job.run_id[:8]} ({job.name})" if job.name else f"run {job.run_id[:8]}",
+        name=f"{kind}run {job.run_id[:8]}" + (f" ({job.name})" if job.name else ""),
         texts=texts | ({"dataset": "its/own"} if spec.runs_user_code else {"dataset": spec.dataset}),
         seconds=seconds,
         step_seconds=step_seconds,
+        origin=job.origin,
         paid_usd=None if job.is_spot else job.cost_usd,
         is_spot=job.is_spot,
         facts={name: job.metrics[name] for name in DATA_FACTS if name in job.metrics} or None,
@@ -201,7 +204,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
     estimates = _estimates(priced, reference, built, evidence, environment, assumes_rows=assumes_rows)
     if (took := reference.seconds) is not None:
         measured = replace(estimates[0].time, seconds=took, seconds_low=took, seconds_high=took)
-        estimates[0] = replace(estimates[0], time=measured, basis="measured")
+        estimates[0] = replace(estimates[0], time=measured, basis=reference.origin)
     if not clusters:
         estimates = [estimates[0], *_cheapest_of_each(estimates[1:])]
     remarks = [*_sentences(estimates, reference)]
@@ -270,7 +273,8 @@ def _estimates(
 
     If the jobs only assume a number of rows, those seconds determine it.
     """
-    ran, stack = priced[0][0], "own" if reference.is_by_paretune else reference.name
+    own = "published" if reference.origin == "published" else "own"
+    ran, stack = priced[0][0], own if reference.is_by_paretune else reference.name
     built = built or architecture_of(ran.model, ran.task, environment)
     facts = reference.facts
     specs = [spec for spec, _ in priced]
@@ -281,7 +285,9 @@ def _estimates(
     if setting is None:
         raise BadInput([f"{reference.name} does not show its rows: give max_train_samples"])
     work = describe(setting, stack=stack)
-    measured = Measurement(work=work, seconds=reference.seconds, step_seconds=reference.step_seconds)
+    measured = Measurement(
+        work=work, seconds=reference.seconds, step_seconds=reference.step_seconds, origin=reference.origin
+    )
     times = [item for item in evidence.times if item != measured]
     estimator = Estimator(replace(evidence, times=[*times, measured]))
     made = [
