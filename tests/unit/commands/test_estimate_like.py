@@ -242,3 +242,17 @@ def test_a_job_that_no_account_may_be_asked_for_or_that_nobody_knows_is_refused(
     aws.refuse("DescribeTrainingJob", NoCredentialsError())
     code, _, err = typed(*words)
     assert (code, "training job their-job could not be looked up on SageMaker" in err) == (2, True)
+
+
+def test_without_a_region_a_name_that_nobody_knows_is_said_to_be_no_run_here(
+    client: MlflowClient, no_settings: None, typed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "absent")
+
+    code, _, err = typed("estimate", "--like=1a2b3c4e")
+
+    assert code == 2
+    assert "no job here has the run id or the name 1a2b3c4e" in err
+    assert "no AWS region is set" in err

@@ -158,15 +158,15 @@ def find(name: str, environment: Mapping[str, str], region: str | None) -> Refer
         run = find_run(open_tracking(environment, SystemClock()), name) if has_store(environment) else None
     if run is not None:
         return of_run(run)
-    from paretune.launchers.sagemaker.account import Account  # imports boto3
-    from paretune.launchers.sagemaker.aws_errors import refused_to
-    from paretune.launchers.sagemaker.jobs import described
-
-    account = Account(region, environment)
     try:
+        from paretune.launchers.sagemaker.account import Account  # imports boto3, which may be missing
+        from paretune.launchers.sagemaker.aws_errors import refused_to
+        from paretune.launchers.sagemaker.jobs import described
+
+        account = Account(region, environment)
         with refused_to("describe a training job (sagemaker:DescribeTrainingJob)"):
             answer = described(account, name)
-    except LaunchRefused as error:
+    except (BadInput, LaunchRefused) as error:
         raise BadInput([*faults, f"training job {name} could not be looked up on SageMaker: {error}"]) from error
     if not answer:
         raise BadInput([*faults, f"{account.region} has no SageMaker training job {name}"])
