@@ -226,6 +226,12 @@ class Tracking:
         """Return the command or address that shows a run in MLflow's UI, or a view made by `offer_view`."""
         if self.uri.startswith("http"):
             return self.address(run_id, view)
+        if self.uri.startswith("arn:"):  # only a presigned URL opens the UI of a managed server
+            region, resource = self.uri.split(":", 5)[3::2]
+            kind, _, name = resource.partition("/")
+            app, server = f"app-url --arn {self.uri}", f"tracking-server-url --tracking-server-name {name}"
+            command = f"create-presigned-mlflow-{app if kind == 'mlflow-app' else server}"
+            return f"aws sagemaker {command} --region {region}  # then open its URL and the run {run_id}"
         # `mlflow run` starts a command in the project's folder, which need not be the user's current folder.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and self.opened_run_id() is None
         store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"

@@ -373,6 +373,25 @@ def test_the_open_command_omits_the_default_store_unless_mlflow_run_changed_the_
     assert by_mlflow.startswith(f"mlflow ui --backend-store-uri sqlite:///{tmp_path / 'mlflow.db'} ")
 
 
+@pytest.mark.parametrize(
+    ("resource", "command"),
+    [
+        ("mlflow-tracking-server/mine", "tracking-server-url --tracking-server-name mine"),
+        ("mlflow-app/app-1A", "app-url --arn arn:aws:sagemaker:eu-west-1:123456789012:mlflow-app/app-1A"),
+    ],
+)
+def test_the_open_command_of_a_managed_server_asks_for_a_presigned_url(
+    store: MlflowClient, resource: str, command: str
+) -> None:
+    here = tracking()
+    here.uri = f"arn:aws:sagemaker:eu-west-1:123456789012:{resource}"
+
+    before, comment = here.open_command("abc").split("  # ")
+
+    assert before == f"aws sagemaker create-presigned-mlflow-{command} --region eu-west-1"
+    assert comment == "then open its URL and the run abc"
+
+
 def test_a_specification_is_read_back_with_the_region_where_it_ran() -> None:
     spec = JobSpec(instance_type="ml.g5.12xlarge", tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
     tags = {**schema.given_tag(spec.given()), "paretune.region": "eu-west-1"}
