@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import mlflow
 from mlflow import MlflowClient
@@ -311,6 +312,7 @@ def is_absent_file(uri: str) -> bool:
 def require_answer(uri: str) -> None:
     """Connect once to the server of an http address, or check the SQLite file; other stores are not checked.
 
+    A server behind a proxy of the environment is not checked either, because only the proxy can connect to it.
     Without this check, MLflow would keep trying for 100 seconds to open a file that it cannot open
     (`create_sqlalchemy_engine_with_retry`, 3.17). Raises TrackingUnavailable if the server does not answer or the file
     cannot be opened.
@@ -322,7 +324,7 @@ def require_answer(uri: str) -> None:
         )
     try:
         address = urlsplit(without_secrets(uri))  # a password may contain characters that would end the host name
-        if address.scheme.startswith("http"):
+        if address.scheme.startswith("http") and not _has_proxy(address.scheme, address.hostname or ""):
             port = address.port or (443 if address.scheme == "https" else 80)
             socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
@@ -330,6 +332,11 @@ def require_answer(uri: str) -> None:
             f"the MLflow tracking server at {without_secrets(uri)} does not answer ({error}): start it, "
             "or change MLFLOW_TRACKING_URI; nothing was launched"
         ) from error
+
+
+def _has_proxy(scheme: str, host: str) -> bool:
+    """Return whether the environment names a proxy for requests to this host."""
+    return not {scheme, "all"}.isdisjoint(getproxies()) and not proxy_bypass(host)
 
 
 def _recorded(run: Any) -> RecordedRun:

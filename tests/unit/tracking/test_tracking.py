@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from paretune.tracking import schema
 from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run
-from paretune.tracking.store import Tracking
+from paretune.tracking.store import Tracking, require_answer
 from tests.support.processes import free_port
 from tests.support.stand_ins.mlflow_store import denying_batches
 
@@ -468,6 +469,24 @@ def test_a_server_that_is_not_there_is_said_within_seconds_and_without_a_passwor
     assert time.monotonic() - began < 6
     assert "nothing was launched" in str(refused.value)
     assert "hush" not in str(refused.value)
+
+
+def test_a_server_behind_a_proxy_is_not_connected_to_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[str, int]]()
+
+    def connect(address: tuple[str, int], timeout: float) -> None:
+        asked.append(address)
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.invalid:3128")
+    monkeypatch.setenv("NO_PROXY", "direct.example")
+    require_answer("https://mlflow.example")
+    assert asked == []
+
+    with pytest.raises(TrackingUnavailable, match="does not answer"):
+        require_answer("https://direct.example")
+    assert asked == [("direct.example", 443)]
 
 
 def test_no_message_shows_the_password_of_a_server_that_goes_away(
