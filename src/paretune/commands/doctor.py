@@ -84,7 +84,7 @@ class DoctorRequest:
         with collecting(faults):
             spec = JobSpec.read(usual | (profile or typed))
         refuse(faults)
-        account = {"instance_type", *affecting(JobSpec, "ownership")} - set(CHARGED)
+        account = {"instance_type", *affecting(JobSpec, "ownership", without=("stopping",))} - set(CHARGED)
         wants = paid or typed.get("launcher") == "sagemaker" or bool(account & {*typed, *profile})
         return cls(
             spec=spec,
