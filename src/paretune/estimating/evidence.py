@@ -160,8 +160,9 @@ def _time(job: RecordedRun, plan: BatchPlan, work: Work) -> Measurement | None:
 
 
 def _is_whole(job: RecordedRun) -> bool:
-    # An attempt on the first instance type that was repeated there has been billed, too.
-    was_repeated = job.attempts > 1 and job.instance_type == job.param("instance_type")
+    # An attempt that was repeated has been billed, too. Runs without the tag show a repetition on the first type only.
+    is_again_on_first = job.attempts > 1 and job.instance_type == job.param("instance_type")
+    was_repeated = schema.REPEATED in job.tags or is_again_on_first
     is_resumed = bool(job.metrics.get("resumed"))
     return not (job.was_retried or was_repeated or job.is_spot or is_resumed or job.param("profile_steps"))
 
