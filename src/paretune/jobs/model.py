@@ -60,7 +60,7 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
         missing = fault or "its run has no model in MLflow"
         reason = "a simulated job has no model" if is_simulated else missing
         tracking.run(run_id).set_tags({schema.REGISTERED: version or f"{_REFUSED}{reason}"})
-    except (*trouble(), ParetuneError) as error:
+    except trouble(ParetuneError) as error:
         reason = without_secrets(first_line(error))
         return f"the model is not registered as {name} yet ({reason}): `paretune sync` registers it"
     return f"registered as {version}, {CANDIDATE}" if version else f"nothing is registered as {name}: {reason}"

@@ -217,7 +217,7 @@ class JobRecord:
         try:
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
                 remarks = collect(job.fetch_output(STORE, Path(folder)), self.run.run_id, status=status)
-        except (LostContact, *trouble()) as error:
+        except trouble(LostContact) as error:
             self.is_uncollected, remarks = True, [f"{problem(error)}; `{command_line('sync')}` tries again"]
         self.run.reread()
         self.former_metrics = self.run.metrics()  # now with the last points of the copied curves

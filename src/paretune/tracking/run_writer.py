@@ -298,14 +298,14 @@ class Run:
             logging.getLogger(__name__).warning("%s: %s", sentence, without_secrets(first_line(error)))
 
 
-def trouble() -> tuple[type[Exception], ...]:
-    """Return the errors that MLflow raises if a store or its artifacts are unavailable, damaged or denied.
+def trouble(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return `others` and the errors that MLflow raises if a store or its artifacts are unavailable, damaged or denied.
 
     A store of an unknown kind and a missing database driver raise them, too. The errors of a cloud's client are among
     them only once MLflow has imported the client, so an `except` clause must call this function itself.
     """
     own = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
-    return own + _errors_of_clouds()
+    return own + _errors_of_clouds() + others
 
 
 def _errors_of_clouds() -> tuple[type[Exception], ...]:
