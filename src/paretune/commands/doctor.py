@@ -84,7 +84,7 @@ class DoctorRequest:
         with collecting(faults):
             spec = JobSpec.read(usual | (profile or typed))
         refuse(faults)
-        account = {"instance_type", *affecting(JobSpec, "ownership")} - set(CHARGED)
+        account = {"instance_type", *affecting(JobSpec, "ownership", without=("stopping",))} - set(CHARGED)
         wants = paid or typed.get("launcher") == "sagemaker" or bool(account & {*typed, *profile})
         return cls(
             spec=spec,
@@ -204,7 +204,7 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
     from mlflow import MlflowClient
     from mlflow.entities import Dataset, DatasetInput, LoggedModelOutput, Metric, Param, RunTag
 
-    from paretune.tracking.run_writer import TROUBLE
+    from paretune.tracking.run_writer import trouble
 
     allow = "jobs need this permission; a managed server grants it with sagemaker-mlflow:*"
     try:
@@ -234,7 +234,7 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
     for what, step in steps.items():
         try:
             step()
-        except TROUBLE as error:
+        except trouble() as error:
             refused = True
             yield failed("mlflow", f"{address} does not accept {what}: {first_line(error)}: {allow}")
     if not refused:
@@ -243,7 +243,7 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
         for model_id in models:
             client.delete_logged_model(model_id)
         client.delete_run(run_id)
-    except TROUBLE as error:
+    except trouble() as error:
         yield not_checked("mlflow", f"the run {run_id} of this check could not be deleted: {first_line(error)}")
 
 

@@ -81,7 +81,7 @@ class ImportRequest:
         of_table = ImportOptions.read(of_import)
         if of_table.recorded_runs is None:
             raise BadInput(["import needs a table: set recorded_runs to a CSV file"])
-        table = RunTable.read(Path(of_table.recorded_runs), of_table.columns, typed)
+        table = RunTable.read(Path(of_table.recorded_runs), of_table.columns, typed, option="recorded_runs")
         faults = [
             f"{name} is a column of {table.name} already: leave it out" for name in typed if name in table.columns
         ]

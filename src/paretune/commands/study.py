@@ -72,6 +72,8 @@ def _wished(texts: Mapping[str, str]) -> Wish:
     kind, launcher = job.get("instance_type", ""), known().get(job.get("launcher", ""))
     if "," in kind:
         types = split_list(kind)
+        if not types:
+            raise BadInput([f"instance_type must have a value before and after each comma, got {kind!r}"])
         job["instance_type"] = str(types[0])
     elif not kind and launcher is not None and launcher.has_instances and not job.get("entry_script"):
         types = []

@@ -79,10 +79,7 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
             found += [tracking.runs(f"{finished} and {kind}", newest=newest) for kind, newest in _OUT_OF_MEMORY.items()]
         runs |= {run.run_id: run for some in found for run in some}
 
-    def ran_elsewhere(job: RecordedRun) -> bool:
-        return job.param("instance_type") in {"", "local"} and (job.machine or machine) != machine
-
-    return read(run for run in runs.values() if not (machine and ran_elsewhere(run)))
+    return read(run for run in runs.values() if not (machine and run.ran_elsewhere(machine)))
 
 
 def read(runs: Iterable[RecordedRun]) -> Evidence:
@@ -163,8 +160,9 @@ def _time(job: RecordedRun, plan: BatchPlan, work: Work) -> Measurement | None:
 
 
 def _is_whole(job: RecordedRun) -> bool:
-    # An attempt on the first instance type that was repeated there has been billed, too.
-    was_repeated = job.attempts > 1 and job.instance_type == job.param("instance_type")
+    # An attempt that was repeated has been billed, too. Runs without the tag show a repetition on the first type only.
+    is_again_on_first = job.attempts > 1 and job.instance_type == job.param("instance_type")
+    was_repeated = schema.REPEATED in job.tags or is_again_on_first
     is_resumed = bool(job.metrics.get("resumed"))
     return not (job.was_retried or was_repeated or job.is_spot or is_resumed or job.param("profile_steps"))
 

@@ -368,6 +368,8 @@ class Attempts:
             if is_smaller:
                 self._memory_retries += 1
                 self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
+            else:
+                self.record.run.set_tags({schema.REPEATED: "true"})
             self._release_instances(tries_again=True)  # else this pool is billed along with the next job's
         self.record.workplace.say(message)
 

@@ -11,7 +11,7 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.models import CANDIDATE
 from paretune.tracking.recorded_run import RecordedRun
-from paretune.tracking.run_writer import TROUBLE, Run
+from paretune.tracking.run_writer import Run, trouble
 from paretune.tracking.store import Tracking
 
 _REFUSED = "no: "  # begins the tag `registered` of a run that has no model to register
@@ -60,7 +60,7 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
         missing = fault or "its run has no model in MLflow"
         reason = "a simulated job has no model" if is_simulated else missing
         tracking.run(run_id).set_tags({schema.REGISTERED: version or f"{_REFUSED}{reason}"})
-    except (*TROUBLE, ParetuneError) as error:
+    except trouble(ParetuneError) as error:
         reason = without_secrets(first_line(error))
         return f"the model is not registered as {name} yet ({reason}): `paretune sync` registers it"
     return f"registered as {version}, {CANDIDATE}" if version else f"nothing is registered as {name}: {reason}"

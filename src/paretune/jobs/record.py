@@ -33,7 +33,7 @@ from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.script_arguments import takes_seed
 from paretune.tracking import schema
 from paretune.tracking.data_sets import data_sets_of
-from paretune.tracking.run_writer import TROUBLE, EndStatus, Run
+from paretune.tracking.run_writer import EndStatus, Run, trouble
 
 ENDED = {state.value for state in JobState if state.is_terminal}
 """Values of the state tag for a job that has ended."""
@@ -225,7 +225,7 @@ class JobRecord:
         try:
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
                 remarks = collect(job.fetch_output(STORE, Path(folder)), self.run.run_id, status=status)
-        except (LostContact, *TROUBLE) as error:
+        except trouble(LostContact) as error:
             self.is_uncollected, remarks = True, [f"{problem(error)}; `{command_line('sync')}` tries again"]
         self.run.reread()
         self.former_metrics = self.run.metrics()  # now with the last points of the copied curves

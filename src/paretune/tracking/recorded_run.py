@@ -108,6 +108,10 @@ class RecordedRun:
         """The name of the machine that a local job ran on."""
         return self.tags.get(schema.MACHINE, "")
 
+    def ran_elsewhere(self, machine: str) -> bool:
+        """Return whether this is a local job that ran on another machine than the one with this name."""
+        return self.param("instance_type") in {"", "local"} and (self.machine or machine) != machine
+
     @property
     def region(self) -> str:
         """The region of the recorded price, or else of the job."""

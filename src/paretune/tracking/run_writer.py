@@ -7,6 +7,7 @@ runs only causes a delay: `Run` or its caller repeats the writes that failed.
 import contextlib
 import logging
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -27,13 +28,19 @@ from paretune.specification.container import Event
 from paretune.tracking import schema
 from paretune.tracking.models import address, log_model
 
-# What MLflow raises if a store is unavailable, of an unknown kind or damaged, or if its database driver is missing.
-TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
+_ERRORS_OF_CLOUDS = {  # MLflow passes them on if it stores artifacts without a server's help
+    "boto3.exceptions": ("Boto3Error",),
+    "botocore.exceptions": ("BotoCoreError", "ClientError"),
+    "azure.core.exceptions": ("AzureError",),
+    "google.auth.exceptions": ("GoogleAuthError",),
+    "google.api_core.exceptions": ("GoogleAPIError",),
+}
 _AT_ONCE = 100  # values per request; MLflow's limits are 100 params, 100 tags and 1000 metrics
 _LONGEST_METRIC = 250  # characters of a name; MLflow's limit
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _DENIED = re.compile(r"not authorized|[Aa]ccess ?[Dd]enied|error code 403")  # from a proxy or IAM
 _AWAY = "MLflow does not answer; the job continues"
+_CLOUD = "the storage of MLflow cannot be used; the job continues"
 _NO_RUN = "MLflow has no such run (it was deleted, or MLFLOW_TRACKING_URI now names another store); the job continues"
 _REFUSES = "MLflow refuses a part of the record, which continues without it"
 
@@ -138,7 +145,7 @@ class Run:
         """
         points = [point for point in self._waiting.values() if isinstance(point, Metric) and point.key == name]
         if may_be_there or self._steps.get(name):
-            with contextlib.suppress(*TROUBLE):
+            with contextlib.suppress(*trouble()):
                 points += self._client.get_metric_history(self.run_id, name)
         times = [int(self._clock.now() * 1000), *(point.timestamp + 1 for point in points)]
         return max(times), max((point.step for point in points), default=0)
@@ -166,13 +173,13 @@ class Run:
 
     def metrics(self) -> dict[str, float]:
         """Return the latest value of each metric of the run; empty if MLflow does not answer."""
-        with contextlib.suppress(*TROUBLE):
+        with contextlib.suppress(*trouble()):
             return dict(self._client.get_run(self.run_id).data.metrics)
         return {}
 
     def tags(self) -> dict[str, str]:
         """Return the tags of the run; empty if MLflow does not answer."""
-        with contextlib.suppress(*TROUBLE):
+        with contextlib.suppress(*trouble()):
             return dict(self._client.get_run(self.run_id).data.tags)
         return {}
 
@@ -209,7 +216,7 @@ class Run:
     def _send_inputs(self) -> None:
         try:
             self._client.log_inputs(self.run_id, self._inputs)
-        except TROUBLE as error:
+        except trouble() as error:
             if "unique" not in str(error).lower():
                 raise
             # Another process has registered the same data set at the same time, so now it exists.
@@ -218,7 +225,7 @@ class Run:
     def _steps_of(self, name: str) -> set[int]:
         if name not in self._steps:
             history = []
-            with contextlib.suppress(*TROUBLE):
+            with contextlib.suppress(*trouble()):
                 history = [] if self._is_new else self._client.get_metric_history(self.run_id, name)
             self._steps[name] = {point.step for point in history}
         return self._steps[name]
@@ -258,7 +265,7 @@ class Run:
         """Call `write`, and return whether MLflow accepted it, or None if MLflow did not answer."""
         try:
             write()
-        except TROUBLE as error:
+        except trouble() as error:
             has_answered = is_refused(error)
             self.has_gap = self.has_gap or not has_answered
             if warns or not has_answered:
@@ -284,10 +291,26 @@ class Run:
 
     def _warn(self, error: Exception) -> None:
         is_unknown = isinstance(error, MlflowException) and error.error_code == "RESOURCE_DOES_NOT_EXIST"
-        sentence = _NO_RUN if is_unknown else _REFUSES if is_refused(error) else _AWAY
+        away = _CLOUD if isinstance(error, _errors_of_clouds()) else _AWAY
+        sentence = _NO_RUN if is_unknown else _REFUSES if is_refused(error) else away
         if sentence not in self._warned:
             self._warned.add(sentence)
             logging.getLogger(__name__).warning("%s: %s", sentence, without_secrets(first_line(error)))
+
+
+def trouble(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return `others` and the errors that MLflow raises if a store or its artifacts are unavailable, damaged or denied.
+
+    A store of an unknown kind and a missing database driver raise them, too. The errors of a cloud's client are among
+    them only once MLflow has imported the client, so an `except` clause must call this function itself.
+    """
+    own = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
+    return own + _errors_of_clouds() + others
+
+
+def _errors_of_clouds() -> tuple[type[Exception], ...]:
+    there = {module: names for module, names in _ERRORS_OF_CLOUDS.items() if module in sys.modules}
+    return tuple(getattr(sys.modules[module], name) for module, names in there.items() for name in names)
 
 
 def is_refused(error: Exception) -> bool:

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import mlflow
 from mlflow import MlflowClient
@@ -29,7 +30,7 @@ from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model
 from paretune.tracking.recorded_run import RecordedRun
-from paretune.tracking.run_writer import TROUBLE, Run, is_refused
+from paretune.tracking.run_writer import Run, is_refused, trouble
 
 _PROBE_TIMEOUT_S = 5.0
 _MOST_RUNS = 100_000
@@ -144,7 +145,7 @@ class Tracking:
         if key in self._offered:
             return
         self._offered.add(key)
-        with suppress(*TROUBLE):
+        with suppress(*trouble()):
             tags = self._client.get_experiment(self._experiment).tags
             wanted = {key: ui_view.view(name, study), ui_view.KIND_TAG: ui_view.KIND} | dict(tags)
             wanted[schema.NOTE] = ui_view.note(self._experiment, tags.get(schema.NOTE), study, name)
@@ -226,6 +227,12 @@ class Tracking:
         """Return the command or address that shows a run in MLflow's UI, or a view made by `offer_view`."""
         if self.uri.startswith("http"):
             return self.address(run_id, view)
+        if self.uri.startswith("arn:"):  # only a presigned URL opens the UI of a managed server
+            region, resource = self.uri.split(":", 5)[3::2]
+            kind, _, name = resource.partition("/")
+            app, server = f"app-url --arn {self.uri}", f"tracking-server-url --tracking-server-name {name}"
+            command = f"create-presigned-mlflow-{app if kind == 'mlflow-app' else server}"
+            return f"aws sagemaker {command} --region {region}  # then open its URL and the run {run_id}"
         # `mlflow run` starts a command in the project's folder, which need not be the user's current folder.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and self.opened_run_id() is None
         store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
@@ -253,7 +260,7 @@ class Tracking:
         """
         try:
             yield
-        except TROUBLE as error:
+        except trouble() as error:
             reason = first_line(error)
             if condition is not None and is_refused(error):
                 safe = without_secrets(condition)  # MLflow's own text would show parts of a password
@@ -305,6 +312,7 @@ def is_absent_file(uri: str) -> bool:
 def require_answer(uri: str) -> None:
     """Connect once to the server of an http address, or check the SQLite file; other stores are not checked.
 
+    A server behind a proxy of the environment is not checked either, because only the proxy can connect to it.
     Without this check, MLflow would keep trying for 100 seconds to open a file that it cannot open
     (`create_sqlalchemy_engine_with_retry`, 3.17). Raises TrackingUnavailable if the server does not answer or the file
     cannot be opened.
@@ -316,7 +324,7 @@ def require_answer(uri: str) -> None:
         )
     try:
         address = urlsplit(without_secrets(uri))  # a password may contain characters that would end the host name
-        if address.scheme.startswith("http"):
+        if address.scheme.startswith("http") and not _has_proxy(address.scheme, address.hostname or ""):
             port = address.port or (443 if address.scheme == "https" else 80)
             socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
@@ -324,6 +332,11 @@ def require_answer(uri: str) -> None:
             f"the MLflow tracking server at {without_secrets(uri)} does not answer ({error}): start it, "
             "or change MLFLOW_TRACKING_URI; nothing was launched"
         ) from error
+
+
+def _has_proxy(scheme: str, host: str) -> bool:
+    """Return whether the environment names a proxy for requests to this host."""
+    return not {scheme, "all"}.isdisjoint(getproxies()) and not proxy_bypass(host)
 
 
 def _recorded(run: Any) -> RecordedRun:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ from paretune.core.untrusted import printable_json
 
 @pytest.mark.slow
 def test_the_demo_prints_what_readme_shows_and_leaves_the_users_store_alone(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (workplace / "ours.toml").write_text("no profile of a demo")
     monkeypatch.setenv("PARETUNE_PROFILE", "ours.toml")
     monkeypatch.setenv("PARETUNE_STORAGE", "postgresql://server/studies")
     monkeypatch.setattr(demo.webbrowser, "open", lambda _: pytest.fail("it opened a browser"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
     before = {path.name for path in workplace.iterdir()}
     readme = (Path(__file__).parents[3] / "README.md").read_text()
     shown = readme.partition("make demo\n")[2].partition("```text\n")[2].partition("```")[0]
@@ -36,6 +39,8 @@ def test_the_demo_prints_what_readme_shows_and_leaves_the_users_store_alone(
     assert max(each["job_seconds"] for each in picked) > 2 * min(each["job_seconds"] for each in picked)
     assert Path(output["page"]).is_relative_to(workplace / ".paretune" / "demo")
     assert {path.name for path in workplace.iterdir()} - before <= {".paretune"}
+    assert [path.suffix for path in (tmp_path / "temporary").iterdir()] == [".lock"]
+    assert any(f"and one in {tmp_path / 'temporary'}." in line for line in printed)
     assert printed[: len(shown.splitlines())] == shown.splitlines()
     assert any("# then open http" in line for line in printed)  # MLflow itself opens a page for traces
 

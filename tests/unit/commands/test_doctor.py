@@ -49,6 +49,17 @@ def test_a_machine_without_an_account_is_in_order_for_local_jobs(
 
 
 @pytest.mark.usefixtures("nobody")
+def test_a_limit_on_dollars_in_the_profile_does_not_mean_that_the_user_has_an_account(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workplace / "mine.toml").write_text("max_cost_usd = 2.0\n")
+    monkeypatch.setenv("PARETUNE_PROFILE", "mine.toml")
+
+    assert main(["doctor"]) == 0
+    assert "local and simulated jobs do not need AWS" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("nobody")
 def test_all_that_is_wrong_is_reported_at_once_with_its_commands(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

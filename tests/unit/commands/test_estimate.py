@@ -321,3 +321,14 @@ def test_a_training_of_one_s_own_has_seconds_and_dollars_where_one_has_run() -> 
     assert (unknown["seconds"], unknown["cost_usd"], unknown["basis"]) == ("", "", "no run yet: run one")
     assert "100 s (50 s to 3 min)" in str(own)
     assert "GiB" not in str(own)
+
+
+def test_two_tasks_of_a_model_are_estimated_as_each_of_them_alone(no_settings: None) -> None:
+    tasks = ["classification", "causal-lm"]
+    job = JobSpec(model="gpt2", max_train_samples=1000, instance_type="ml.g5.xlarge")
+
+    both = paretune.estimate(job, task=tasks).rows()
+    alone = [row for task in tasks for row in paretune.estimate(job, task=task).rows()]
+
+    for name in ("seconds", "memory_gib_per_device"):
+        assert [row[name] for row in both] == [row[name] for row in alone]

@@ -171,6 +171,67 @@ def test_the_discount_of_a_spot_job_is_not_known(answer: Answer, aws: Aws) -> No
     assert remarks[0] == "it took 50 m on 1 x ml.p4d.24xlarge and would have cost 21.04 USD on demand"
 
 
+@pytest.mark.parametrize(
+    ("changes", "measured", "remark"),
+    [
+        (
+            {"entry_script": "train.py"},
+            {},
+            "it took 50 m on 1 x ml.p4d.24xlarge and would have cost 21.04 USD on demand",
+        ),
+        ({}, {"throughput_samples_per_second": 200.0}, "it would take about "),
+    ],
+)
+def test_the_discounted_seconds_and_dollars_of_a_spot_run_are_not_those_that_it_took(
+    changes: dict[str, Any], measured: dict[str, float], remark: str, client: MlflowClient, answer: Answer
+) -> None:
+    params = JobSpec(**BERT, instance_type="ml.p4d.24xlarge", spot=True, **changes).as_text()
+    tags = {"origin": "measured", "state": "Completed", "training_seconds": "3000"}
+    run_id = put_run(client, params, tags, {"billable_seconds": 900.0, "cost_usd": 6.31, **measured})
+    typed = {"model": "bert-base-uncased", "max_seq_length": 256} if changes else {}
+    said = answer(run_id, instance_type="ml.g5.2xlarge", **typed)["remarks"][0]
+
+    assert said.startswith(remark)
+    assert said.endswith(" USD on demand")
+    assert "6.31" not in said
+
+
+def test_a_run_on_the_gpu_of_this_machine_is_shown_on_types_with_gpus(client: MlflowClient, answer: Answer) -> None:
+    tags = {"origin": "measured", "state": "Completed", "used_device": "cuda"}
+    run_id = put_run(client, JobSpec(**BERT).as_text(), tags, {"billable_seconds": 3000.0})
+
+    types = [row["instance_type"] for row in answer(run_id)["rows"]][1:]
+
+    assert "ml.g5.xlarge" in types
+    assert "ml.m5.large" not in types
+
+
+def test_a_local_run_of_another_machine_is_refused(client: MlflowClient, no_settings: None, typed: Run) -> None:
+    tags = {"origin": "measured", "state": "Completed", "machine": "another-host"}
+    run_id = put_run(client, JobSpec(**BERT).as_text(), tags, {"billable_seconds": 3000.0})
+
+    code, _, err = typed("estimate", f"--like={run_id}", "--region=us-east-1")
+
+    assert code == 2
+    assert f"like must name a job of this machine or of SageMaker, {run_id[:8]} ran on another machine" in err
+
+
+def test_a_local_run_is_shown_with_more_processes_on_this_machine(client: MlflowClient, answer: Answer) -> None:
+    rows = answer(recorded(client, 3000.0), instance_count="1,2")["rows"]
+
+    assert [(row["instance_type"], row["instance_count"]) for row in rows] == [("local", 1), ("local", 2)]
+
+
+def test_a_published_run_is_called_so_and_counted_once(client: MlflowClient, answer: Answer) -> None:
+    params = JobSpec(**BERT, instance_type="ml.p4d.24xlarge").as_text()
+    run_id = put_run(client, params, {"origin": "published", "state": "Completed"}, {"billable_seconds": 3000.0})
+
+    first, other = answer(run_id, instance_type="ml.g5.xlarge")["rows"]
+
+    assert first["basis"] == "published"
+    assert other["basis"].startswith("1 published run of this model")
+
+
 def test_a_job_that_no_account_may_be_asked_for_or_that_nobody_knows_is_refused(
     typed: Run, workplace: Path, aws: Aws
 ) -> None:
@@ -181,3 +242,17 @@ def test_a_job_that_no_account_may_be_asked_for_or_that_nobody_knows_is_refused(
     aws.refuse("DescribeTrainingJob", NoCredentialsError())
     code, _, err = typed(*words)
     assert (code, "training job their-job could not be looked up on SageMaker" in err) == (2, True)
+
+
+def test_without_a_region_a_name_that_nobody_knows_is_said_to_be_no_run_here(
+    client: MlflowClient, no_settings: None, typed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "absent")
+
+    code, _, err = typed("estimate", "--like=1a2b3c4e")
+
+    assert code == 2
+    assert "no job here has the run id or the name 1a2b3c4e" in err
+    assert "no AWS region is set" in err

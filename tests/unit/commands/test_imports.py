@@ -150,7 +150,7 @@ def test_what_must_be_known_and_is_not_given_is_asked_for_in_one_message(workpla
     ("texts", "part"),
     [
         ({}, "import needs a table"),
-        ({"recorded_runs": "nowhere.csv"}, "nowhere.csv does not exist"),
+        ({"recorded_runs": "nowhere.csv"}, "recorded_runs must be a readable CSV file, but nowhere.csv does not exist"),
         ({"recorded_runs": "theirs.csv", "learning_rate": "1e-5"}, "learning_rate is a column of theirs.csv already"),
         ({"recorded_runs": "theirs.csv", "modle": "x"}, "unknown parameter modle: did you mean model"),
         ({"recorded_runs": "theirs.csv", "precision": "fp8"}, "precision must be one of"),

@@ -236,6 +236,10 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
             [*REHEARSED[1:], "--budget_usd", "9", "--region", "ap-south-2"],
             "without a reliable price): run `paretune prices --refresh true --region ap-south-2`",
         ),
+        (
+            ["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "3", "--instance_type", ","],
+            "instance_type must have a value",
+        ),
         (["smoke", "--metric", "f1"], "metric is for a study without a file"),
     ],
 )

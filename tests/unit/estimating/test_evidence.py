@@ -76,6 +76,16 @@ def test_a_job_that_waited_in_vain_for_its_first_instance_type_shows_its_seconds
     assert time.seconds == 500.0
 
 
+def test_a_job_that_was_repeated_on_a_fallback_type_does_not_show_its_seconds() -> None:
+    used = {"paretune.job_name": "paretune-0a1b-2", "paretune.used_instance_type": "ml.g5.2xlarge"}
+    script = {"entry_script": "train.py", "fallback_instance_types": "ml.g5.2xlarge"}
+    tags = COMPLETED | used | {"paretune.repeated": "true"}
+    content = read([run_of(tags), run_of(tags, **script)])
+
+    assert [time.seconds for time in content.times] == [None]
+    assert content.own == []
+
+
 def test_runs_that_are_no_jobs_or_of_a_script_are_passed_over(tmp_path: Path) -> None:
     runs = [
         RecordedRun("strange", params={"learning_rate": "fast", "instance_type": "ml.nothing"}, tags=COMPLETED),

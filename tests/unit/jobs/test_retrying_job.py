@@ -257,6 +257,16 @@ def test_a_job_is_billed_at_the_price_of_the_type_that_the_service_has_chosen(de
     assert desk.tags["price_usd_per_hour"] == "2"
 
 
+def test_a_job_that_is_repeated_on_the_type_that_the_service_has_chosen_says_so(desk: Desk) -> None:
+    launcher = Choosing([INTERNAL, DONE])
+    attempts = desk.attempts(launcher, fallback_instance_types=LARGE)
+    assert attempts.current is not None
+    attempts.current.chosen = launcher.jobs[launcher.created[0]].chosen = LARGE  # type: ignore[attr-defined]
+    desk.follow(attempts)
+
+    assert (desk.tags["used_instance_type"], desk.tags["repeated"]) == (LARGE, "true")
+
+
 def test_the_cost_so_far_of_a_running_job_is_not_its_cost_if_a_price_is_unknown(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -14,9 +15,12 @@ from typing import Any
 
 import mlflow
 import pytest
+from boto3.exceptions import S3UploadFailedError
+from botocore.exceptions import NoCredentialsError
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
+from mlflow.store.artifact.s3_artifact_repo import S3ArtifactRepository
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import IntegrityError
 
@@ -28,7 +32,7 @@ from paretune.tracking import schema
 from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run
-from paretune.tracking.store import Tracking
+from paretune.tracking.store import Tracking, require_answer
 from tests.support.processes import free_port
 from tests.support.stand_ins.mlflow_store import denying_batches
 
@@ -370,6 +374,25 @@ def test_the_open_command_omits_the_default_store_unless_mlflow_run_changed_the_
     assert by_mlflow.startswith(f"mlflow ui --backend-store-uri sqlite:///{tmp_path / 'mlflow.db'} ")
 
 
+@pytest.mark.parametrize(
+    ("resource", "command"),
+    [
+        ("mlflow-tracking-server/mine", "tracking-server-url --tracking-server-name mine"),
+        ("mlflow-app/app-1A", "app-url --arn arn:aws:sagemaker:eu-west-1:123456789012:mlflow-app/app-1A"),
+    ],
+)
+def test_the_open_command_of_a_managed_server_asks_for_a_presigned_url(
+    store: MlflowClient, resource: str, command: str
+) -> None:
+    here = tracking()
+    here.uri = f"arn:aws:sagemaker:eu-west-1:123456789012:{resource}"
+
+    before, comment = here.open_command("abc").split("  # ")
+
+    assert before == f"aws sagemaker create-presigned-mlflow-{command} --region eu-west-1"
+    assert comment == "then open its URL and the run abc"
+
+
 def test_a_specification_is_read_back_with_the_region_where_it_ran() -> None:
     spec = JobSpec(instance_type="ml.g5.12xlarge", tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
     tags = {**schema.given_tag(spec.given()), "paretune.region": "eu-west-1"}
@@ -411,6 +434,28 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     assert "\n" not in actual[0].getMessage()
 
 
+@pytest.mark.parametrize("error", [NoCredentialsError(), S3UploadFailedError("An error occurred (AccessDenied)")])
+def test_a_bucket_that_takes_no_artifacts_leaves_a_gap_in_a_run_and_ends_a_command_in_our_words(
+    error: Exception, store: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def upload(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(S3ArtifactRepository, "_upload_file", upload)
+    store.create_experiment("in S3", artifact_location="s3://bucket/runs")
+    here = tracking(MLFLOW_EXPERIMENT_NAME="in S3")
+    run = here.create("job")
+    run.log_text("{}", "report.json")
+    assert run.has_gap
+    assert f"the storage of MLflow cannot be used; the job continues: {error}" in caplog.text
+
+    run.has_gap = False
+    run.log_files({"gone.txt": b"text"}, "output")
+    assert run.has_gap
+    with pytest.raises(TrackingUnavailable, match="cannot be used"):
+        here.keep("report", "note", {"report.json": "{}"})
+
+
 def test_a_server_that_is_not_there_is_said_within_seconds_and_without_a_password_that_looks_like_a_path(
     store: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,6 +469,24 @@ def test_a_server_that_is_not_there_is_said_within_seconds_and_without_a_passwor
     assert time.monotonic() - began < 6
     assert "nothing was launched" in str(refused.value)
     assert "hush" not in str(refused.value)
+
+
+def test_a_server_behind_a_proxy_is_not_connected_to_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[str, int]]()
+
+    def connect(address: tuple[str, int], timeout: float) -> None:
+        asked.append(address)
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.invalid:3128")
+    monkeypatch.setenv("NO_PROXY", "direct.example")
+    require_answer("https://mlflow.example")
+    assert asked == []
+
+    with pytest.raises(TrackingUnavailable, match="does not answer"):
+        require_answer("https://direct.example")
+    assert asked == [("direct.example", 443)]
 
 
 def test_no_message_shows_the_password_of_a_server_that_goes_away(

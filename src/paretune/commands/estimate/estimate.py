@@ -238,17 +238,17 @@ def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tup
 
     Raises BadInput with a fault for each model that cannot be read or, if all can be read, with all other faults.
     """
-    built, faults = dict[str, Architecture](), list[str]()
-    for model, task in {spec.model: spec.task for spec in specs}.items():
+    built, faults = dict[tuple[str, str], Architecture](), list[str]()
+    for model, task in dict.fromkeys((spec.model, spec.task) for spec in specs):
         with collecting(faults):
-            built[model] = architecture_of(model, task, environment)
-    refuse(faults)
+            built[model, task] = architecture_of(model, task, environment)
+    refuse(list(dict.fromkeys(faults)))
     facts = _facts(specs, home_of(environment))
     faults += [*_faults(specs, facts)]
     for spec in specs:
-        faults += length_faults(spec.model, built[spec.model].positions, spec.max_seq_length)
+        faults += length_faults(spec.model, built[spec.model, spec.task].positions, spec.max_seq_length)
     refuse(list(dict.fromkeys(faults)))
-    return [(built[spec.model], of_rows) for spec, of_rows in zip(specs, facts, strict=True)]
+    return [(built[spec.model, spec.task], of_rows) for spec, of_rows in zip(specs, facts, strict=True)]
 
 
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:

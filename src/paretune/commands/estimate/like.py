@@ -17,6 +17,7 @@ from paretune.commands.estimate import LISTED_CLUSTERS, MAY_BE_LISTS, EstimateRe
 from paretune.commands.estimate.estimate import EstimateTable
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, LaunchRefused, collecting, refuse
+from paretune.core.machine import machine_name
 from paretune.core.result import value_of
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
@@ -35,7 +36,8 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.profile import read_profile
 from paretune.specification.rules import launch_faults
-from paretune.tracking.recorded_run import RecordedRun
+from paretune.tracking import schema
+from paretune.tracking.recorded_run import RecordedRun, number_in
 
 _ROWS_ASSUMED = 100_000  # initial guess; the final number is estimated from the seconds
 _USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
@@ -58,23 +60,32 @@ class Reference:
     texts: Mapping[str, str]  # its parameters as texts; max_train_samples is absent if the number of rows is unknown
     seconds: float | None  # seconds per instance that would be billed on demand
     step_seconds: float | None = None
-    paid_usd: float | None = None  # None if its price is not recorded
-    is_spot: bool = False  # whether it ran on Spot instances at an unknown discount
+    origin: str = "measured"  # measured, published or simulated
+    paid_usd: float | None = None  # on demand; None if unknown
+    is_spot: bool = False  # whether it ran on Spot instances
     facts: Mapping[str, float] | None = None
     built: Architecture | None = None
     is_by_paretune: bool = False  # whether paretune's own code trained, not the user's
+    on_gpu: bool | None = None  # whether it trained on GPUs of this machine; None if that is not recorded
 
 
 def of_run(job: RecordedRun) -> Reference:
-    """Return a recorded run as a reference. Raises BadInput if its job has not completed or has no measured seconds."""
+    """Return a recorded run as a reference.
+
+    Raises BadInput if its job has not completed, has no measured seconds or ran on another machine of the user.
+    """
     if not job.is_completed:
         raise BadInput(
             [f"like must name a training job that has completed, {job.run_id[:8]} is {job.state or 'not started'}"]
         )
+    if job.ran_elsewhere(machine_name()):
+        raise BadInput(
+            [f"like must name a job of this machine or of SageMaker, {job.run_id[:8]} ran on another machine"]
+        )
     spec, measured = job.spec_as_run(), read([job]).times
-    seconds, step_seconds = (
-        (measured[0].seconds, measured[0].step_seconds) if measured else (job.billable_seconds, None)
-    )
+    # The billed seconds of a spot job are discounted.
+    billed = number_in(job.tags.get(schema.TRAINING_SECONDS, "")) or None if job.is_spot else job.billable_seconds
+    seconds, step_seconds = (measured[0].seconds, measured[0].step_seconds) if measured else (billed, None)
     if seconds is None and step_seconds is None:
         raise BadInput([f"like must name a training job with measured seconds, {job.run_id[:8]} has none"])
     texts = {name: text for name, text in spec.changed().items() if name not in OF_THE_BATCH}
@@ -83,15 +94,19 @@ def of_run(job: RecordedRun) -> Reference:
     texts |= {"region": job.region} if spec.runs_on.has_regions and job.region else {}
     if spec.runs_user_code:
         texts = {name: text for name, text in texts.items() if name in {*MAY_BE_LISTS, "region"}}
+    kind = "" if job.origin == "measured" else f"{job.origin} "
     return Reference(
-        name=f"run {job.run_id[:8]} ({job.name})" if job.name else f"run {job.run_id[:8]}",
+        name=f"{kind}run {job.run_id[:8]}" + (f" ({job.name})" if job.name else ""),
         texts=texts | ({"dataset": "its/own"} if spec.runs_user_code else {"dataset": spec.dataset}),
         seconds=seconds,
         step_seconds=step_seconds,
-        paid_usd=job.cost_usd,
+        origin=job.origin,
+        paid_usd=None if job.is_spot else job.cost_usd,
+        is_spot=job.is_spot,
         facts={name: job.metrics[name] for name in DATA_FACTS if name in job.metrics} or None,
         built=None if spec.runs_user_code else built_of(spec, job.metrics),
         is_by_paretune=not spec.runs_user_code,
+        on_gpu=device == "cuda" if (device := job.tags.get(schema.USED_DEVICE)) else None,
     )
 
 
@@ -143,15 +158,15 @@ def find(name: str, environment: Mapping[str, str], region: str | None) -> Refer
         run = find_run(open_tracking(environment, SystemClock()), name) if has_store(environment) else None
     if run is not None:
         return of_run(run)
-    from paretune.launchers.sagemaker.account import Account  # imports boto3
-    from paretune.launchers.sagemaker.aws_errors import refused_to
-    from paretune.launchers.sagemaker.jobs import described
-
-    account = Account(region, environment)
     try:
+        from paretune.launchers.sagemaker.account import Account  # imports boto3, which may be missing
+        from paretune.launchers.sagemaker.aws_errors import refused_to
+        from paretune.launchers.sagemaker.jobs import described
+
+        account = Account(region, environment)
         with refused_to("describe a training job (sagemaker:DescribeTrainingJob)"):
             answer = described(account, name)
-    except LaunchRefused as error:
+    except (BadInput, LaunchRefused) as error:
         raise BadInput([*faults, f"training job {name} could not be looked up on SageMaker: {error}"]) from error
     if not answer:
         raise BadInput([*faults, f"{account.region} has no SageMaker training job {name}"])
@@ -189,10 +204,10 @@ def compare(request: EstimateRequest) -> EstimateTable:
     estimates = _estimates(priced, reference, built, evidence, environment, assumes_rows=assumes_rows)
     if (took := reference.seconds) is not None:
         measured = replace(estimates[0].time, seconds=took, seconds_low=took, seconds_high=took)
-        estimates[0] = replace(estimates[0], time=measured, basis="measured")
+        estimates[0] = replace(estimates[0], time=measured, basis=reference.origin)
     if not clusters:
         estimates = [estimates[0], *_cheapest_of_each(estimates[1:])]
-    remarks = [*_sentences(estimates, reference.paid_usd or estimates[0].cost_usd, is_spot=reference.is_spot)]
+    remarks = [*_sentences(estimates, reference)]
     remarks += [] if clusters else [f"types whose price in {region} is not known are left out"]
     pairs = [(item.spec, item) for item in estimates]
     return EstimateTable(jobs=pairs, region=region, remarks=remarks, like=reference.name)
@@ -226,7 +241,8 @@ def _others(
         common = {name: text for name, text in texts.items() if name not in OF_THE_BATCH}
         common["global_batch_size"] = batch
     kinds = {name: item.has_gpu for name, item in instances().items()}
-    alike = [name for name in priced if kinds.get(name) is (ran.has_instances and kinds[ran.instance_type])]
+    here = hardware.local_gpu() is not None if reference.on_gpu is None else reference.on_gpu
+    alike = [name for name in priced if kinds.get(name) is (kinds[ran.instance_type] if ran.has_instances else here)]
     lists = clusters or {"instance_type": alike, "instance_count": ["1"]}
     count = "1" if "instance_type" in lists else str(ran.instance_count)
     lists = {"instance_type": [ran.instance_type], "instance_count": [count], **lists}
@@ -234,7 +250,8 @@ def _others(
     for values in itertools.product(*lists.values()):
         try:
             spec = JobSpec.read(common | dict(zip(lists, values, strict=True)))
-            refuse([*launch_faults(spec), *hardware.precision_faults(spec.precision, spec.instance())])
+            precision = hardware.precision_faults(spec.precision, spec.instance()) if spec.has_instances else []
+            refuse([*launch_faults(spec), *precision])
         except BadInput as error:
             faults += error.faults
             continue
@@ -256,7 +273,8 @@ def _estimates(
 
     If the jobs only assume a number of rows, those seconds determine it.
     """
-    ran, stack = priced[0][0], "own" if reference.is_by_paretune else reference.name
+    own = "published" if reference.origin == "published" else "own"
+    ran, stack = priced[0][0], own if reference.is_by_paretune else reference.name
     built = built or architecture_of(ran.model, ran.task, environment)
     facts = reference.facts
     specs = [spec for spec, _ in priced]
@@ -267,7 +285,9 @@ def _estimates(
     if setting is None:
         raise BadInput([f"{reference.name} does not show its rows: give max_train_samples"])
     work = describe(setting, stack=stack)
-    measured = Measurement(work=work, seconds=reference.seconds, step_seconds=reference.step_seconds)
+    measured = Measurement(
+        work=work, seconds=reference.seconds, step_seconds=reference.step_seconds, origin=reference.origin
+    )
     times = [item for item in evidence.times if item != measured]
     estimator = Estimator(replace(evidence, times=[*times, measured]))
     made = [
@@ -286,16 +306,17 @@ def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
     return max(spec.plan().global_batch_size, round(share * (spec.max_train_samples or _ROWS_ASSUMED)))
 
 
-def _sentences(estimates: Sequence[Estimate], paid_usd: float | None, *, is_spot: bool) -> Iterator[str]:
+def _sentences(estimates: Sequence[Estimate], reference: Reference) -> Iterator[str]:
     """Yield sentences that say what the training run took, and how much the cheapest cluster would have saved.
 
-    With `is_spot`, `paid_usd` is the cost on demand.
+    If its seconds are unknown, as after a retry, they say what an uninterrupted run would take.
     """
-    ran, took_s = estimates[0], estimates[0].time.seconds
+    ran, took_s, is_measured = estimates[0], estimates[0].time.seconds, reference.seconds is not None
+    paid_usd = (reference.paid_usd if is_measured else None) or ran.cost_usd
     priced = [item for item in estimates[1:] if item.fits != "no" and item.cost_usd is not None]
-    verb = "would have cost" if is_spot else "cost"
-    cost = f" and {verb} {usd(paid_usd)}{' on demand' if is_spot else ''}" if paid_usd else ""
-    yield f"it took {duration(took_s)} on {_cluster(ran)}{cost}"
+    verb = "would have cost" if reference.is_spot and is_measured else "cost"
+    cost = f" and {verb} {usd(paid_usd)}{' on demand' if reference.is_spot else ''}" if paid_usd else ""
+    yield f"it {'took' if is_measured else 'would take about'} {duration(took_s)} on {_cluster(ran)}{cost}"
     if paid_usd is None or not priced:
         return
     cheapest = min(priced, key=lambda item: item.cost_usd or 0.0)

@@ -270,7 +270,7 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
             texts(rows, _RUNS),
             [
                 *(
-                    ["front *: no other run of its origin, script and data set is as cheap and as good"]
+                    ["front *: no other completed run of its origin, script and data set is as cheap and as good"]
                     if marks
                     else []
                 ),
@@ -296,8 +296,10 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
 
 
 def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
+    """Return whether each completed run is on the front of those it is compared with; None for all other runs."""
     marks = pd.Series(None, frame.index, dtype=object)
-    for _, points in frame[[*_COMPARED, cost, metrics.F1]].dropna().groupby(_COMPARED):
+    completed = frame[frame.state == "Completed"]
+    for _, points in completed[[*_COMPARED, cost, metrics.F1]].dropna().groupby(_COMPARED):
         marks[points.index] = pareto.front(points[[cost, metrics.F1]].to_numpy().tolist(), maximize=(False, True))
     return marks
 

@@ -287,14 +287,21 @@ class RunTable:
 
     @classmethod
     def read(
-        cls, path: Path, columns: Mapping[str, str] = _NONE, common_texts: Mapping[str, str] = _NONE
+        cls,
+        path: Path,
+        columns: Mapping[str, str] = _NONE,
+        common_texts: Mapping[str, str] = _NONE,
+        option: str = "simulation.runs",
     ) -> "RunTable":
         """Read the table in a CSV file.
 
-        `columns` maps the file's names of columns to paretune's. `common_texts` has values for every row. Raises
-        BadInput with up to _MOST_FAULTS faults of the header or, if it has none, of the lines, with their numbers.
+        `columns` maps the file's names of columns to paretune's. `common_texts` has values for every row. Messages
+        name the file by `option`.
+
+        Raises BadInput with up to _MOST_FAULTS faults of the header or, if it has none, of the lines, with their
+        numbers.
         """
-        own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, but ")
+        own_names, lines = read_table(path, must=f"{option} must be a readable CSV file, but ")
         faults = _header_faults(own_names, columns)
         header = [columns.get(name, name) for name in own_names]
         if not faults and not lines:

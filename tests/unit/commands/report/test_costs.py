@@ -130,6 +130,12 @@ def test_no_sum_mixes_origins_or_notional_dollars() -> None:
         assert sum(row["jobs"] for row in records(totals(frame_of(jobs))) if row["by"] == by) == 5
 
 
+def test_a_failed_run_is_not_on_the_front_and_keeps_no_other_run_off_it() -> None:
+    rows = report([run(1), run(2, state="Failed", f1=0.99, cost_usd=0.1)]).rows
+
+    assert {str(row["state"]): row["on_front"] for row in rows} == {"Completed": True, "Failed": None}
+
+
 def test_dollars_of_failed_jobs_and_what_aws_has_billed_are_shown_next_to_the_cost() -> None:
     jobs = [
         *on_p3(1, [1000], metrics={"billed_usd": 1.25}),
