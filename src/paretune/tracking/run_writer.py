@@ -309,8 +309,11 @@ def trouble(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 
 def _errors_of_clouds() -> tuple[type[Exception], ...]:
-    there = {module: names for module, names in _ERRORS_OF_CLOUDS.items() if module in sys.modules}
-    return tuple(getattr(sys.modules[module], name) for module, names in there.items() for name in names)
+    errors = list[type[Exception]]()
+    for module, names in _ERRORS_OF_CLOUDS.items():
+        loaded = vars(sys.modules[module]) if module in sys.modules else {}  # another thread may still be importing it
+        errors += [loaded[name] for name in names if name in loaded]
+    return tuple(errors)
 
 
 def is_refused(error: Exception) -> bool:
