@@ -152,6 +152,10 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
         .replace(RATE, f"num_train_epochs: {{choices: {[*range(1, 1200)]}}}"),  # half of them are drawn only with 12
         [":6:", "global_batch_size=12 is invalid in every combination of 500 that were drawn at random"],
     ),
+    "images, which do not change what a job computes": (
+        CLOUD.replace(BATCH, "sagemaker.training_image: {choices: [one/image, other/image]}"),
+        [":6:", "sagemaker.training_image cannot be searched", "set it in job"],
+    ),
     # objectives and constraints
     "an unknown objective": (swap("cost_usd: min", "cost: min"), [":8:", "unknown metric cost", "cost_usd?"]),
     "a direction that there is not": (swap("f1: maximize", "f1: max"), [":9:", "minimize or maximize", "'max'"]),
