@@ -158,7 +158,7 @@ class StudyFile(Parameters):
     @classmethod
     def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
         values = dict(values)
-        job = values.get("job", {})
+        job = values.get("job") or {}
         if isinstance(job, JobSpec):
             job = job.given()
         if isinstance(job, Mapping):
@@ -490,7 +490,7 @@ def resolve(file: str, text: str) -> str:
 
 def _name_fully(document: dict[str, Any], typed: Mapping[str, str]) -> None:
     """Rename the searched names in the document as jobs spell them, so that options of the same name replace them."""
-    search, job = document.get("search"), document.get("job", {})
+    search, job = document.get("search"), document.get("job") or {}
     if isinstance(search, dict) and isinstance(job, dict):
         own_code = {name: each[name] for each in (document, typed) for name in TRAINING_KEYS if name in each}
         document["search"] = {full_name({**job, **own_code}, str(name)): entry for name, entry in search.items()}
@@ -507,7 +507,7 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
         near = did_you_mean(name, [key for key in StudyFile.model_fields if key not in IN_THE_FILE])
         hint = unknown(JobSpec, name).replace("paretune train", "paretune study")
         return [f"unknown parameter {name}: {near}" if near else hint]
-    search, job = document.get("search"), document.get("job", {})
+    search, job = document.get("search"), document.get("job") or {}
     entry = search.get(name) if isinstance(search, dict) else None
     if isinstance(entry, dict) and "choices" in entry and "," in text and not text.lstrip().startswith("{"):
         entry["choices"] = [Plain(part) for part in split_list(text)]

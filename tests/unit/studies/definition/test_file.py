@@ -340,6 +340,16 @@ def test_overrides_reach_the_job_of_a_mapping_and_leave_the_mapping_as_it_was() 
     assert content == before
 
 
+@pytest.mark.parametrize("job", [None, ""])
+def test_a_study_without_a_job_has_the_default_objectives_and_takes_overrides(job: str | None) -> None:
+    content = {"name": "x", "job": job, "search": {"learning_rate": {"choices": [1e-5, 3e-5]}}, "n_trials": 2}
+
+    study = StudyFile.read(content, {"max_train_samples": "100"})
+
+    assert study.objectives == {"cost_usd": "minimize", "f1": "maximize"}
+    assert study.job.given() == {"max_train_samples": 100}
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_study_has_no_faults(path: Path) -> None:
     assert StudyFile.read(str(path), {}).name
