@@ -19,6 +19,7 @@ from paretune.launchers.simulated.launcher import SimulatedJob, SimulatedLaunche
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
+from paretune.studies.recorded_front import front
 from paretune.studies.run import StudyRun, run_study, run_study_file
 from paretune.studies.search.driver import Start
 from paretune.studies.search.table import StudyTable
@@ -583,6 +584,7 @@ def test_the_cheapest_that_is_good_enough_is_searched_with_probes_and_repeats_an
     assert result.best is not None
     assert result.best["means"]["f1"] >= 0.88  # type: ignore[index]
     assert "the cheapest with F1 at least 0.88" in result.best["titles"]  # type: ignore[operator]
+    assert str(front("enough")) == str(front(result))
     assert "; F1 0.8" in str(result)
     good = frame[(frame["f1"] >= 0.88) & (frame["status"] == "Completed")]
     assert result.best["means"]["cost_usd"] <= 1.1 * good["cost_usd"].min()  # type: ignore[index]
