@@ -47,7 +47,8 @@ from paretune.specification.profile import charged
 from paretune.specification.rules import launch_faults
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
-from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.file import StudyFile, full_name
+from paretune.studies.definition.space import INSIDE
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import live_chart, record_answer, study_name
@@ -110,7 +111,13 @@ def study(
     ranges = {key: {"choices": value} if isinstance(value, (list, tuple)) else value for key, value in search.items()}
     common: Any = job
     if isinstance(job, JobSpec):
-        common = {key: text for key, text in job.given().items() if key not in search}
+        common = job.given()
+        for key in search:
+            outer, _, inner = full_name(common, str(key)).partition(INSIDE)
+            if not inner:
+                common.pop(outer, None)
+            elif isinstance(common.get(outer), dict):
+                common[outer].pop(inner, None)
     content = {"name": name, "job": common, "search": ranges, "objectives": objectives, **terms}
     return run_study({key: value for key, value in content.items() if value is not None}, quiet=quiet)
 
