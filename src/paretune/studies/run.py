@@ -153,13 +153,15 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
         >>> found.to_dict()["origin"]
         'simulated'
     """
-    texts = {
-        name: ",".join(map(spell, value)) if isinstance(value, (list, tuple)) else spell(value)
-        for name, value in overrides.items()
-        if value is not None
-    }
+    texts = {name: _as_option(value) for name, value in overrides.items() if value is not None}
     file = StudyFile.read(study if isinstance(study, Mapping) else str(study), texts)
     return run_study_file(file, say=(lambda _: None) if quiet else say_on_stderr)
+
+
+def _as_option(value: object) -> str:
+    """Write a value as the user would type it on the command line: a list with commas, a list of mappings as JSON."""
+    is_list = isinstance(value, (list, tuple)) and not any(isinstance(item, Mapping) for item in value)
+    return ",".join(map(spell, value)) if is_list else spell(value)
 
 
 def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
