@@ -446,7 +446,9 @@ class StudyRun:
         jobs = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended configurations were trained again in {jobs}" if repeats else ""
         if (name := self._file.job.register) and best is not None:
-            again += f"; recommended trial {best.number}: {register(name, best.trials[0].run_id, self._tracking)}"
+            # `sync` does not register it: only the study knows which trial it recommends.
+            sentence = register(name, best.trials[0].run_id, self._tracking, again="the same command")
+            again += f"; recommended trial {best.number}: {sentence}"
         ended = self.driver.ended
         if not final.front.points and ended.has_enough():
             more = f"--n_trials {ended.counted + (self._file.n_trials or 0)}"

@@ -199,6 +199,23 @@ def test_a_study_registers_the_model_that_it_recommends_and_no_other(
     assert "register" not in request[0].params
 
 
+def test_a_study_whose_model_cannot_be_registered_now_names_the_command_that_registers_it(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(self: Tracking, run_id: str) -> None:
+        raise TrackingUnavailable("MLflow answers 503")
+
+    command = ["study", str(write_replayed(workplace, "0.8,Completed")), "--register", "sentiment-en"]
+    with monkeypatch.context() as outage:
+        outage.setattr(Tracking, "recorded", unavailable)
+        assert main(command) == 0
+    sentence = "the model is not registered as sentiment-en yet (MLflow answers 503): the same command registers it"
+    assert sentence in capsys.readouterr().out
+
+    assert main(command) == 0
+    assert "nothing is registered as sentiment-en: a simulated job has no model" in capsys.readouterr().out
+
+
 def test_the_model_of_a_run_that_collapsed_is_not_registered_if_others_of_its_point_have_trained(
     workplace: Path,
 ) -> None:
