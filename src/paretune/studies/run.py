@@ -72,6 +72,7 @@ _FREE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_defin
 _BEAT_S = 60.0  # seconds between two heartbeats of a driver, the process that works on a study
 _SILENT_S = 600.0  # a driver on another machine counts as dead after this many seconds without a heartbeat
 _PAUSED_S = 86_400.0  # the same with `once`, where nothing sends heartbeats between two commands
+_SCHEDULE = "a schedule with --once"  # the driver of a paused study: no process, so `is_alive` cannot call it dead
 _BETWEEN_PAGES = 8.0  # pause after writing a page, as a multiple of the time it took to write (seconds in long studies)
 
 
@@ -370,7 +371,7 @@ class StudyRun:
             self._mark_driven(_SILENT_S)
 
     def _mark_driven(self, seconds: float) -> None:
-        """Mark the study's run as driven by this process for the given number of seconds from now."""
+        """Mark the study's run as driven for the given number of seconds from now."""
         self._marked_at_s = self._workplace.clock.monotonic()
         self._run.set_tags({schema.DRIVEN_UNTIL: f"{self._workplace.clock.now() + seconds:.0f}"})
 
@@ -459,6 +460,7 @@ class StudyRun:
 
     def _pause(self) -> None:
         """Write the results of this round, and leave the run open for the next one."""
+        self._run.set_tags({schema.WATCHED_BY: _SCHEDULE})
         self._mark_driven(_PAUSED_S)
         with suppress(ParetuneError), self._table.reachable():
             if self._is_stale:

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import signal
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -436,6 +437,31 @@ def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_pa
     begin("beta")
     with pytest.raises(CallAgain, match="beta"):
         begin("alpha")
+
+
+def test_two_schedules_of_one_machine_do_not_both_pay_for_a_study(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command with `once` is a process that has ended when the next one starts."""
+    monkeypatch.setattr("paretune.studies.run.process_text", lambda: f"{socket.gethostname()} 999999999 1")
+    tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
+    job = {"instance_type": SMALL, "max_runtime_minutes": 6}
+    search = {"seed": Choices(values=(1, 2))}
+    file = StudyFile(name="shared", job=job, search=search, sampler="grid", budget_usd=9, once=True)
+
+    def begin(folder: str) -> StudyRun:
+        (home := workplace / folder).mkdir(exist_ok=True)
+        table = StudyTable(file, f"sqlite:///{home / 'studies.db'}")
+        here = make_workplace(launcher=launcher, tracking=tracking, home=home, clock=clock)
+        return StudyRun(file, table, here, given=file, say=lambda _: None)
+
+    with pytest.raises(CallAgain, match="has not ended"):
+        begin("a").work()
+    clock.sleep(900.0)
+    with pytest.raises(CallAgain, match="with --once is working on the study shared, with different storage"):
+        begin("b")
+    with pytest.raises(CallAgain, match="has not ended"):
+        begin("a").work()
 
 
 DESIGN = """name: design
