@@ -55,6 +55,15 @@ def test_a_table_is_taken_as_it_is_and_repeats_of_a_single_row_show_its_noise_an
     assert design.correlations().empty
 
 
+def test_an_empty_cell_of_a_table_is_a_level_in_correlations(tmp_path: Path) -> None:
+    cells = [f"{precision},{rate}\n" for precision in ("fp32", "bf16", "") for rate in ("1e-5", "3e-5")]
+    (path := tmp_path / "rows.csv").write_text("precision,learning_rate\n" + "".join(cells))
+
+    for seed in range(8):  # orders of the rows
+        of_precision = Design(Points(table=str(path)), seed=seed).correlations().filter(like="precision=")
+        assert sorted(of_precision.to_numpy().flatten()) == [0.0, 0.0, 0.5, 0.5, 1.0, 1.0]
+
+
 def test_levels_with_equal_values_or_parts_of_each_other_are_distinguished() -> None:
     memory = [{"gradient_checkpointing": True}, {"quantization": True}, {"quantization": True, "precision": "bf16"}]
     points = {"full": {"memory": memory, "learning_rate": [1e-5, 3e-5]}, "replicates": 2}
