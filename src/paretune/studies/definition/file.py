@@ -41,7 +41,7 @@ from paretune.specification.declaration import (
 )
 from paretune.specification.inputs import PATHS
 from paretune.specification.job import JobSpec, JobValues
-from paretune.specification.launchers import AUTO, chosen, known
+from paretune.specification.launchers import AUTO, LauncherTraits, chosen, known
 from paretune.specification.script_arguments import start_faults
 from paretune.storage.database import address_fault, redacted
 from paretune.storage.files import STUDY, Document, find_file, find_path
@@ -419,15 +419,31 @@ def _name(study: StudyFile) -> Iterator[str]:
         yield f"name {got if study.name.strip() else 'is missing: add name: and a few words for its study in MLflow'}"
 
 
+def _launchers(study: StudyFile) -> list[LauncherTraits]:
+    """Return the different launchers that the study's jobs would have."""
+    points: list[dict[str, Any]] = [{}]
+    if "instance_type" in study.search:
+        points = [{"instance_type": name} for name in study.search["instance_type"].corners]
+    with suppress(BadInput):
+        points = points if study.design is None else study.design.rows
+    shared = {"launcher": study.job.launcher, "instance_type": study.job.instance_type}
+    jobs = [{**shared, **point} for point in points]
+    each = [chosen(job["launcher"], str(job["instance_type"])) for job in jobs if job["launcher"] in (AUTO, *known())]
+    return list({launcher.name: launcher for launcher in each}.values())
+
+
+def _one_launcher(study: StudyFile) -> Iterator[Fault]:
+    titles = sorted(launcher.title for launcher in _launchers(study))
+    if len(titles) > 1:
+        got = f"{' and '.join(titles)}: make a study for each, and compare their runs with `{command_line('report')}`"
+        path = ("points",) if study.points else ("search", "instance_type")
+        yield Fault(path, f"all jobs of a study must have the same launcher, got {got}")
+
+
 def _limits(study: StudyFile) -> Iterator[str]:
     if study.budget_usd is not None:
         return
-    searched = study.search.get("instance_type")
-    types = searched.corners if searched is not None else (study.job.instance_type,)
-    with suppress(BadInput):
-        types = (*types, *(row.get("instance_type") for row in (study.design.rows if study.design else ())))
-    launchers = [chosen(study.job.launcher, str(name)) for name in types]
-    if billed := next((item for item in launchers if item.is_billed and not item.is_simulated), None):
+    if billed := next((item for item in _launchers(study) if item.is_billed and not item.is_simulated), None):
         yield f"budget_usd is missing: jobs on {billed.title} are billed, so their study needs it; add budget_usd: 20"
     # Without a budget, only n_trials ends a study whose dollars are notional (local jobs) or simulated.
     elif study.n_trials is None and not study.tries_all:
@@ -446,7 +462,7 @@ def _sampler(study: StudyFile) -> Iterator[str]:
         yield f"sampler split needs the objective {metric} and at least one of {times}, and no others: change them"
 
 
-StudyFile.rules = (_name, _parts, _own_training, _clashes, _limits, _sampler, _points)
+StudyFile.rules = (_name, _parts, _own_training, _clashes, _limits, _one_launcher, _sampler, _points)
 StudyFile.last_rules = (lambda study: [] if study.points else combination_faults(study.job.given(), study.search),)
 
 

@@ -289,6 +289,27 @@ def test_only_jobs_that_aws_bills_need_a_budget(tmp_path: Path) -> None:
         assert "budget_usd is missing" in faults(tmp_path, text)[0]
 
 
+MIXED_TYPES = "[local, ml.g5.xlarge]"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (swap(BATCH, f"instance_type: {{choices: {MIXED_TYPES}}}") + "budget_usd: 9\n", 6),
+        (
+            swap(f"search:\n  {RATE}\n  {BATCH}", f"points: {{full: {{instance_type: {MIXED_TYPES}}}}}\nbudget_usd: 9"),
+            4,
+        ),
+    ],
+)
+def test_a_study_on_several_launchers_is_refused_but_may_be_simulated(text: str, line: int, tmp_path: Path) -> None:
+    (fault,) = faults(tmp_path, text)
+
+    rule = "all jobs of a study must have the same launcher, got SageMaker and this machine: make a study for each"
+    assert fault == f"study.yaml:{line}: {rule}, and compare their runs with `paretune report`"
+    assert read(tmp_path, text, launcher="simulated").name
+
+
 def test_a_combination_that_makes_no_job_is_no_fault_of_the_file_but_of_its_point(tmp_path: Path) -> None:
     text = CLOUD.replace(RATE, "strategy: {choices: [ddp, smddp]}").replace(
         BATCH, "instance_type: {choices: [ml.g5.xlarge, ml.p4d.24xlarge]}"
