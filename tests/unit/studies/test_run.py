@@ -553,7 +553,9 @@ def test_pareto_csv_has_the_factors_of_a_design_and_distinguishes_its_replicates
 def test_no_table_of_a_design_computes_in_a_spreadsheet(workplace: Path) -> None:
     job = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "num_train_epochs": 1}
     formula = "=1+cmd|' /C calc'!A0"
-    points = {"full": {"tags.note": [formula, "@SUM(1)"], "tags.=A1": ["-1+2", "+3"]}}
+    rates = [{"tags.note": formula, "learning_rate": 1e-5}, {"tags.note": "@SUM(1)", "learning_rate": 3e-5}]
+    batches = [{"tags.=A1": "-1+2", "global_batch_size": 16}, {"tags.=A1": "+3", "global_batch_size": 32}]
+    points = {"full": {"=rates": rates, "-batches": batches}}
     file = StudyFile.read({"name": "formulas", "job": job, "points": points, "budget_usd": 20})
     result = run_study_file(file, say=lambda _: None)
 

@@ -14,6 +14,7 @@ Python code may pass the same content as a mapping.
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -406,10 +407,16 @@ def _points(study: StudyFile) -> Iterator[Fault | str]:
         rows = study.design.rows if study.design is not None else []
     for name in dict.fromkeys(name for row in rows for name in row if name in given and name != "seed"):
         yield Fault(("job", name), f"{name} is in job and in points: take it out of one of them")
+    by_job = defaultdict[str, list[dict[str, Any]]](list)
     for row in rows:
         with collecting(of_row := list[str]()):
-            make_spec(given, row)
+            by_job[make_spec(given, row).spec_hash()].append(row)
         faults += [f"points: {text}" for text in of_row]
+    for same in by_job.values():
+        names = dict.fromkeys(name for row in same for name in row)
+        if differing := ", ".join(name for name in names if len({spell(row.get(name)) for row in same}) > 1):
+            text = f"points: rows that differ only in {differing} are the same job, which a study runs once"
+            faults.append(f"{text}: take {differing} out, or keep one of these rows")
     yield from dict.fromkeys(faults)
 
 

@@ -84,6 +84,28 @@ def test_replicates_of_rows_with_seeds_of_their_own_never_share_one(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("header", "lines", "names"),
+    [
+        ("spot,instance_count", ["false,1", "false,2", "true,1", "true,2"], "spot"),
+        ("spot,max_runtime_minutes", ["false,10", "true,20"], "spot, max_runtime_minutes"),
+        ("learning_rate,instance_count", ["5e-5,1", ",1", "1e-5,2"], "learning_rate"),
+    ],
+)
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_rows_that_are_the_same_job_are_refused(
+    tmp_path: Path, header: str, lines: list[str], names: str, replicates: int
+) -> None:
+    (path := tmp_path / "rows.csv").write_text("\n".join([header, *lines]))
+    points = {"table": str(path), "replicates": replicates}
+
+    with pytest.raises(BadInput) as refused:
+        StudyFile.read({"name": "x", "job": {"instance_type": "ml.g5.xlarge"}, "points": points, "budget_usd": 9})
+
+    rule = f"points: rows that differ only in {names} are the same job, which a study runs once"
+    assert refused.value.faults == (f"{rule}: take {names} out, or keep one of these rows",)
+
+
+@pytest.mark.parametrize(
     ("lines", "sentence"),
     [
         ("a,b\n1,1\n2,2\n3,3\n", "the main effects cannot all be estimated"),
