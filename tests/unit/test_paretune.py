@@ -5,6 +5,7 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -194,6 +195,44 @@ def test_a_study_in_python_has_its_front_best_trial_and_trials(next_to_the_studi
     changed = {name: text for name, text in job.changed().items() if name != "instance_type"}
     again |= {"job": changed, "objectives": goals}
     assert paretune.run_study(again, quiet=True).run_id == study.run_id
+
+
+def test_a_study_in_python_ignores_the_values_of_its_job_inside_a_mapping_that_it_searches(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paretune.studies.run.run_study_file", lambda file, **_: file)
+    (workplace / "train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float)\n"
+        "parser.add_argument('--depth', type=int)\nparser.parse_args()\n"
+    )
+    adapters = SIMULATED.replace(fine_tuning="lora", lora={"r": 2, "lora_alpha": 8})
+    script: dict[str, Any] = {"entry_script": "train.py", "training_arguments": {"lr": 0.1, "depth": 3}}
+    goals = {"cost_usd": "minimize", "acc": "maximize"}
+
+    file: Any = paretune.study("a", {"lora.r": [4, 8]}, job=adapters, n_trials=2)
+    own: Any = paretune.study("b", {"lr": [0.2, 0.3]}, job=paretune.JobSpec(**script), objectives=goals, n_trials=2)
+
+    assert (file.job.given()["lora"], file.search["lora.r"].values) == ({"lora_alpha": 8}, (4, 8))
+    assert own.job.training_arguments == {"depth": 3}
+    assert own.search["training_arguments.lr"].values == (0.2, 0.3)
+
+
+def test_an_override_of_a_study_in_python_may_be_a_list_of_mappings(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paretune.studies.run.run_study_file", lambda file, **_: file)
+    (workplace / "train.py").write_text("print('acc 0.5, loss 0.1')\n")
+    content: dict[str, Any] = {
+        "name": "x",
+        "job": {"entry_script": "train.py"},
+        "search": {"instance_count": {"choices": [1, 2]}},
+    }
+    content |= {"objectives": {"acc": "maximize"}, "n_trials": 2}
+    readers = [{"Name": "acc", "Regex": "acc ([0-9.]+), "}, {"Name": "loss", "Regex": "loss ([0-9.]+)"}]
+
+    for some in (readers, tuple(readers), readers[:1]):
+        file: Any = paretune.run_study(content, metric_definitions=some)
+        assert [*file.job.metric_definitions] == [*some]
 
 
 def test_faults_of_a_study_in_python_have_no_lines_and_name_their_parameters() -> None:

@@ -40,11 +40,11 @@ def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> s
     return uri
 
 
-def register(name: str, run_id: str, tracking: Tracking) -> str:
+def register(name: str, run_id: str, tracking: Tracking, *, again: str = "`paretune sync`") -> str:
     """Register the model of a run as a version of `name` with the alias `candidate`; return a sentence with the result.
 
     A model that is already registered keeps its version. If MLflow does not answer, nothing is raised: the sentence
-    says so, and `sync` registers the model later.
+    says so, and that `again`, such as a command, registers the model later.
     """
     try:
         run = tracking.recorded(run_id)
@@ -62,7 +62,7 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
         tracking.run(run_id).set_tags({schema.REGISTERED: version or f"{_REFUSED}{reason}"})
     except trouble(ParetuneError) as error:
         reason = without_secrets(first_line(error))
-        return f"the model is not registered as {name} yet ({reason}): `paretune sync` registers it"
+        return f"the model is not registered as {name} yet ({reason}): {again} registers it"
     return f"registered as {version}, {CANDIDATE}" if version else f"nothing is registered as {name}: {reason}"
 
 

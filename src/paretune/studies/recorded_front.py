@@ -19,7 +19,7 @@ from paretune.core.errors import BadInput, refuse
 from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.presentation.text import aligned
 from paretune.specification.declaration import spell
-from paretune.studies.definition.objectives import DIRECTIONS, default_objectives, judged_by
+from paretune.studies.definition.objectives import DIRECTIONS, default_objectives, judged_by, with_quality
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
@@ -76,8 +76,8 @@ def front(
     # name of a study, or at least the first four characters of its run id; a result of `run_study` or `estimate`;
     # several results of `launch`; a data frame, such as that of `mlflow.search_runs`; or rows as mappings
     runs: "str | Result | pandas.DataFrame | Iterable[Mapping[str, object] | Result]",
-    # maps columns to "minimize" or "maximize"; by default the study's objectives, or without a study, less cost_usd and
-    # more f1
+    # maps columns to "minimize" or "maximize"; by default the study's objectives, with the quality metric that a
+    # constraint names, or without a study, less cost_usd and more f1
     objectives: Mapping[str, str] | None = None,
 ) -> Front:
     """Return the Pareto front of a recorded study or of any runs.
@@ -138,7 +138,7 @@ def _rows_of(runs: "Result | pandas.DataFrame | Iterable[Mapping[str, object] | 
 
 
 def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
-    """Return name, rows of pareto.csv, and objectives of a recorded study.
+    """Return name, rows of pareto.csv, and the objectives by which they are ranked, of a recorded study.
 
     This is the newest study called `name`, or else the one whose run id begins with `name` (at least four characters).
     """
@@ -155,7 +155,8 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     text = tracking.artifact_text(run.run_id, "pareto.csv")
     if text is None:
         raise BadInput([f"study {name}: its run {run.run_id} has no pareto.csv, because no trial has ended yet"])
-    return run.tags.get(schema.STUDY, name), read_rows(text), json.loads(run.params["objectives"])
+    goals = with_quality(json.loads(run.params["objectives"]), json.loads(run.params.get("constraints", "{}")))
+    return run.tags.get(schema.STUDY, name), read_rows(text), goals
 
 
 _MARK = "paretune:study"  # user attribute of an Optuna study; its MLflow run has the same mark

@@ -47,7 +47,8 @@ from paretune.specification.profile import charged
 from paretune.specification.rules import launch_faults
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
-from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.file import StudyFile, full_name
+from paretune.studies.definition.space import INSIDE
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import live_chart, record_answer, study_name
@@ -71,6 +72,7 @@ _FREE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_defin
 _BEAT_S = 60.0  # seconds between two heartbeats of a driver, the process that works on a study
 _SILENT_S = 600.0  # a driver on another machine counts as dead after this many seconds without a heartbeat
 _PAUSED_S = 86_400.0  # the same with `once`, where nothing sends heartbeats between two commands
+_SCHEDULE = "a schedule with --once"  # the driver of a paused study: no process, so `is_alive` cannot call it dead
 _BETWEEN_PAGES = 8.0  # pause after writing a page, as a multiple of the time it took to write (seconds in long studies)
 
 
@@ -110,7 +112,13 @@ def study(
     ranges = {key: {"choices": value} if isinstance(value, (list, tuple)) else value for key, value in search.items()}
     common: Any = job
     if isinstance(job, JobSpec):
-        common = {key: text for key, text in job.given().items() if key not in search}
+        common = job.given()
+        for key in search:
+            outer, _, inner = full_name(common, str(key)).partition(INSIDE)
+            if not inner:
+                common.pop(outer, None)
+            elif isinstance(common.get(outer), dict):
+                common[outer].pop(inner, None)
     content = {"name": name, "job": common, "search": ranges, "objectives": objectives, **terms}
     return run_study({key: value for key, value in content.items() if value is not None}, quiet=quiet)
 
@@ -146,13 +154,15 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
         >>> found.to_dict()["origin"]
         'simulated'
     """
-    texts = {
-        name: ",".join(map(spell, value)) if isinstance(value, (list, tuple)) else spell(value)
-        for name, value in overrides.items()
-        if value is not None
-    }
+    texts = {name: _as_option(value) for name, value in overrides.items() if value is not None}
     file = StudyFile.read(study if isinstance(study, Mapping) else str(study), texts)
     return run_study_file(file, say=(lambda _: None) if quiet else say_on_stderr)
+
+
+def _as_option(value: object) -> str:
+    """Write a value as the user would type it on the command line: a list with commas, a list of mappings as JSON."""
+    is_list = isinstance(value, (list, tuple)) and not any(isinstance(item, Mapping) for item in value)
+    return ",".join(map(spell, value)) if is_list else spell(value)
 
 
 def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
@@ -361,7 +371,7 @@ class StudyRun:
             self._mark_driven(_SILENT_S)
 
     def _mark_driven(self, seconds: float) -> None:
-        """Mark the study's run as driven by this process for the given number of seconds from now."""
+        """Mark the study's run as driven for the given number of seconds from now."""
         self._marked_at_s = self._workplace.clock.monotonic()
         self._run.set_tags({schema.DRIVEN_UNTIL: f"{self._workplace.clock.now() + seconds:.0f}"})
 
@@ -437,7 +447,9 @@ class StudyRun:
         jobs = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended configurations were trained again in {jobs}" if repeats else ""
         if (name := self._file.job.register) and best is not None:
-            again += f"; recommended trial {best.number}: {register(name, best.trials[0].run_id, self._tracking)}"
+            # `sync` does not register it: only the study knows which trial it recommends.
+            sentence = register(name, best.trials[0].run_id, self._tracking, again="the same command")
+            again += f"; recommended trial {best.number}: {sentence}"
         ended = self.driver.ended
         if not final.front.points and ended.has_enough():
             more = f"--n_trials {ended.counted + (self._file.n_trials or 0)}"
@@ -448,6 +460,7 @@ class StudyRun:
 
     def _pause(self) -> None:
         """Write the results of this round, and leave the run open for the next one."""
+        self._run.set_tags({schema.WATCHED_BY: _SCHEDULE})
         self._mark_driven(_PAUSED_S)
         with suppress(ParetuneError), self._table.reachable():
             if self._is_stale:

@@ -57,7 +57,9 @@ WARM_POOL_KEPT = "Available"  # value of WARM_POOL until the instances are known
 RETRIES = "paretune.retries"
 """Failures of a study's job that any process may retry, such as `capacity, internal`; only the study may retry others.
 A single job has no such tag: any process may retry it after every kind of failure that a retry can fix."""
-WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty if none does
+WATCHED_BY = "paretune.watched_by"
+"""The process that watches the job, or drives the study; empty if none does. Between two commands of a study with
+`once`, it names no process."""
 
 REGION = "paretune.region"  # AWS region of the job
 SETTINGS = "paretune.settings"  # bucket and tags of a job in AWS, as JSON; later attempts of the job reuse them

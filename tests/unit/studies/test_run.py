@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import signal
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from paretune.launchers.simulated.launcher import SimulatedJob, SimulatedLaunche
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
+from paretune.studies.recorded_front import front
 from paretune.studies.run import StudyRun, run_study, run_study_file
 from paretune.studies.search.driver import Start
 from paretune.studies.search.table import StudyTable
@@ -196,6 +198,23 @@ def test_a_study_registers_the_model_that_it_recommends_and_no_other(
     request = Tracking({}, SystemClock()).runs("tags.`paretune.registered` LIKE '%'")
     assert [run.tags[schema.TRIAL] for run in request] == [str(recommended)]
     assert "register" not in request[0].params
+
+
+def test_a_study_whose_model_cannot_be_registered_now_names_the_command_that_registers_it(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(self: Tracking, run_id: str) -> None:
+        raise TrackingUnavailable("MLflow answers 503")
+
+    command = ["study", str(write_replayed(workplace, "0.8,Completed")), "--register", "sentiment-en"]
+    with monkeypatch.context() as outage:
+        outage.setattr(Tracking, "recorded", unavailable)
+        assert main(command) == 0
+    sentence = "the model is not registered as sentiment-en yet (MLflow answers 503): the same command registers it"
+    assert sentence in capsys.readouterr().out
+
+    assert main(command) == 0
+    assert "nothing is registered as sentiment-en: a simulated job has no model" in capsys.readouterr().out
 
 
 def test_the_model_of_a_run_that_collapsed_is_not_registered_if_others_of_its_point_have_trained(
@@ -420,6 +439,31 @@ def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_pa
         begin("alpha")
 
 
+def test_two_schedules_of_one_machine_do_not_both_pay_for_a_study(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command with `once` is a process that has ended when the next one starts."""
+    monkeypatch.setattr("paretune.studies.run.process_text", lambda: f"{socket.gethostname()} 999999999 1")
+    tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
+    job = {"instance_type": SMALL, "max_runtime_minutes": 6}
+    search = {"seed": Choices(values=(1, 2))}
+    file = StudyFile(name="shared", job=job, search=search, sampler="grid", budget_usd=9, once=True)
+
+    def begin(folder: str) -> StudyRun:
+        (home := workplace / folder).mkdir(exist_ok=True)
+        table = StudyTable(file, f"sqlite:///{home / 'studies.db'}")
+        here = make_workplace(launcher=launcher, tracking=tracking, home=home, clock=clock)
+        return StudyRun(file, table, here, given=file, say=lambda _: None)
+
+    with pytest.raises(CallAgain, match="has not ended"):
+        begin("a").work()
+    clock.sleep(900.0)
+    with pytest.raises(CallAgain, match="with --once is working on the study shared, with different storage"):
+        begin("b")
+    with pytest.raises(CallAgain, match="has not ended"):
+        begin("a").work()
+
+
 DESIGN = """name: design
 job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 800}
 points: {table: rows.csv}
@@ -509,7 +553,9 @@ def test_pareto_csv_has_the_factors_of_a_design_and_distinguishes_its_replicates
 def test_no_table_of_a_design_computes_in_a_spreadsheet(workplace: Path) -> None:
     job = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "num_train_epochs": 1}
     formula = "=1+cmd|' /C calc'!A0"
-    points = {"full": {"tags.note": [formula, "@SUM(1)"], "tags.=A1": ["-1+2", "+3"]}}
+    rates = [{"tags.note": formula, "learning_rate": 1e-5}, {"tags.note": "@SUM(1)", "learning_rate": 3e-5}]
+    batches = [{"tags.=A1": "-1+2", "global_batch_size": 16}, {"tags.=A1": "+3", "global_batch_size": 32}]
+    points = {"full": {"=rates": rates, "-batches": batches}}
     file = StudyFile.read({"name": "formulas", "job": job, "points": points, "budget_usd": 20})
     result = run_study_file(file, say=lambda _: None)
 
@@ -583,6 +629,7 @@ def test_the_cheapest_that_is_good_enough_is_searched_with_probes_and_repeats_an
     assert result.best is not None
     assert result.best["means"]["f1"] >= 0.88  # type: ignore[index]
     assert "the cheapest with F1 at least 0.88" in result.best["titles"]  # type: ignore[operator]
+    assert str(front("enough")) == str(front(result))
     assert "; F1 0.8" in str(result)
     good = frame[(frame["f1"] >= 0.88) & (frame["status"] == "Completed")]
     assert result.best["means"]["cost_usd"] <= 1.1 * good["cost_usd"].min()  # type: ignore[index]

@@ -14,6 +14,7 @@ Python code may pass the same content as a mapping.
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -41,7 +42,7 @@ from paretune.specification.declaration import (
 )
 from paretune.specification.inputs import PATHS
 from paretune.specification.job import JobSpec, JobValues
-from paretune.specification.launchers import AUTO, chosen, known
+from paretune.specification.launchers import AUTO, LauncherTraits, chosen, known
 from paretune.specification.profile import sets_value
 from paretune.specification.script_arguments import start_faults
 from paretune.storage.database import address_fault, redacted
@@ -159,7 +160,7 @@ class StudyFile(Parameters):
     @classmethod
     def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
         values = dict(values)
-        job = values.get("job", {})
+        job = values.get("job") or {}
         if isinstance(job, JobSpec):
             job = job.given()
         if isinstance(job, Mapping):
@@ -407,10 +408,16 @@ def _points(study: StudyFile) -> Iterator[Fault | str]:
         rows = study.design.rows if study.design is not None else []
     for name in dict.fromkeys(name for row in rows for name in row if name in given and name != "seed"):
         yield Fault(("job", name), f"{name} is in job and in points: take it out of one of them")
+    by_job = defaultdict[str, list[dict[str, Any]]](list)
     for row in rows:
         with collecting(of_row := list[str]()):
-            make_spec(given, row)
+            by_job[make_spec(given, row).spec_hash()].append(row)
         faults += [f"points: {text}" for text in of_row]
+    for same in by_job.values():
+        names = dict.fromkeys(name for row in same for name in row)
+        if differing := ", ".join(name for name in names if len({spell(row.get(name)) for row in same}) > 1):
+            text = f"points: rows that differ only in {differing} are the same job, which a study runs once"
+            faults.append(f"{text}: take {differing} out, or keep one of these rows")
     yield from dict.fromkeys(faults)
 
 
@@ -420,15 +427,31 @@ def _name(study: StudyFile) -> Iterator[str]:
         yield f"name {got if study.name.strip() else 'is missing: add name: and a few words for its study in MLflow'}"
 
 
+def _launchers(study: StudyFile) -> list[LauncherTraits]:
+    """Return the different launchers that the study's jobs would have."""
+    points: list[dict[str, Any]] = [{}]
+    if "instance_type" in study.search:
+        points = [{"instance_type": name} for name in study.search["instance_type"].corners]
+    with suppress(BadInput):
+        points = points if study.design is None else study.design.rows
+    shared = {"launcher": study.job.launcher, "instance_type": study.job.instance_type}
+    jobs = [{**shared, **point} for point in points]
+    each = [chosen(job["launcher"], str(job["instance_type"])) for job in jobs if job["launcher"] in (AUTO, *known())]
+    return list({launcher.name: launcher for launcher in each}.values())
+
+
+def _one_launcher(study: StudyFile) -> Iterator[Fault]:
+    titles = sorted(launcher.title for launcher in _launchers(study))
+    if len(titles) > 1:
+        got = f"{' and '.join(titles)}: make a study for each, and compare their runs with `{command_line('report')}`"
+        path = ("points",) if study.points else ("search", "instance_type")
+        yield Fault(path, f"all jobs of a study must have the same launcher, got {got}")
+
+
 def _limits(study: StudyFile) -> Iterator[str]:
     if study.budget_usd is not None:
         return
-    searched = study.search.get("instance_type")
-    types = searched.corners if searched is not None else (study.job.instance_type,)
-    with suppress(BadInput):
-        types = (*types, *(row.get("instance_type") for row in (study.design.rows if study.design else ())))
-    launchers = [chosen(study.job.launcher, str(name)) for name in types]
-    if billed := next((item for item in launchers if item.is_billed and not item.is_simulated), None):
+    if billed := next((item for item in _launchers(study) if item.is_billed and not item.is_simulated), None):
         yield f"budget_usd is missing: jobs on {billed.title} are billed, so their study needs it; add budget_usd: 20"
     # Without a budget, only n_trials ends a study whose dollars are notional (local jobs) or simulated.
     elif study.n_trials is None and not study.tries_all:
@@ -447,7 +470,7 @@ def _sampler(study: StudyFile) -> Iterator[str]:
         yield f"sampler split needs the objective {metric} and at least one of {times}, and no others: change them"
 
 
-StudyFile.rules = (_name, _parts, _own_training, _clashes, _limits, _sampler, _points)
+StudyFile.rules = (_name, _parts, _own_training, _clashes, _limits, _one_launcher, _sampler, _points)
 StudyFile.last_rules = (lambda study: [] if study.points else combination_faults(study.job.given(), study.search),)
 
 
@@ -491,7 +514,7 @@ def resolve(file: str, text: str) -> str:
 
 def _name_fully(document: dict[str, Any], typed: Mapping[str, str]) -> None:
     """Rename the searched names in the document as jobs spell them, so that options of the same name replace them."""
-    search, job = document.get("search"), document.get("job", {})
+    search, job = document.get("search"), document.get("job") or {}
     if isinstance(search, dict) and isinstance(job, dict):
         own_code = {name: each[name] for each in (document, typed) for name in TRAINING_KEYS if name in each}
         document["search"] = {full_name({**job, **own_code}, str(name)): entry for name, entry in search.items()}
@@ -508,7 +531,7 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
         near = did_you_mean(name, [key for key in StudyFile.model_fields if key not in IN_THE_FILE])
         hint = unknown(JobSpec, name).replace("paretune train", "paretune study")
         return [f"unknown parameter {name}: {near}" if near else hint]
-    search, job = document.get("search"), document.get("job", {})
+    search, job = document.get("search"), document.get("job") or {}
     entry = search.get(name) if isinstance(search, dict) else None
     if isinstance(entry, dict) and "choices" in entry and "," in text and not text.lstrip().startswith("{"):
         entry["choices"] = [Plain(part) for part in split_list(text)]

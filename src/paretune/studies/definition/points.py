@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _MOST_COMBINATIONS = 2000  # limit, because an optimal design evaluates every combination for every row
 _LARGEST_TABLE = 1_000_000  # bytes
+_DEFAULT = "(default)"  # label of the level of an empty cell
 _MOST_STARTS = 20  # number of random starts: the result of the exchange algorithm depends on the rows it starts with
 
 Level = dict[str, Any]  # parameter to value, as the user wrote it
@@ -172,10 +173,13 @@ class Design:
         return figure
 
     def _coded(self) -> "DataFrame":
-        """Return the sum contrasts: a column for each level of each factor except its last level."""
+        """Return the sum contrasts: a column for each level of each factor except its last level.
+
+        An empty cell of a table is a level like any other: the job's default.
+        """
         import pandas as pd
 
-        frame = pd.DataFrame(self._labels)
+        frame = pd.DataFrame(self._labels).fillna(_DEFAULT)
         columns = {}
         for factor in frame:
             *levels, last = dict.fromkeys(frame[factor])

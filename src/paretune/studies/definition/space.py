@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting, refuse
-from paretune.specification.declaration import COMPUTES, Fault, Value, effects_of, extra_of, spell, unknown, untyped
+from paretune.specification.declaration import (
+    COMPUTES,
+    Fault,
+    Value,
+    affecting,
+    effects_of,
+    extra_of,
+    spell,
+    unknown,
+    untyped,
+)
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.rules import launch_faults
 
@@ -27,10 +37,10 @@ def why_not_searched(name: str) -> str:
         return "quality is comparable only on the same validation rows, so use one study per value"
     if "noise" in effects:
         return "it only changes random noise, which the study measures with repeats"
-    # If a parameter does not change a job's hash, two jobs that differ only in it share a checkpoint. The second one
-    # would cost almost nothing, so its cost would be meaningless.
-    changes_result = effects & {*COMPUTES} and not effects & {"launcher", "stopping", "ownership"}
-    return "" if changes_result else "it does not change the result"
+    # If a parameter does not change a job's hash, two jobs that differ only in it are the same job: a study runs one
+    # of them. `JobSpec.spec_hash` reads whole mappings, so their effects count, too.
+    is_hashed = name.partition(INSIDE)[0] in affecting(JobSpec, *COMPUTES)
+    return "" if is_hashed and effects & {*COMPUTES} else "it does not change the result"
 
 
 @dataclass(frozen=True, kw_only=True)

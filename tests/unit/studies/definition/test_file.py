@@ -152,6 +152,10 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
         .replace(RATE, f"num_train_epochs: {{choices: {[*range(1, 1200)]}}}"),  # half of them are drawn only with 12
         [":6:", "global_batch_size=12 is invalid in every combination of 500 that were drawn at random"],
     ),
+    "images, which do not change what a job computes": (
+        CLOUD.replace(BATCH, "sagemaker.training_image: {choices: [one/image, other/image]}"),
+        [":6:", "sagemaker.training_image cannot be searched", "set it in job"],
+    ),
     # objectives and constraints
     "an unknown objective": (swap("cost_usd: min", "cost: min"), [":8:", "unknown metric cost", "cost_usd?"]),
     "a direction that there is not": (swap("f1: maximize", "f1: max"), [":9:", "minimize or maximize", "'max'"]),
@@ -285,6 +289,27 @@ def test_only_jobs_that_aws_bills_need_a_budget(tmp_path: Path) -> None:
         assert "budget_usd is missing" in faults(tmp_path, text)[0]
 
 
+MIXED_TYPES = "[local, ml.g5.xlarge]"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (swap(BATCH, f"instance_type: {{choices: {MIXED_TYPES}}}") + "budget_usd: 9\n", 6),
+        (
+            swap(f"search:\n  {RATE}\n  {BATCH}", f"points: {{full: {{instance_type: {MIXED_TYPES}}}}}\nbudget_usd: 9"),
+            4,
+        ),
+    ],
+)
+def test_a_study_on_several_launchers_is_refused_but_may_be_simulated(text: str, line: int, tmp_path: Path) -> None:
+    (fault,) = faults(tmp_path, text)
+
+    rule = "all jobs of a study must have the same launcher, got SageMaker and this machine: make a study for each"
+    assert fault == f"study.yaml:{line}: {rule}, and compare their runs with `paretune report`"
+    assert read(tmp_path, text, launcher="simulated").name
+
+
 def test_a_combination_that_makes_no_job_is_no_fault_of_the_file_but_of_its_point(tmp_path: Path) -> None:
     text = CLOUD.replace(RATE, "strategy: {choices: [ddp, smddp]}").replace(
         BATCH, "instance_type: {choices: [ml.g5.xlarge, ml.p4d.24xlarge]}"
@@ -334,6 +359,16 @@ def test_overrides_reach_the_job_of_a_mapping_and_leave_the_mapping_as_it_was() 
     assert study.job.given() == {"max_train_samples": 100, "learning_rate": 1e-4}
     assert study.search == {"global_batch_size": Choices(values=(8, 16))}
     assert content == before
+
+
+@pytest.mark.parametrize("job", [None, ""])
+def test_a_study_without_a_job_has_the_default_objectives_and_takes_overrides(job: str | None) -> None:
+    content = {"name": "x", "job": job, "search": {"learning_rate": {"choices": [1e-5, 3e-5]}}, "n_trials": 2}
+
+    study = StudyFile.read(content, {"max_train_samples": "100"})
+
+    assert study.objectives == {"cost_usd": "minimize", "f1": "maximize"}
+    assert study.job.given() == {"max_train_samples": 100}
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

@@ -55,6 +55,15 @@ def test_a_table_is_taken_as_it_is_and_repeats_of_a_single_row_show_its_noise_an
     assert design.correlations().empty
 
 
+def test_an_empty_cell_of_a_table_is_a_level_in_correlations(tmp_path: Path) -> None:
+    cells = [f"{precision},{rate}\n" for precision in ("fp32", "bf16", "") for rate in ("1e-5", "3e-5")]
+    (path := tmp_path / "rows.csv").write_text("precision,learning_rate\n" + "".join(cells))
+
+    for seed in range(8):  # orders of the rows
+        of_precision = Design(Points(table=str(path)), seed=seed).correlations().filter(like="precision=")
+        assert sorted(of_precision.to_numpy().flatten()) == [0.0, 0.0, 0.5, 0.5, 1.0, 1.0]
+
+
 def test_levels_with_equal_values_or_parts_of_each_other_are_distinguished() -> None:
     memory = [{"gradient_checkpointing": True}, {"quantization": True}, {"quantization": True, "precision": "bf16"}]
     points = {"full": {"memory": memory, "learning_rate": [1e-5, 3e-5]}, "replicates": 2}
@@ -72,6 +81,28 @@ def test_replicates_of_rows_with_seeds_of_their_own_never_share_one(tmp_path: Pa
 
     seeds = {rate: sorted(row["seed"] for row in made if row["learning_rate"] == rate) for rate in (1e-5, 3e-5)}
     assert seeds == {1e-5: [1, 2, 3, 4], 3e-5: [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("header", "lines", "names"),
+    [
+        ("spot,instance_count", ["false,1", "false,2", "true,1", "true,2"], "spot"),
+        ("spot,max_runtime_minutes", ["false,10", "true,20"], "spot, max_runtime_minutes"),
+        ("learning_rate,instance_count", ["5e-5,1", ",1", "1e-5,2"], "learning_rate"),
+    ],
+)
+@pytest.mark.parametrize("replicates", [1, 2])
+def test_rows_that_are_the_same_job_are_refused(
+    tmp_path: Path, header: str, lines: list[str], names: str, replicates: int
+) -> None:
+    (path := tmp_path / "rows.csv").write_text("\n".join([header, *lines]))
+    points = {"table": str(path), "replicates": replicates}
+
+    with pytest.raises(BadInput) as refused:
+        StudyFile.read({"name": "x", "job": {"instance_type": "ml.g5.xlarge"}, "points": points, "budget_usd": 9})
+
+    rule = f"points: rows that differ only in {names} are the same job, which a study runs once"
+    assert refused.value.faults == (f"{rule}: take {names} out, or keep one of these rows",)
 
 
 @pytest.mark.parametrize(
