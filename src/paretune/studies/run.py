@@ -161,8 +161,9 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
 def _as_option(value: object) -> str:
     """Write a value as the user would type it on the command line: a list with commas, a list of mappings as JSON."""
-    is_list = isinstance(value, (list, tuple)) and not any(isinstance(item, Mapping) for item in value)
-    return ",".join(map(spell, value)) if is_list else spell(value)
+    if not isinstance(value, (list, tuple)) or any(isinstance(item, Mapping) for item in value):
+        return spell(value)
+    return ",".join(map(spell, value))
 
 
 def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
