@@ -27,7 +27,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -51,7 +51,7 @@ N_VALUES = 7  # how many values of a range are tried; see `_grid_values` for exc
 MOST_CANDIDATES = 5000
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
 _KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # have columns of their own in `quality_keys`
-_PRECISIONS = ("auto", "fp32", "bf16", "fp16")  # on a CPU, auto stays auto
+_PRECISIONS = get_args(JobSpec.model_fields["precision"].annotation)  # with auto, which stays auto on a CPU
 _DEFAULT_ROWS = 10_000.0  # assumed for a data set of unknown size
 
 

@@ -395,6 +395,17 @@ def test_the_quality_of_our_trainings_depends_on_the_precision_and_not_on_the_ty
     assert a10g == l40s != t4  # bf16, and fp16 on the T4
 
 
+def test_weights_in_bf16_are_searched_as_any_other_precision() -> None:
+    space = SPACE | {
+        "instance_type": CategoricalDistribution(["ml.g5.xlarge"]),
+        "precision": CategoricalDistribution(["bf16", "bf16-true"]),
+    }
+
+    study = searched(SplitSampler(job(), space), most=6)
+
+    assert any(trial.state == TrialState.COMPLETE for trial in study.trials)
+
+
 def test_f1_in_percent_is_searched_as_its_share_is() -> None:
     def in_percent(study: optuna.Study, trial: Trial) -> None:
         values = outcome(trial)
