@@ -419,7 +419,8 @@ class SecondsModel:
     """Predicts billed seconds from the outcomes of jobs.
 
     Attributes:
-        startup_s: seconds outside the training: the median of those measured, or an assumed value if there are none.
+        measured_startup_s: billed seconds outside the training: the median of those measured, or 0 if there are none.
+        startup_s: the same, but an assumed value if there are none.
         is_seen: whether a completed job has measured the speed of each instance type, shape (T,).
     """
 
@@ -429,7 +430,8 @@ class SecondsModel:
         # Users rarely limit jobs to less than twice the startup, or twice what their own training takes.
         half_s = min(30.0 * job.spec.max_runtime_minutes for job in space.candidates)
         usual_s, self._own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
-        self.startup_s = float(np.median(startups)) if startups else usual_s
+        self.measured_startup_s = float(np.median(startups)) if startups else 0.0
+        self.startup_s = self.measured_startup_s if startups else usual_s
         ran = [row for row in rows if row.status is TrialStatus.COMPLETED and row.seconds > 0]
         cut_off = [row for row in rows if row.status is TrialStatus.CUT_OFF and (space.is_own or not row.job.is_probe)]
         terms = Terms.of(space, [row.job for row in [*ran, *cut_off]])

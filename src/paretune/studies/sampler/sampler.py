@@ -57,6 +57,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
     Without `seconds`, the sampler uses an objective in seconds, such as job_seconds; without such an objective, it uses
     cost_usd divided by the price; without dollars, the time between the trial's start and end.
 
+    Until a trial reports `startup_seconds`, bounds on train_seconds apply to the billed seconds.
+
     Args:
         job: parameters that all jobs share, as a `JobSpec` or a mapping.
         searched: the Optuna distribution of each searched parameter, by name.

@@ -257,9 +257,11 @@ class Split:
         assert quality is not None  # the split sampler needs a quality metric
 
         def values(deviations: float) -> dict[str, float]:
-            seconds = belief.seconds * math.exp(deviations * belief.log_deviation)
+            slower = math.exp(deviations * belief.log_deviation)
+            seconds = belief.seconds * slower
             reached = quality.sign * (belief.mean + deviations * belief.deviation)
-            measured = dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.TRAIN_SECONDS), seconds)
+            measured = {metrics.JOB_SECONDS: seconds, metrics.BILLABLE_SECONDS: seconds}
+            measured[metrics.TRAIN_SECONDS] = belief.train_seconds * slower
             measured[metrics.COST_USD] = seconds * self.sampler.price_of(job.spec)
             measured[quality.metric] = min(max(reached, quality.lowest), quality.highest)
             return self._driver.table.values({name: float(value) for name, value in measured.items()})

@@ -107,6 +107,17 @@ def test_a_deadline_is_kept_although_time_is_no_objective() -> None:
     assert max(trial.values[1] for trial in in_time) > 0.85
 
 
+def test_a_bound_on_the_training_does_not_count_the_startup() -> None:
+    bound = {"train_seconds": {"max": 700.0}}  # the fastest job trains for 634 s, but is billed for 754 s
+
+    study = searched(SplitSampler(job(), SPACE, constraints=bound), most=14)
+
+    trainings = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
+    in_time = [trial for trial in trainings if trial.user_attrs["seconds"] - START_S <= 700.0]
+    assert len(in_time) > 3
+    assert max(trial.values[1] for trial in in_time) > 0.88
+
+
 def test_a_least_throughput_is_no_least_time() -> None:
     bounds = {"throughput_samples_per_second": {"min": 500.0}}
     aims = Aims(objectives=["cost_usd", "f1"], metric="f1", constraints=bounds, spread=None, stops=True)

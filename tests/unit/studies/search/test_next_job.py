@@ -80,7 +80,8 @@ def test_rows_of_data_that_nobody_has_counted_are_learned_from_the_first_trainin
     lines = (workplace / "table.csv").read_text().splitlines()
     table = [f"{lines[0]},train_rows", *(f"{line},{ROWS}" for line in lines[1:])]
     (workplace / "table.csv").write_text("\n".join(table) + "\n")
-    (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS},", ""))
+    bound = "constraints: {train_seconds: {max: 100000}}"
+    (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS},", "") + bound)
     driver = driver_of(workplace, "study.yaml", {"n_trials": "5"})
     searching = Split(driver)
     driver.run(searching.propose)
@@ -88,11 +89,16 @@ def test_rows_of_data_that_nobody_has_counted_are_learned_from_the_first_trainin
     predicted = searching.predicted()
 
     assert predicted
+    measured = next(trial.measured for trial in driver.trials.values() if "train_seconds" in trial.measured)
+    startup_s = measured["billable_seconds"] - measured["train_seconds"]
+    assert startup_s > 60
     for trial in predicted:
         assert trial.plan is not None
         usd, *_ = TYPES[str(trial.point["instance_type"])]
         true = 200 + ROWS / trial.plan.global_batch_size * (0.02 + trial.plan.per_device_train_batch_size / 40)
         assert trial.values["cost_usd"] == pytest.approx(true * usd / 3600, rel=0.25)
+        billed_s = trial.values["cost_usd"] / usd * 3600
+        assert trial.values["train_seconds"] == pytest.approx(billed_s - startup_s)
 
 
 def test_a_study_of_throughput_and_f1_is_searched_as_one_of_seconds(workplace: Path) -> None:
