@@ -133,11 +133,13 @@ class EndedTrials:
         if len(fresh) < FEWEST_WITHOUT or not absent or not self._file.job.runs_user_code:
             return ""
         logged = ", ".join(sorted({name for trial in fresh for name in trial.measured} - wanted.keys())) or "nothing"
+        again = "; then the command without once=true continues" if self._file.once else ""
         example = f"[{{Name: {absent[0]}, Regex: '{absent[0].replace('_', ' ')} +([0-9.]+)'}}]"
         return (
             f"{len(fresh)} jobs have completed and none has logged {' or '.join(absent)}, which this study needs (they "
             f"have logged {logged}): print it as a line such as `{absent[0]}: 0.8`, add a line to `job` that reads it "
             f"from their output, such as `metric_definitions: {example}`, or start a new study with another metric"
+            f"{again}"
         )
 
     def hopeless(self) -> str:

@@ -349,6 +349,21 @@ def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_goes_on_once_th
     assert searched(again) == "every point was tried"
 
 
+def test_a_study_with_once_that_ends_without_its_metric_names_the_command_that_continues_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedJob, "report", lambda job: JobReport(metrics={"eval_ndcg": 0.5}))
+    (desk.folder / "own.py").write_text("p.add_argument('--learning_rate')\n")
+    job = {"instance_type": SMALL, "entry_script": str(desk.folder / "own.py")}
+    terms = {"job": job, "objectives": {"cost_usd": "minimize", "ndcg": "maximize"}}
+    searched(desk.driver(**terms, n_trials=2))
+
+    monkeypatch.setattr(ScriptedJob, "report", lambda job: JobReport(metrics={"ndcg": 0.5}))
+    with_once = desk.next_driver(**terms, once=True)
+    assert searched(with_once).endswith("; then the command without once=true continues")
+    assert searched(desk.next_driver(**terms)) == "every point was tried"
+
+
 def test_a_search_goes_on_after_trials_whose_objective_is_no_finite_number(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
