@@ -450,8 +450,8 @@ class Driver:
 
     def _refresh(self) -> None:
         """Read what was recorded since the last call, learn from it, and report it to Optuna."""
-        ended, reported = self.table.trials()[1], self.table.reported()
-        self.ended = EndedTrials(self.file, ended, [job.trial for job in self.running], self._assumed_fixed)
+        (running, ended), reported = self.table.trials(), self.table.reported()
+        self.ended = EndedTrials(self.file, ended, running, self._assumed_fixed)
         for trial in ended:
             if trial.number not in self._heard:
                 self._heard.add(trial.number)

@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.errors import (
     BadInput,
     BudgetRefused,
+    CallAgain,
     Interrupted,
     JobFailed,
     LaunchRefused,
@@ -413,6 +414,23 @@ def test_what_a_dead_driver_was_running_is_taken_over(
     assert len(desk.launcher.created) == 4
     assert rates(second) == list(RATES)
     assert len(MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")) == 4
+
+
+def test_a_retry_that_runs_is_not_started_again_by_the_next_command(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: CAPACITY if not times and spec.learning_rate == RATES[0] else ENDLESS
+    first = desk.driver(n_parallel=2, once=True)
+    first.begin(Start({"learning_rate": RATES[0]}))
+    until_ended(first)
+    desk.clock.sleep(300.0)
+    with suppress(CallAgain):
+        searched(first)
+    assert len(first.running) == 2
+
+    second = desk.next_driver(n_parallel=2, once=True)
+    assert len(second.under_way) == 2
+    with suppress(CallAgain):
+        searched(second)
+    assert not any("not run" in line for line in desk.said)
 
 
 def test_a_point_that_a_dead_driver_has_only_asked_for_is_tried_by_the_next_one(desk: Desk) -> None:
