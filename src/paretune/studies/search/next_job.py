@@ -183,9 +183,10 @@ class Split:
 
     def _money_of_repeats(self, trial: Trial) -> float:
         """Return the dollars needed for two repeats of a trial."""
-        worst_usd, usd = None, trial.cost_usd or 0.0
+        worst_usd, usd, money = None, trial.cost_usd or 0.0, self._driver.money
         with suppress(BudgetRefused):
-            worst_usd = self._driver.money.worst_usd(self._driver.money.limited(trial.spec))
+            spec = self._driver.file.spec_at(trial.point).replace(**_changes_of_repeat(trial))
+            worst_usd = money.worst_usd(money.limited(spec))
         return usd + (worst_usd or usd)
 
     def since_growth(self) -> str:
@@ -279,6 +280,14 @@ class Split:
         )
 
 
+def _changes_of_repeat(trial: Trial) -> dict[str, Any]:
+    """Return the changes to a trial's parameters that its repeats share.
+
+    They leave out the time limit: `Money.limited` sets another from the trial's seconds.
+    """
+    return {name: value for name, value in trial.changes.items() if name != "max_runtime_minutes"}
+
+
 class Verification:
     """Proposes repeats of `recommended` points with other seeds, within the budget, until each point has three runs.
 
@@ -320,8 +329,8 @@ class Verification:
         repeating = [trial for trial in trials if trial.repeats is not None]
         ended = [trial.repeats for trial in repeating if trial.identity not in driver.ended.retries]
         repeats = ended.count(point.number) + under_way
-        changes = {**driver.trials[point.number].changes, "seed": (point.trial.spec.seed + repeats + 1) % 2**32}
-        changes.pop("max_runtime_minutes", None)  # `Money.limited` sets another from the repeated job's seconds
+        seed = (point.trial.spec.seed + repeats + 1) % 2**32
+        changes = {**_changes_of_repeat(driver.trials[point.number]), "seed": seed}
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
         repeats_usd = sum(trial.cost_usd or 0.0 for trial in repeating)
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials) - repeats_usd

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.launchers.deadlines import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
 from paretune.specification.container import JobInputs
+from paretune.specification.job import JobSpec
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.run import run_study
@@ -171,6 +173,29 @@ def test_a_repeat_may_take_twice_what_its_trial_took_whatever_limit_that_had(wor
     took = driver.trials[trial.number].measured["job_seconds"] / 60
     assert (repeat.repeats, float(trial.given["max_runtime_minutes"])) == (trial.number, 90.0)
     assert float(repeat.given["max_runtime_minutes"]) == pytest.approx(2 * took + min(5, took), abs=0.1)
+
+
+def test_a_search_keeps_the_dollars_of_two_repeats_whatever_limit_their_trial_had(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = made(workplace, budget_usd="8")
+    point = {"instance_type": "ml.g5.xlarge", "per_device_train_batch_size": 16, "learning_rate": 3e-5}
+    assert driver.begin(Start(point, {"max_runtime_minutes": 33.0})) == ""  # it takes 30 minutes
+    until_ended(driver)
+    (trial,) = driver.trials.values()
+    kept, affordable = list[float](), driver.money.affordable
+
+    def spied(*, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
+        kept.append(keep_usd)
+        return affordable(keep_usd=keep_usd)
+
+    monkeypatch.setattr(driver.money, "affordable", spied)
+    Split(driver).propose()
+
+    second = driver.money.worst_usd(driver.money.limited(driver.file.spec_at(point)))
+    assert trial.cost_usd is not None
+    assert second is not None
+    assert kept == [pytest.approx(trial.cost_usd + second)]
 
 
 LIMITED = """
