@@ -236,7 +236,9 @@ class Driver:
             spent_usd = self.table.balance().spent_usd
             self._say(f"study {self.file.name} continues: {counted(ended)} run, {usd(spent_usd)} spent")
         for trial in running:
-            self._say(f"trial {trial.number}: its job is already running; following it")
+            self._say(
+                f"trial {trial.number}: it was running when the last command ended; following its job if it still runs"
+            )
             self._begin(trial, adopt=True)
 
     def run(self, propose: Propose) -> str:

@@ -408,7 +408,7 @@ def test_what_a_dead_driver_was_running_is_taken_over(
     assert MlflowClient().get_run(run.info.run_id).info.status == "RUNNING"
     assert desk.said[-2:] == [
         "study scripted continues: 0 trials run, 0.00 USD spent",
-        "trial 0: its job is already running; following it",
+        "trial 0: it was running when the last command ended; following its job if it still runs",
     ]
     searched(second)
     assert len(desk.launcher.created) == 4
@@ -544,6 +544,7 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(d
     searched(second)
     assert rates(second) == list(RATES)
     assert second.table.balance().spent_usd == pytest.approx(5 * USD)
+    assert not any("already running" in line for line in desk.said)
 
 
 def test_an_impossible_point_is_reported_and_costs_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
