@@ -77,7 +77,7 @@ class EndedTrials:
                     self.most_running = others
                     self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if others else _REFUSED_PAUSE_S)
                 self.refused += not others
-            elif trial.cost_usd:  # its job was created
+            elif trial.cost_usd or trial.billed_s:  # its job was created, with or without a price
                 self.refused = 0
         self._full = [Footprint.of(t.spec, t.spec.plan()) for t in ended if t.status is TrialStatus.OUT_OF_MEMORY]
         under_way = {trial.identity for trial in running}

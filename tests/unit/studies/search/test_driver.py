@@ -25,6 +25,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
 from paretune.launchers.base import Job, JobSetup, WarmPoolStatus
 from paretune.launchers.processes import process_text
+from paretune.pricing import Price
 from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
@@ -236,6 +237,21 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
     searched(again)
     assert rates(again) == list(RATES)
     assert desk.clock.now() - begun < 240  # it does not wait for what was fixed
+
+
+def test_refusals_between_free_jobs_that_ran_do_not_end_a_study(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = Price(usd_per_hour=0.0, region="r", as_of="2026-01-01", source="test")
+    monkeypatch.setattr(desk.launcher, "price", lambda spec: free)
+    desk.launcher.judge = lambda spec, times: QUOTA if times == 0 and spec.learning_rate != RATES[3] else DONE
+    driver = desk.driver()
+
+    for rate in RATES[:3]:  # each is refused before another job runs
+        driver.begin(Start({"learning_rate": rate}))
+        driver.begin(Start({"learning_rate": RATES[3]}, {"seed": round(rate * 1e5)}))
+        until_ended(driver)
+
+    assert rates(driver, TrialStatus.REFUSED) == list(RATES[:3])
+    assert searched(driver) == "every point was tried"
 
 
 def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_asks_for_it(desk: Desk) -> None:
