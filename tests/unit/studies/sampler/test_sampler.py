@@ -282,6 +282,29 @@ def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_w
     assert {trial.params["training_arguments.kind"] for trial in study.best_trials} == {"tree"}
 
 
+def test_free_jobs_are_searched_for_the_front() -> None:
+    study = searched(SplitSampler(job(), SEVERAL, price_of=lambda spec: 0.0), most=12)
+
+    trainings = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
+    assert len(trainings) > 3
+    assert max(trial.values[1] for trial in trainings) == pytest.approx(0.9, abs=0.01)
+
+
+def test_free_trainings_of_ones_own_are_searched_from_the_first_one_on(tmp_path: Path) -> None:
+    (tmp_path / "own.py").touch()
+    own = paretune.JobSpec(entry_script=str(tmp_path / "own.py"), instance_type="ml.g5.xlarge")
+    space = {"training_arguments.depth": IntDistribution(2, 10)}
+    sampler = SplitSampler(own, space, objectives=["job_seconds", "loss"], price_of=lambda spec: 0.0)
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+
+    for _ in range(4):
+        assert sampler.next_job(study) is not None
+        depth = (trial := study.ask(sampler.space)).params["training_arguments.depth"]
+        study.tell(trial, [200.0 + 30.0 * depth, 1.0 + 0.02 * (depth - 6) ** 2])
+
+    assert len({trial.params["training_arguments.depth"] for trial in study.trials}) == 4
+
+
 def test_ranges_of_batches_are_searched_in_powers_of_two_and_of_rates_in_octaves() -> None:
     rates = FloatDistribution(1e-5, 1e-2, log=True)
     for batches, searched in (
