@@ -73,7 +73,7 @@ def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs_and_ends_with_a_fro
     done = cloud.run(*STUDY)
 
     assert done.code == 0, done.text
-    assert "its job is already running; following it" in done.text
+    assert "it was running when the last command ended; following its job if it still runs" in done.text
     study = check_record(cloud.client, cloud.folder)
     jobs = cloud.emulator.jobs()
     assert before <= set(jobs)

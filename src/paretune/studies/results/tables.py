@@ -17,7 +17,8 @@ from paretune.studies.results.trials import PREDICTED, Trial
 def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None = None) -> str:
     """Return the content of pareto.csv: one row per trial in order of number, then one row per predicted point.
 
-    Unknown values are empty. In a designed experiment, `levels` maps the number of a trial to the level of each factor.
+    Unknown values are empty. In a designed experiment, `levels` maps the number of a trial to the level of each factor,
+    or to an empty mapping if the trial's point is not a row of the design.
     If a trial has the same job as an earlier one but a different seed, its column `repeats` has the number of the first
     such trial.
 
@@ -29,11 +30,15 @@ def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
     spent_usd = {} if front.is_foreign else {trial.number: usd for trial, usd in zip(in_time, spent, strict=True)}
     of_design, trials = levels or {}, (*front.trials, *front.predicted)
-    rows = [_row(front, trial, spent_usd.get(trial.number), of_design.get(trial.number, {})) for trial in trials]
+    unknown = dict.fromkeys(factor for each in of_design.values() for factor in each)
+    rows = [
+        _row(front, trial, spent_usd.get(trial.number), {**unknown, **of_design.get(trial.number, {})})
+        for trial in trials
+    ]
     return csv_text(list(rows[0]) if rows else [], rows)
 
 
-def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mapping[str, str]) -> Row:
+def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mapping[str, str | None]) -> Row:
     point, is_predicted = front.point_of.get(trial.number), trial.origin == PREDICTED
     values: dict[str, Row] = {}
     for name in front.objectives:

@@ -27,7 +27,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -51,7 +51,8 @@ N_VALUES = 7  # how many values of a range are tried; see `_grid_values` for exc
 MOST_CANDIDATES = 5000
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
 _KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # have columns of their own in `quality_keys`
-_PRECISIONS = ("auto", "fp32", "bf16", "fp16")  # on a CPU, auto stays auto
+_PRECISIONS = get_args(JobSpec.model_fields["precision"].annotation)  # with auto, which stays auto on a CPU
+FREE_USD_PER_S = 1e-6  # assumed for a price of 0; the lowest price of SageMaker is 30 times as high
 _DEFAULT_ROWS = 10_000.0  # assumed for a data set of unknown size
 
 
@@ -95,7 +96,7 @@ class Space:
         rows: float | None,
         price_of: Callable[[JobSpec], float] = lambda spec: 1.0,
     ) -> None:
-        self._job, self.searched, self.rows, self.price_of = job, searched, rows, price_of
+        self._job, self.searched, self.rows, self._price_of = job, searched, rows, price_of
         self._jobs: dict[tuple[Any, ...], Candidate | None] = {}
         self._terms: dict[float | None, Terms] = {}
         self._full = {name: full_name(job, name) for name in searched}  # full names, such as those of script arguments
@@ -128,6 +129,13 @@ class Space:
             except BadInput as fault:
                 self._jobs[key], self._fault = None, fault
         return self._jobs[key]
+
+    def price_of(self, spec: JobSpec) -> float:
+        """Return the price of a job in dollars per second; `FREE_USD_PER_S` if it is free.
+
+        So all jobs cost something, and gains per dollar and ratios of dollars exist.
+        """
+        return self._price_of(spec) or FREE_USD_PER_S
 
     @cached_property
     def keys(self) -> np.ndarray:
@@ -347,7 +355,7 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[st
                 if SECONDS in attributes
                 else [measured[name] for name in _IN_SECONDS if name in measured]
             )
-            if not timed and COST_USD in measured and (usd_per_s := space.price_of(job.spec)) > 0:
+            if not timed and COST_USD in measured and (usd_per_s := space.price_of(job.spec)) != FREE_USD_PER_S:
                 seconds = measured[COST_USD] / usd_per_s
             else:
                 timed = timed or [trial.duration.total_seconds() if trial.duration is not None else 0.0]
@@ -419,7 +427,8 @@ class SecondsModel:
     """Predicts billed seconds from the outcomes of jobs.
 
     Attributes:
-        startup_s: seconds outside the training: the median of those measured, or an assumed value if there are none.
+        measured_startup_s: billed seconds outside the training: the median of those measured, or 0 if there are none.
+        startup_s: the same, but an assumed value if there are none.
         is_seen: whether a completed job has measured the speed of each instance type, shape (T,).
     """
 
@@ -429,7 +438,8 @@ class SecondsModel:
         # Users rarely limit jobs to less than twice the startup, or twice what their own training takes.
         half_s = min(30.0 * job.spec.max_runtime_minutes for job in space.candidates)
         usual_s, self._own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
-        self.startup_s = float(np.median(startups)) if startups else usual_s
+        self.measured_startup_s = float(np.median(startups)) if startups else 0.0
+        self.startup_s = self.measured_startup_s if startups else usual_s
         ran = [row for row in rows if row.status is TrialStatus.COMPLETED and row.seconds > 0]
         cut_off = [row for row in rows if row.status is TrialStatus.CUT_OFF and (space.is_own or not row.job.is_probe)]
         terms = Terms.of(space, [row.job for row in [*ran, *cut_off]])

@@ -56,13 +56,17 @@ Accepts = Callable[[Candidate, Expected], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Aims:
-    """The objectives of a search, the one that measures the model (`metric`), and the constraints."""
+    """The objectives of a search, the one that measures the model (`metric`), and the constraints.
+
+    Billed seconds minus `startup_s` are the seconds of the training.
+    """
 
     objectives: Sequence[str]
     metric: str
     constraints: Constraints
     spread: float | None  # prior standard deviation of quality between configurations; None to learn it
     stops: bool  # whether the search ends when the front has stopped growing
+    startup_s: float = 0.0  # billed seconds outside the training
 
     @cached_property
     def costs(self) -> list[str]:
@@ -104,8 +108,13 @@ class Aims:
 
     def _measures(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> dict[str, np.ndarray]:
         """Return the metrics that can be predicted, each with its values, shape (N,)."""
-        columns = dict.fromkeys({*metrics.TIMES} - {metrics.THROUGHPUT_SAMPLES}, seconds)
+        columns = {metrics.JOB_SECONDS: seconds, metrics.BILLABLE_SECONDS: seconds}
+        columns[metrics.TRAIN_SECONDS] = self.train_seconds(seconds)
         return columns | {metrics.COST_USD: usd, self.metric: quality}
+
+    def train_seconds(self, seconds: np.ndarray) -> np.ndarray:
+        """Return the seconds of the training in the billed seconds of N jobs, shape (N,)."""
+        return np.asarray(np.maximum(seconds - self.startup_s, 0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +123,8 @@ class Belief:
 
     Attributes:
         seconds: expected billed seconds.
-        log_deviation: standard deviation of the logarithm of the seconds.
+        train_seconds: expected seconds of the training.
+        log_deviation: standard deviation of the logarithms of both.
         mean: expected quality; more is better.
         deviation: standard deviation of the quality.
         chance: probability that the job trains and does not collapse.
@@ -124,6 +134,7 @@ class Belief:
     """
 
     seconds: np.ndarray
+    train_seconds: np.ndarray
     log_deviation: np.ndarray
     mean: np.ndarray
     deviation: np.ndarray
@@ -152,9 +163,10 @@ class Decision:
     def __init__(
         self, space: Space, aims: Aims, rows: Sequence[Row], sign: float, accepts: Accepts, *, can_probe: bool = True
     ) -> None:
-        self._space, self._aims, self._rows, self._sign = space, aims, rows, sign
+        self._space, self._rows, self._sign = space, rows, sign
         self._jobs, self._may_begin, self._can_probe = space.candidates, accepts, can_probe
         self._seconds = SecondsModel(space, rows)
+        self._aims = replace(aims, startup_s=self._seconds.measured_startup_s)
         full = dict.fromkeys(row.job.footprint for row in rows if row.status is TrialStatus.OUT_OF_MEMORY)
         self._fits = cache(lambda job: job.footprint.why_full(full) is None)
 
@@ -670,6 +682,7 @@ class Decision:
         chance = 1.0 - quality.collapse_probability(keys, self._space.quality_keys(failed))
         return Belief(
             seconds=seconds,
+            train_seconds=self._aims.train_seconds(seconds),
             log_deviation=log_deviation,
             mean=mean,
             deviation=deviation,

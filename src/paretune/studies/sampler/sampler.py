@@ -57,12 +57,15 @@ class SplitSampler(optuna.samplers.BaseSampler):
     Without `seconds`, the sampler uses an objective in seconds, such as job_seconds; without such an objective, it uses
     cost_usd divided by the price; without dollars, the time between the trial's start and end.
 
+    Until a trial reports `startup_seconds`, bounds on train_seconds apply to the billed seconds.
+
     Args:
         job: parameters that all jobs share, as a `JobSpec` or a mapping.
         searched: the Optuna distribution of each searched parameter, by name.
         objectives: metrics in the order of the study's directions. One measures the model; the others are dollars or
             depend on time, such as cost_usd and job_seconds.
-        price_of: returns the price of a job in dollars per second; by default the on-demand price in its region.
+        price_of: returns the price of a job in dollars per second; by default the on-demand price in its region. A
+            price of 0 counts as 0.000001 dollars.
         rows: training rows of the whole data set, if known.
         metric: the objective that measures the model; by default the one that is neither dollars nor time.
         constraints: the bounds on each metric, such as `{"f1": {"min": 0.9}}`.

@@ -236,7 +236,9 @@ class Driver:
             spent_usd = self.table.balance().spent_usd
             self._say(f"study {self.file.name} continues: {counted(ended)} run, {usd(spent_usd)} spent")
         for trial in running:
-            self._say(f"trial {trial.number}: its job is already running; following it")
+            self._say(
+                f"trial {trial.number}: it was running when the last command ended; following its job if it still runs"
+            )
             self._begin(trial, adopt=True)
 
     def run(self, propose: Propose) -> str:
@@ -450,8 +452,8 @@ class Driver:
 
     def _refresh(self) -> None:
         """Read what was recorded since the last call, learn from it, and report it to Optuna."""
-        ended, reported = self.table.trials()[1], self.table.reported()
-        self.ended = EndedTrials(self.file, ended, [job.trial for job in self.running], self._assumed_fixed)
+        (running, ended), reported = self.table.trials(), self.table.reported()
+        self.ended = EndedTrials(self.file, ended, running, self._assumed_fixed)
         for trial in ended:
             if trial.number not in self._heard:
                 self._heard.add(trial.number)

@@ -77,7 +77,7 @@ class EndedTrials:
                     self.most_running = others
                     self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if others else _REFUSED_PAUSE_S)
                 self.refused += not others
-            elif trial.cost_usd:  # its job was created
+            elif trial.cost_usd or trial.billed_s:  # its job was created, with or without a price
                 self.refused = 0
         self._full = [Footprint.of(t.spec, t.spec.plan()) for t in ended if t.status is TrialStatus.OUT_OF_MEMORY]
         under_way = {trial.identity for trial in running}
@@ -133,11 +133,13 @@ class EndedTrials:
         if len(fresh) < FEWEST_WITHOUT or not absent or not self._file.job.runs_user_code:
             return ""
         logged = ", ".join(sorted({name for trial in fresh for name in trial.measured} - wanted.keys())) or "nothing"
+        again = "; then the command without once=true continues" if self._file.once else ""
         example = f"[{{Name: {absent[0]}, Regex: '{absent[0].replace('_', ' ')} +([0-9.]+)'}}]"
         return (
             f"{len(fresh)} jobs have completed and none has logged {' or '.join(absent)}, which this study needs (they "
             f"have logged {logged}): print it as a line such as `{absent[0]}: 0.8`, add a line to `job` that reads it "
             f"from their output, such as `metric_definitions: {example}`, or start a new study with another metric"
+            f"{again}"
         )
 
     def hopeless(self) -> str:

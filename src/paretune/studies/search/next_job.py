@@ -183,9 +183,10 @@ class Split:
 
     def _money_of_repeats(self, trial: Trial) -> float:
         """Return the dollars needed for two repeats of a trial."""
-        worst_usd, usd = None, trial.cost_usd or 0.0
+        worst_usd, usd, money = None, trial.cost_usd or 0.0, self._driver.money
         with suppress(BudgetRefused):
-            worst_usd = self._driver.money.worst_usd(self._driver.money.limited(trial.spec))
+            spec = self._driver.file.spec_at(trial.point).replace(**_changes_of_repeat(trial))
+            worst_usd = money.worst_usd(money.limited(spec))
         return usd + (worst_usd or usd)
 
     def since_growth(self) -> str:
@@ -257,9 +258,11 @@ class Split:
         assert quality is not None  # the split sampler needs a quality metric
 
         def values(deviations: float) -> dict[str, float]:
-            seconds = belief.seconds * math.exp(deviations * belief.log_deviation)
+            slower = math.exp(deviations * belief.log_deviation)
+            seconds = belief.seconds * slower
             reached = quality.sign * (belief.mean + deviations * belief.deviation)
-            measured = dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.TRAIN_SECONDS), seconds)
+            measured = {metrics.JOB_SECONDS: seconds, metrics.BILLABLE_SECONDS: seconds}
+            measured[metrics.TRAIN_SECONDS] = belief.train_seconds * slower
             measured[metrics.COST_USD] = seconds * self.sampler.price_of(job.spec)
             measured[quality.metric] = min(max(reached, quality.lowest), quality.highest)
             return self._driver.table.values({name: float(value) for name, value in measured.items()})
@@ -275,6 +278,14 @@ class Split:
             intervals={name: (min(low[name], high[name]), max(low[name], high[name])) for name in low},
             collapse_probability=round(1.0 - float(belief.chance), 4),
         )
+
+
+def _changes_of_repeat(trial: Trial) -> dict[str, Any]:
+    """Return the changes to a trial's parameters that its repeats share.
+
+    They leave out the time limit: `Money.limited` sets another from the trial's seconds.
+    """
+    return {name: value for name, value in trial.changes.items() if name != "max_runtime_minutes"}
 
 
 class Verification:
@@ -318,8 +329,8 @@ class Verification:
         repeating = [trial for trial in trials if trial.repeats is not None]
         ended = [trial.repeats for trial in repeating if trial.identity not in driver.ended.retries]
         repeats = ended.count(point.number) + under_way
-        changes = {**driver.trials[point.number].changes, "seed": (point.trial.spec.seed + repeats + 1) % 2**32}
-        changes.pop("max_runtime_minutes", None)  # `Money.limited` sets another from the repeated job's seconds
+        seed = (point.trial.spec.seed + repeats + 1) % 2**32
+        changes = {**_changes_of_repeat(driver.trials[point.number]), "seed": seed}
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
         repeats_usd = sum(trial.cost_usd or 0.0 for trial in repeating)
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials) - repeats_usd

@@ -105,3 +105,11 @@ def test_a_repeat_says_in_pareto_csv_which_trial_it_repeats() -> None:
     trials = [trial_of(0, 1.0, 0.9), trial_of(1, 1.0, 0.91, repeats=0)]
     rows = list(csv.DictReader(io.StringIO(pareto_csv(StudyFront.of(trials, COST_AND_F1, {})))))
     assert [row["repeats"] for row in rows] == ["", "0"]
+
+
+def test_a_trial_that_is_no_row_of_a_design_has_no_levels_in_pareto_csv() -> None:
+    trials = [trial_of(0, 1.0, 0.9), trial_of(1, 2.0, 0.91)]
+
+    queued, of_design = read(pareto_csv(StudyFront.of(trials, COST_AND_F1, {}), {0: {}, 1: {"cluster": "two"}}))
+
+    assert (queued["cluster"], of_design["cluster"]) == ("", "two")

@@ -107,6 +107,17 @@ def test_a_deadline_is_kept_although_time_is_no_objective() -> None:
     assert max(trial.values[1] for trial in in_time) > 0.85
 
 
+def test_a_bound_on_the_training_does_not_count_the_startup() -> None:
+    bound = {"train_seconds": {"max": 700.0}}  # the fastest job trains for 634 s, but is billed for 754 s
+
+    study = searched(SplitSampler(job(), SPACE, constraints=bound), most=14)
+
+    trainings = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
+    in_time = [trial for trial in trainings if trial.user_attrs["seconds"] - START_S <= 700.0]
+    assert len(in_time) > 3
+    assert max(trial.values[1] for trial in in_time) > 0.88
+
+
 def test_a_least_throughput_is_no_least_time() -> None:
     bounds = {"throughput_samples_per_second": {"min": 500.0}}
     aims = Aims(objectives=["cost_usd", "f1"], metric="f1", constraints=bounds, spread=None, stops=True)
@@ -271,6 +282,29 @@ def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_w
     assert {trial.params["training_arguments.kind"] for trial in study.best_trials} == {"tree"}
 
 
+def test_free_jobs_are_searched_for_the_front() -> None:
+    study = searched(SplitSampler(job(), SEVERAL, price_of=lambda spec: 0.0), most=12)
+
+    trainings = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
+    assert len(trainings) > 3
+    assert max(trial.values[1] for trial in trainings) == pytest.approx(0.9, abs=0.01)
+
+
+def test_free_trainings_of_ones_own_are_searched_from_the_first_one_on(tmp_path: Path) -> None:
+    (tmp_path / "own.py").touch()
+    own = paretune.JobSpec(entry_script=str(tmp_path / "own.py"), instance_type="ml.g5.xlarge")
+    space = {"training_arguments.depth": IntDistribution(2, 10)}
+    sampler = SplitSampler(own, space, objectives=["job_seconds", "loss"], price_of=lambda spec: 0.0)
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+
+    for _ in range(4):
+        assert sampler.next_job(study) is not None
+        depth = (trial := study.ask(sampler.space)).params["training_arguments.depth"]
+        study.tell(trial, [200.0 + 30.0 * depth, 1.0 + 0.02 * (depth - 6) ** 2])
+
+    assert len({trial.params["training_arguments.depth"] for trial in study.trials}) == 4
+
+
 def test_ranges_of_batches_are_searched_in_powers_of_two_and_of_rates_in_octaves() -> None:
     rates = FloatDistribution(1e-5, 1e-2, log=True)
     for batches, searched in (
@@ -393,6 +427,17 @@ def test_the_quality_of_our_trainings_depends_on_the_precision_and_not_on_the_ty
 
     t4, a10g, l40s = space.keys[:, 0]
     assert a10g == l40s != t4  # bf16, and fp16 on the T4
+
+
+def test_weights_in_bf16_are_searched_as_any_other_precision() -> None:
+    space = SPACE | {
+        "instance_type": CategoricalDistribution(["ml.g5.xlarge"]),
+        "precision": CategoricalDistribution(["bf16", "bf16-true"]),
+    }
+
+    study = searched(SplitSampler(job(), space), most=6)
+
+    assert any(trial.state == TrialState.COMPLETE for trial in study.trials)
 
 
 def test_f1_in_percent_is_searched_as_its_share_is() -> None:

@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.errors import (
     BadInput,
     BudgetRefused,
+    CallAgain,
     Interrupted,
     JobFailed,
     LaunchRefused,
@@ -24,6 +25,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
 from paretune.launchers.base import Job, JobSetup, WarmPoolStatus
 from paretune.launchers.processes import process_text
+from paretune.pricing import Price
 from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
@@ -237,6 +239,21 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
     assert desk.clock.now() - begun < 240  # it does not wait for what was fixed
 
 
+def test_refusals_between_free_jobs_that_ran_do_not_end_a_study(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = Price(usd_per_hour=0.0, region="r", as_of="2026-01-01", source="test")
+    monkeypatch.setattr(desk.launcher, "price", lambda spec: free)
+    desk.launcher.judge = lambda spec, times: QUOTA if times == 0 and spec.learning_rate != RATES[3] else DONE
+    driver = desk.driver()
+
+    for rate in RATES[:3]:  # each is refused before another job runs
+        driver.begin(Start({"learning_rate": rate}))
+        driver.begin(Start({"learning_rate": RATES[3]}, {"seed": round(rate * 1e5)}))
+        until_ended(driver)
+
+    assert rates(driver, TrialStatus.REFUSED) == list(RATES[:3])
+    assert searched(driver) == "every point was tried"
+
+
 def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_asks_for_it(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: BROKEN
     driver = desk.driver()
@@ -349,6 +366,21 @@ def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_goes_on_once_th
     assert searched(again) == "every point was tried"
 
 
+def test_a_study_with_once_that_ends_without_its_metric_names_the_command_that_continues_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedJob, "report", lambda job: JobReport(metrics={"eval_ndcg": 0.5}))
+    (desk.folder / "own.py").write_text("p.add_argument('--learning_rate')\n")
+    job = {"instance_type": SMALL, "entry_script": str(desk.folder / "own.py")}
+    terms = {"job": job, "objectives": {"cost_usd": "minimize", "ndcg": "maximize"}}
+    searched(desk.driver(**terms, n_trials=2))
+
+    monkeypatch.setattr(ScriptedJob, "report", lambda job: JobReport(metrics={"ndcg": 0.5}))
+    with_once = desk.next_driver(**terms, once=True)
+    assert searched(with_once).endswith("; then the command without once=true continues")
+    assert searched(desk.next_driver(**terms)) == "every point was tried"
+
+
 def test_a_search_goes_on_after_trials_whose_objective_is_no_finite_number(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,12 +424,29 @@ def test_what_a_dead_driver_was_running_is_taken_over(
     assert MlflowClient().get_run(run.info.run_id).info.status == "RUNNING"
     assert desk.said[-2:] == [
         "study scripted continues: 0 trials run, 0.00 USD spent",
-        "trial 0: its job is already running; following it",
+        "trial 0: it was running when the last command ended; following its job if it still runs",
     ]
     searched(second)
     assert len(desk.launcher.created) == 4
     assert rates(second) == list(RATES)
     assert len(MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")) == 4
+
+
+def test_a_retry_that_runs_is_not_started_again_by_the_next_command(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: CAPACITY if not times and spec.learning_rate == RATES[0] else ENDLESS
+    first = desk.driver(n_parallel=2, once=True)
+    first.begin(Start({"learning_rate": RATES[0]}))
+    until_ended(first)
+    desk.clock.sleep(300.0)
+    with suppress(CallAgain):
+        searched(first)
+    assert len(first.running) == 2
+
+    second = desk.next_driver(n_parallel=2, once=True)
+    assert len(second.under_way) == 2
+    with suppress(CallAgain):
+        searched(second)
+    assert not any("not run" in line for line in desk.said)
 
 
 def test_a_point_that_a_dead_driver_has_only_asked_for_is_tried_by_the_next_one(desk: Desk) -> None:
@@ -511,6 +560,7 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(d
     searched(second)
     assert rates(second) == list(RATES)
     assert second.table.balance().spent_usd == pytest.approx(5 * USD)
+    assert not any("already running" in line for line in desk.said)
 
 
 def test_an_impossible_point_is_reported_and_costs_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

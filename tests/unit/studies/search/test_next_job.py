@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.launchers.deadlines import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
 from paretune.specification.container import JobInputs
+from paretune.specification.job import JobSpec
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.run import run_study
@@ -80,7 +82,8 @@ def test_rows_of_data_that_nobody_has_counted_are_learned_from_the_first_trainin
     lines = (workplace / "table.csv").read_text().splitlines()
     table = [f"{lines[0]},train_rows", *(f"{line},{ROWS}" for line in lines[1:])]
     (workplace / "table.csv").write_text("\n".join(table) + "\n")
-    (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS},", ""))
+    bound = "constraints: {train_seconds: {max: 100000}}"
+    (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS},", "") + bound)
     driver = driver_of(workplace, "study.yaml", {"n_trials": "5"})
     searching = Split(driver)
     driver.run(searching.propose)
@@ -88,11 +91,16 @@ def test_rows_of_data_that_nobody_has_counted_are_learned_from_the_first_trainin
     predicted = searching.predicted()
 
     assert predicted
+    measured = next(trial.measured for trial in driver.trials.values() if "train_seconds" in trial.measured)
+    startup_s = measured["billable_seconds"] - measured["train_seconds"]
+    assert startup_s > 60
     for trial in predicted:
         assert trial.plan is not None
         usd, *_ = TYPES[str(trial.point["instance_type"])]
         true = 200 + ROWS / trial.plan.global_batch_size * (0.02 + trial.plan.per_device_train_batch_size / 40)
         assert trial.values["cost_usd"] == pytest.approx(true * usd / 3600, rel=0.25)
+        billed_s = trial.values["cost_usd"] / usd * 3600
+        assert trial.values["train_seconds"] == pytest.approx(billed_s - startup_s)
 
 
 def test_a_study_of_throughput_and_f1_is_searched_as_one_of_seconds(workplace: Path) -> None:
@@ -165,6 +173,29 @@ def test_a_repeat_may_take_twice_what_its_trial_took_whatever_limit_that_had(wor
     took = driver.trials[trial.number].measured["job_seconds"] / 60
     assert (repeat.repeats, float(trial.given["max_runtime_minutes"])) == (trial.number, 90.0)
     assert float(repeat.given["max_runtime_minutes"]) == pytest.approx(2 * took + min(5, took), abs=0.1)
+
+
+def test_a_search_keeps_the_dollars_of_two_repeats_whatever_limit_their_trial_had(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = made(workplace, budget_usd="8")
+    point = {"instance_type": "ml.g5.xlarge", "per_device_train_batch_size": 16, "learning_rate": 3e-5}
+    assert driver.begin(Start(point, {"max_runtime_minutes": 33.0})) == ""  # it takes 30 minutes
+    until_ended(driver)
+    (trial,) = driver.trials.values()
+    kept, affordable = list[float](), driver.money.affordable
+
+    def spied(*, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
+        kept.append(keep_usd)
+        return affordable(keep_usd=keep_usd)
+
+    monkeypatch.setattr(driver.money, "affordable", spied)
+    Split(driver).propose()
+
+    second = driver.money.worst_usd(driver.money.limited(driver.file.spec_at(point)))
+    assert trial.cost_usd is not None
+    assert second is not None
+    assert kept == [pytest.approx(trial.cost_usd + second)]
 
 
 LIMITED = """
