@@ -82,8 +82,9 @@ def device_faults(spec: JobSpec) -> list[str]:
         types = map(spec.instance, spec.instance_types())
         return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]
     faults = list[str]()
-    if spec.precision == "bf16" and not has_bf16():
-        faults.append(f"precision bf16 needs a device that supports it, and {device_name()} does not: use auto or fp32")
+    if spec.precision in {"bf16", "bf16-true"} and not has_bf16():
+        rule = f"precision {spec.precision} needs a device that supports it"
+        faults.append(f"{rule}, and {device_name()} does not: use auto or fp32")
     elif spec.precision == "fp16" and not has_gpu():
         faults.append("precision fp16 needs a GPU: use auto, bf16 or fp32")
     most, unit = (torch.cuda.device_count(), "GPU") if has_gpu() else (machine.usable_cores(), "CPU core")

@@ -32,6 +32,15 @@ def test_fp16_and_too_many_processes_are_refused_together_on_a_processor() -> No
     ]
 
 
+@pytest.mark.parametrize("precision", ["bf16", "bf16-true"])
+def test_bf16_is_refused_on_a_device_that_would_emulate_it(monkeypatch: pytest.MonkeyPatch, precision: Any) -> None:
+    monkeypatch.setattr(device, "has_bf16", lambda: False)
+
+    (fault,) = device.device_faults(JobSpec(precision=precision))
+
+    assert fault.startswith(f"precision {precision} needs a device that supports it, and ")
+
+
 def test_a_gpu_instance_without_a_visible_gpu_is_refused_with_the_versions_that_decide_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
