@@ -206,7 +206,7 @@ def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[di
     feature = tables["train"].features[spec.label_column]
     feature = getattr(feature, "feature", feature)
     declared = tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else ()
-    cells = {split: cells_of(table, spec.label_column) for split, table in tables.items()}
+    cells = {split: _whole_numbers(cells_of(table, spec.label_column)) for split, table in tables.items()}
     if declared and set(map(str, cells.get("test", ()))) == {"-1"}:
         del cells["test"], tables["test"]
     rows = _rows_of_labels(spec, cells, declared)
@@ -299,6 +299,17 @@ def cells_of(table: datasets.Dataset, column: str) -> list[Any]:
     # `table.data` would also have the rows that `select` has left out.
     values: list[Any] = table.with_format("arrow", columns=[column])[:][column].to_pylist()
     return values
+
+
+def _whole_numbers(cells: Sequence[Any]) -> Sequence[Any]:
+    """Return a column's cells, as integers if they are floats without fractions.
+
+    pandas stores whole numbers as floats if the column has missing cells.
+    """
+    values = [cell for cell in cells if cell is not None]
+    if not all(isinstance(cell, float) and cell.is_integer() for cell in values):
+        return cells
+    return [None if cell is None else int(cell) for cell in cells]
 
 
 def words_of(cell: Any) -> list[str]:

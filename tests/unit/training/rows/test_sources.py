@@ -97,6 +97,19 @@ def test_a_folder_may_be_named_like_a_file_as_spark_writes_it(tmp_path: Path, en
     )
 
 
+def test_whole_numbers_next_to_missing_labels_are_classes(tmp_path: Path) -> None:
+    """They are floats there, as pandas stores them."""
+    path = write(tmp_path / "rows.parquet", labels=[0, 1, None, 10] * 5)
+    validation_file = str(write(tmp_path / "validation.jsonl", TEXTS[:3], [0, 1, 10]))
+
+    rows, names = read_rows(spec(path, missing_rows="drop", validation_file=validation_file))
+
+    assert names == ("0", "1", "10")
+    assert {split: len(part) for split, part in rows.items()} == {"train": 15, "validation": 3}
+    (fault,) = faults(write(path, labels=[0, 1.5, None, 10] * 5), missing_rows="drop")
+    assert "row 1 has 0.0, row 2 has 1.5" in fault
+
+
 def test_whole_number_labels_are_ordered_as_numbers_and_named_by_them(tmp_path: Path) -> None:
     values = [(2, 10, 5)[number % 3] for number in range(30)]
     path = write(tmp_path / "rows.csv", [f"{value} of 10, row {number}" for number, value in enumerate(values)], values)
