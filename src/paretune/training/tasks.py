@@ -226,23 +226,37 @@ def _rows_of_labels(
     if not has_one:
         rule = "lists of texts or whole numbers, or text such as a|b"
     if declared:
-        rule = f"numbers below {len(declared)}, because {len(declared)} class names are declared"
+        names = ", ".join(declared[:_EXAMPLES]) + ", ..." * (len(declared) > _EXAMPLES)
+        rule = f"only numbers below {len(declared)}, or only names that the data set declares ({names})"
     rows, faults = {}, []
     for split, values in cells.items():
         parsed = [_labels_of(spec.task, cell, "|" if has_bars else ",") for cell in values]
+        known = _declared_names(parsed, declared) if declared else None
         wrong = [
             number
             for number, row in enumerate(parsed)
-            if row is None or (declared and any(item not in range(len(declared)) for item in row))
+            if row is None or (known is not None and any(item not in known for item in row))
         ]
         if wrong:
             others = f"{len(wrong)} {split} rows contain something else: {_examples(wrong, values)}"
             remedy = _REMEDIES.get(type(values[wrong[0]]), "") if has_one else ""
             faults.append(f"label_column {spec.label_column!r} must hold {rule}; {others}{remedy}")
             continue
-        rows[split] = [[declared[item] if declared else str(item) for item in row or ()] for row in parsed]
+        rows[split] = [[str(item) if known is None else known[item] for item in row or ()] for row in parsed]
     refuse(faults)
     return rows
+
+
+def _declared_names(rows: Sequence[Sequence[Any] | None], declared: Sequence[str]) -> dict[Any, str]:
+    """Return the declared name of each label that `rows` may contain.
+
+    All labels must be numbers, which a CSV file has as text, or all must be names. So a name such as "3" is not taken
+    for a number.
+    """
+    texts = {item for row in rows for item in row or () if isinstance(item, str)}
+    names = dict(zip(declared, declared, strict=True))
+    numbers = {str(number): name for number, name in enumerate(declared)}
+    return dict[Any, str](enumerate(declared)) | (names if texts <= {*names} else numbers)
 
 
 def _word_faults(
