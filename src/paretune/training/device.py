@@ -124,12 +124,25 @@ def load() -> dict[str, float]:
         "system/system_memory_usage_percentage": memory.percent,
     }
     for number in range(torch.cuda.device_count()):
-        free, total = torch.cuda.mem_get_info(number)
-        values[f"system/gpu_{number}_memory_usage_megabytes"] = (total - free) / 1e6
-        values[f"system/gpu_{number}_memory_usage_percentage"] = 100 * (1 - free / total)
-        with contextlib.suppress(ModuleNotFoundError, RuntimeError):  # such as a missing nvidia-ml-py
-            values[f"system/gpu_{number}_utilization_percentage"] = float(torch.cuda.utilization(number))
+        values |= {f"system/gpu_{number}_{name}": value for name, value in _gpu_load(number).items()}
     return values
+
+
+def _gpu_load(number: int) -> dict[str, float]:
+    """Measure the load of a GPU with NVML. If NVML cannot, measure the memory of the current GPU; others have no load.
+
+    PyTorch would create a CUDA context on the GPU to ask for its free memory, which takes about half a GB of it. On the
+    current GPU, this process has a context anyway.
+    """
+    total, load = torch.cuda.get_device_properties(number).total_memory, dict[str, float]()
+    with contextlib.suppress(Exception):  # no nvidia-ml-py, PyTorch before 2.7, or an error of NVML, such as for MIG
+        used = torch.cuda.device_memory_used(number)
+        load = {"memory_usage_megabytes": used / 1e6, "memory_usage_percentage": 100 * used / total}
+        load["utilization_percentage"] = float(torch.cuda.utilization(number))
+    if not load and number == torch.cuda.current_device():
+        free, total = torch.cuda.mem_get_info(number)
+        load = {"memory_usage_megabytes": (total - free) / 1e6, "memory_usage_percentage": 100 * (1 - free / total)}
+    return load
 
 
 if __name__ == "__main__":
