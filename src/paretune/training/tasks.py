@@ -26,6 +26,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from paretune.core.errors import refuse
 from paretune.specification import metrics
+from paretune.specification.container import MOST_CLASSES_IN_MATRIX
 from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns
 from paretune.specification.job import JobSpec
 
@@ -65,7 +66,7 @@ class Evaluation:
     """Computes the metrics of a task.
 
     After an evaluation, `report_entries` has its confusion matrix, or the counts for each label of a multi-label task.
-    For token-classification, it is empty.
+    It is empty for token-classification, and for more classes than MOST_CLASSES_IN_MATRIX.
     """
 
     def __init__(self, task: str, names: Sequence[str]) -> None:
@@ -95,8 +96,10 @@ class Evaluation:
                 metrics.F1_MICRO: float(f1_score(truth, predicted, average="micro", zero_division=0)),
                 metrics.SUBSET_ACCURACY: float((truth == predicted).all(axis=1).mean()),  # all labels right
             }
-        confusion = confusion_matrix(labels, predicted, labels=np.arange(len(self._names)))
-        self.report_entries = {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
+        self.report_entries = {}
+        if len(self._names) <= MOST_CLASSES_IN_MATRIX:
+            confusion = confusion_matrix(labels, predicted, labels=np.arange(len(self._names)))
+            self.report_entries = {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
         return {metrics.F1: macro_f1(labels, predicted), metrics.ACCURACY: float(accuracy_score(labels, predicted))}
 
 

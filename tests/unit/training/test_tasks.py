@@ -266,6 +266,18 @@ def test_class_metrics_agree_with_scikit_learn() -> None:
     assert confusion.tolist() == confusion_matrix(truth, answers).tolist()
 
 
+def test_very_many_classes_have_no_confusion_matrix() -> None:
+    """Its size is the square of their number: at 5,500 classes, the report would be too large to read."""
+    entries = []
+    for count in (1_000, 1_001):
+        judge = Evaluation("classification", [str(number) for number in range(count)])
+        judge([0, 1], [0, 0])
+        assert judge.report_entries is not None
+        entries.append(judge.report_entries)
+
+    assert [len(each.get("confusion_matrix", ())) for each in entries] == [1_000, 0]
+
+
 def test_f1_of_words_is_that_of_whole_entities() -> None:
     labels = ["B-PER", "I-PER", "O", "I-LOC", "I-LOC", "B-LOC", "I-ORG", "O"]
     assert entities(labels) == {("PER", 0, 2), ("LOC", 3, 5), ("LOC", 5, 6), ("ORG", 6, 7)}  # as in CoNLL
