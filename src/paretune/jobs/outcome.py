@@ -22,7 +22,7 @@ from paretune.jobs.record import JobRecord, params_of
 from paretune.launchers.base import Job, JobState
 from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
-from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
+from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, FailureKind, JobReport
 from paretune.specification.declaration import experimental_words
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.script_arguments import ADD_A_METRIC
@@ -315,6 +315,9 @@ def _write_report(run: Run, report: JobReport) -> None:
     if report.confusion_matrix:
         run.log_figure(confusion_figure(report), "confusion_matrix.png")
         run.log_text(classification_report(report), "classification_report.txt")
+    elif len(report.labels) > MOST_CLASSES_IN_MATRIX and not report.label_counts:
+        rule = f"There is no confusion matrix for more than {MOST_CLASSES_IN_MATRIX:,} classes, and no report per class"
+        run.log_text(f"{rule}: this job has {len(report.labels):,} classes.\n", "classification_report.txt")
     if report.label_counts:
         run.log_text(label_table(report), "label_report.csv")
     used = {name: str(report.facts[name]) for name in ("precision", "device") if name in report.facts}

@@ -40,6 +40,7 @@ PROFILE = "profile"  # folder of a profile in a job's output and in the artifact
 PROFILE_JSON = "profile.json"  # the machine-readable file of a profile; its `summary` is one line for people
 CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps by default: the newest one may be incomplete in S3
 CHECKPOINT_EVERY_S = 120.0  # seconds between two checkpoints of a job that may lose its spot instances
+MOST_CLASSES_IN_MATRIX = 1_000  # a report with the confusion matrix of 5,500 classes would be too large to read
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
 _NOT_IN_THE_KEY = ("region", "budget", "force")
@@ -336,7 +337,8 @@ class JobReport(_Document):
     """Facts that the metrics depend on: device, precision, effective batch, versions, library of the model."""
     model_fault: str = ""  # why MLflow cannot load the job's model; empty if it can
     labels: tuple[str, ...] = ()  # C class names; empty if there are none
-    confusion_matrix: tuple[tuple[Count, ...], ...] = ()  # C rows (true class) of C counts (predicted class)
+    confusion_matrix: tuple[tuple[Count, ...], ...] = ()
+    """C rows (true class) of C counts (predicted class); empty if C is above MOST_CLASSES_IN_MATRIX."""
     label_counts: tuple[tuple[Count, Count, Count, Count], ...] = ()
     """For multi-label, C rows of four counts: true and predicted, predicted only, true only, neither."""
 

@@ -23,12 +23,13 @@ def argument_faults(spec: JobSpec) -> list[str]:
     faults = name_faults(spec)
     if not faults and spec.training_arguments:
         try:
+            for name in ("label_smoothing_factor", "warmup_ratio"):
+                if not 0 <= (share := spec.training_arguments.get(name, 0)) <= 1:
+                    raise ValueError(f"{name} must be from 0 to 1, got {share:g}")
             read, rate = training_arguments(spec, 1000), spec.plan().learning_rate
             schedule_of(read, rate)
             betas, decay = (read.adam_beta1, read.adam_beta2), read.weight_decay
             torch.optim.AdamW([torch.zeros(1)], lr=rate, betas=betas, eps=read.adam_epsilon, weight_decay=decay)
-            if not 0 <= read.label_smoothing_factor <= 1:
-                raise ValueError(f"label_smoothing_factor must be from 0 to 1, got {read.label_smoothing_factor:g}")
         except Exception as error:
             faults.append(f"training_arguments {dict(spec.training_arguments)} cannot be used: {error}")
     return faults
@@ -50,8 +51,8 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
         **spec.training_arguments,
     }
     given.pop("gradient_checkpointing", None)  # see strategies.checkpoint_activations
-    if ratio := given.pop("warmup_ratio", 0):  # in transformers 5, warmup_steps may be a share of all steps
-        given["warmup_steps"] = given.get("warmup_steps") or ratio
+    if ratio := given.pop("warmup_ratio", 0):  # in transformers 5, warmup_steps below 1 is a share of all steps
+        given["warmup_steps"] = given.get("warmup_steps") or (ratio if ratio < 1 else steps)
     if spec.probe_steps:
         given |= {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False}
     # Hidden from transformers: it reads the best model from a checkpoint, so it would require one at each evaluation.

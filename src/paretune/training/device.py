@@ -82,8 +82,9 @@ def device_faults(spec: JobSpec) -> list[str]:
         types = map(spec.instance, spec.instance_types())
         return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]
     faults = list[str]()
-    if spec.precision == "bf16" and not has_bf16():
-        faults.append(f"precision bf16 needs a device that supports it, and {device_name()} does not: use auto or fp32")
+    if spec.precision in {"bf16", "bf16-true"} and not has_bf16():
+        rule = f"precision {spec.precision} needs a device that supports it"
+        faults.append(f"{rule}, and {device_name()} does not: use auto or fp32")
     elif spec.precision == "fp16" and not has_gpu():
         faults.append("precision fp16 needs a GPU: use auto, bf16 or fp32")
     most, unit = (torch.cuda.device_count(), "GPU") if has_gpu() else (machine.usable_cores(), "CPU core")
@@ -123,12 +124,25 @@ def load() -> dict[str, float]:
         "system/system_memory_usage_percentage": memory.percent,
     }
     for number in range(torch.cuda.device_count()):
-        free, total = torch.cuda.mem_get_info(number)
-        values[f"system/gpu_{number}_memory_usage_megabytes"] = (total - free) / 1e6
-        values[f"system/gpu_{number}_memory_usage_percentage"] = 100 * (1 - free / total)
-        with contextlib.suppress(ModuleNotFoundError, RuntimeError):  # such as a missing nvidia-ml-py
-            values[f"system/gpu_{number}_utilization_percentage"] = float(torch.cuda.utilization(number))
+        values |= {f"system/gpu_{number}_{name}": value for name, value in _gpu_load(number).items()}
     return values
+
+
+def _gpu_load(number: int) -> dict[str, float]:
+    """Measure the load of a GPU with NVML. If NVML cannot, measure the memory of the current GPU; others have no load.
+
+    PyTorch would create a CUDA context on the GPU to ask for its free memory, which takes about half a GB of it. On the
+    current GPU, this process has a context anyway.
+    """
+    total, load = torch.cuda.get_device_properties(number).total_memory, dict[str, float]()
+    with contextlib.suppress(Exception):  # no nvidia-ml-py, PyTorch before 2.7, or an error of NVML, such as for MIG
+        used = torch.cuda.device_memory_used(number)
+        load = {"memory_usage_megabytes": used / 1e6, "memory_usage_percentage": 100 * used / total}
+        load["utilization_percentage"] = float(torch.cuda.utilization(number))
+    if not load and number == torch.cuda.current_device():
+        free, total = torch.cuda.mem_get_info(number)
+        load = {"memory_usage_megabytes": (total - free) / 1e6, "memory_usage_percentage": 100 * (1 - free / total)}
+    return load
 
 
 if __name__ == "__main__":

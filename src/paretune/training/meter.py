@@ -16,7 +16,7 @@ from torch.profiler import record_function
 from paretune.core.script_metrics import finite_numbers
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import Event
-from paretune.training import device
+from paretune.training import device, processes
 
 NOT_TRAINING = "paretune: evaluation or checkpoint"  # name of blocks in a profile that are not training
 DIVERGED_STEPS = 10  # consecutive optimizer steps with a non-finite loss after which training ends
@@ -146,12 +146,15 @@ class Meter:
         return stop_share > 0, save_share > 0, mean_norm
 
     def curves(self) -> dict[str, float]:
-        """Return mean loss and throughput since the last call. At most every ten seconds, add the machine's load."""
+        """Return mean loss and throughput since the last call.
+
+        At most every ten seconds, the first process, which records them, adds the machine's load.
+        """
         seconds, rows = self.stopwatch.seconds(), self._rows
         (before_s, before_rows), self._last = self._last, (seconds, rows)
         curves = {"train/loss": sum(self._logged) / len(self._logged)}
         self._logged = []
-        if time.perf_counter() >= self._load_due_at:
+        if processes.is_first() and time.perf_counter() >= self._load_due_at:
             self._load_due_at = time.perf_counter() + LOAD_S
             curves |= device.load()
         if seconds > before_s and rows > before_rows:

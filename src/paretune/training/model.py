@@ -26,7 +26,8 @@ from paretune.training import device, downloads, processes
 
 _FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary and largest width of the model that `_padding_faults` tries
 _CAUSAL = "sdpa_causal"  # name under which our attention without masks is registered in transformers
-_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
+_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.codes", "*.spm", "*.tokenizer")
+"""Files of configurations and tokenizers. The last three are of PhoBERT and BERTweet, Marian, and ProphetNet."""
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 

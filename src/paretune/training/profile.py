@@ -22,7 +22,7 @@ _LISTED_OPERATORS = 20  # the slowest ones, in profile.md
 class Profile:
     """Profiles `steps` optimizer steps, beginning with step `first`, and writes their trace and table into `folder`.
 
-    The stopwatch is paused during these steps, so neither their time nor their rows count.
+    The stopwatch is paused during these steps and while the files are written, so neither counts as training.
     """
 
     def __init__(self, first: int, steps: int, folder: Path, stopwatch: Stopwatch, events: EventWriter) -> None:
@@ -39,8 +39,8 @@ class Profile:
                 self._profiler.step()
             else:
                 self._profiler.stop()
-                self._stopwatch.start()
                 self._write(self._profiler, last - self._first + 1)
+                self._stopwatch.start()
                 self._profiler = None
         elif step + 1 == self._first <= last:
             self._stopwatch.stop()

@@ -4,6 +4,7 @@
 report and the curves come from what the script logs and prints (see core.script_metrics).
 """
 
+import atexit
 import gc
 import os
 import re
@@ -11,6 +12,7 @@ import runpy
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -73,6 +75,8 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
             if end.code not in (None, 0):
                 raise ScriptEnded(_why_ended(script.name, end.code)) from end
         finally:
+            flush_mlflow()
+            end_python()
             finish_loggers()
             for output in outputs:
                 output.finish()
@@ -131,11 +135,28 @@ def _words_of(document: JobDocument, folder: JobFolder) -> list[str]:
     return script_arguments(document.spec, document.plan, str(folder.model), document.script_options)
 
 
-def finish_loggers() -> None:
-    """Make the script's loggers write now what they usually write at Python's shutdown, which this process skips."""
+def end_python() -> None:
+    """Wait for the script's threads and call its exit handlers, as Python's shutdown does, which this process skips.
+
+    Afterwards, this process must not use thread pools, nor what its libraries' handlers have closed.
+    """
+    with suppress(Exception):
+        threading._shutdown()  # type: ignore[attr-defined]  # only this ends the idle threads of pools
+    with suppress(Exception):
+        atexit._run_exitfuncs()
+
+
+def flush_mlflow() -> None:
+    """Make MLflow write what the script has logged asynchronously, which needs MLflow's thread pools."""
     with suppress(Exception):  # an error of a logger must not fail the job
         if (mlflow := sys.modules.get("mlflow")) is not None and not _is_missing(mlflow.get_tracking_uri()):
             mlflow.flush_async_logging()
+
+
+def finish_loggers() -> None:
+    """Make the script's loggers write what they still hold, and end their runs."""
+    with suppress(Exception):
+        if (mlflow := sys.modules.get("mlflow")) is not None and not _is_missing(mlflow.get_tracking_uri()):
             while mlflow.active_run() is not None:
                 mlflow.end_run()
     with suppress(Exception):

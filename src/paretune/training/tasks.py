@@ -26,6 +26,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from paretune.core.errors import refuse
 from paretune.specification import metrics
+from paretune.specification.container import MOST_CLASSES_IN_MATRIX
 from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns
 from paretune.specification.job import JobSpec
 
@@ -65,7 +66,7 @@ class Evaluation:
     """Computes the metrics of a task.
 
     After an evaluation, `report_entries` has its confusion matrix, or the counts for each label of a multi-label task.
-    For token-classification, it is empty.
+    It is empty for token-classification, and for more classes than MOST_CLASSES_IN_MATRIX.
     """
 
     def __init__(self, task: str, names: Sequence[str]) -> None:
@@ -95,8 +96,10 @@ class Evaluation:
                 metrics.F1_MICRO: float(f1_score(truth, predicted, average="micro", zero_division=0)),
                 metrics.SUBSET_ACCURACY: float((truth == predicted).all(axis=1).mean()),  # all labels right
             }
-        confusion = confusion_matrix(labels, predicted, labels=np.arange(len(self._names)))
-        self.report_entries = {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
+        self.report_entries = {}
+        if len(self._names) <= MOST_CLASSES_IN_MATRIX:
+            confusion = confusion_matrix(labels, predicted, labels=np.arange(len(self._names)))
+            self.report_entries = {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
         return {metrics.F1: macro_f1(labels, predicted), metrics.ACCURACY: float(accuracy_score(labels, predicted))}
 
 
@@ -206,7 +209,7 @@ def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[di
     feature = tables["train"].features[spec.label_column]
     feature = getattr(feature, "feature", feature)
     declared = tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else ()
-    cells = {split: cells_of(table, spec.label_column) for split, table in tables.items()}
+    cells = {split: _whole_numbers(cells_of(table, spec.label_column)) for split, table in tables.items()}
     if declared and set(map(str, cells.get("test", ()))) == {"-1"}:
         del cells["test"], tables["test"]
     rows = _rows_of_labels(spec, cells, declared)
@@ -226,23 +229,37 @@ def _rows_of_labels(
     if not has_one:
         rule = "lists of texts or whole numbers, or text such as a|b"
     if declared:
-        rule = f"numbers below {len(declared)}, because {len(declared)} class names are declared"
+        names = ", ".join(declared[:_EXAMPLES]) + ", ..." * (len(declared) > _EXAMPLES)
+        rule = f"only numbers below {len(declared)}, or only names that the data set declares ({names})"
     rows, faults = {}, []
     for split, values in cells.items():
         parsed = [_labels_of(spec.task, cell, "|" if has_bars else ",") for cell in values]
+        known = _declared_names(parsed, declared) if declared else None
         wrong = [
             number
             for number, row in enumerate(parsed)
-            if row is None or (declared and any(item not in range(len(declared)) for item in row))
+            if row is None or (known is not None and any(item not in known for item in row))
         ]
         if wrong:
             others = f"{len(wrong)} {split} rows contain something else: {_examples(wrong, values)}"
             remedy = _REMEDIES.get(type(values[wrong[0]]), "") if has_one else ""
             faults.append(f"label_column {spec.label_column!r} must hold {rule}; {others}{remedy}")
             continue
-        rows[split] = [[declared[item] if declared else str(item) for item in row or ()] for row in parsed]
+        rows[split] = [[str(item) if known is None else known[item] for item in row or ()] for row in parsed]
     refuse(faults)
     return rows
+
+
+def _declared_names(rows: Sequence[Sequence[Any] | None], declared: Sequence[str]) -> dict[Any, str]:
+    """Return the declared name of each label that `rows` may contain.
+
+    All labels must be numbers, which a CSV file has as text, or all must be names. So a name such as "3" is not taken
+    for a number.
+    """
+    texts = {item for row in rows for item in row or () if isinstance(item, str)}
+    names = dict(zip(declared, declared, strict=True))
+    numbers = {str(number): name for number, name in enumerate(declared)}
+    return dict[Any, str](enumerate(declared)) | (names if texts <= {*names} else numbers)
 
 
 def _word_faults(
@@ -299,6 +316,17 @@ def cells_of(table: datasets.Dataset, column: str) -> list[Any]:
     # `table.data` would also have the rows that `select` has left out.
     values: list[Any] = table.with_format("arrow", columns=[column])[:][column].to_pylist()
     return values
+
+
+def _whole_numbers(cells: Sequence[Any]) -> Sequence[Any]:
+    """Return a column's cells, as integers if they are floats without fractions.
+
+    pandas stores whole numbers as floats if the column has missing cells.
+    """
+    values = [cell for cell in cells if cell is not None]
+    if not all(isinstance(cell, float) and cell.is_integer() for cell in values):
+        return cells
+    return [None if cell is None else int(cell) for cell in cells]
 
 
 def words_of(cell: Any) -> list[str]:

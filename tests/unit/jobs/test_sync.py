@@ -20,7 +20,7 @@ from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobSetup, job_name
 from paretune.launchers.processes import process_text
-from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
@@ -174,6 +174,21 @@ def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_howeve
     assert collected[killed].remark == "registered as sentiment-en/1, candidate"
     assert desk.sync() == {}
     assert [one.version for one in desk.client.search_model_versions("name = 'sentiment-en'")] == [1]
+
+
+def test_the_run_of_a_job_with_very_many_classes_says_why_it_has_no_confusion_matrix(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = JobReport(metrics={"f1": 0.75}, labels=tuple(str(number) for number in range(1_200)))
+    monkeypatch.setattr(ScriptedJob, "report", lambda _: report)
+    run_id = desk.leave(DONE)
+
+    desk.sync()
+
+    assert {entry.path for entry in desk.client.list_artifacts(run_id)} == {"report.json", "classification_report.txt"}
+    text = Path(desk.client.download_artifacts(run_id, "classification_report.txt")).read_text()
+    rule = "There is no confusion matrix for more than 1,000 classes, and no report per class"
+    assert text == f"{rule}: this job has 1,200 classes.\n"
 
 
 def artifacts_away(client: MlflowClient, run_id: str, *_: Any) -> None:

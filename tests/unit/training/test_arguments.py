@@ -33,6 +33,8 @@ def test_a_probe_neither_evaluates_nor_saves_whatever_the_arguments_are() -> Non
         ({"adam_beta1": 1.5}, "cannot be used: Invalid beta parameter at index 0: 1.5"),
         ({"weight_decay": -1}, "cannot be used: Invalid weight_decay value: -1"),
         ({"label_smoothing_factor": 2}, "label_smoothing_factor must be from 0 to 1, got 2"),
+        ({"warmup_ratio": 10}, "warmup_ratio must be from 0 to 1, got 10"),
+        ({"warmup_ratio": -0.5}, "warmup_ratio must be from 0 to 1, got -0.5"),
         ({"save_total_limit": 2.5}, "save_total_limit must be a whole number of at least 1"),
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model must be one of loss, f1, accuracy, got bleu"),
         (
@@ -66,9 +68,9 @@ def test_steps_may_be_a_number_a_share_of_all_or_none() -> None:
     assert due_at("epoch", 4) == [3, 6, 9, 10]
 
 
-@pytest.mark.parametrize(("steps", "warmed_up_after"), [(7, 7), (0, 50)])
-def test_a_number_of_warmup_steps_counts_more_than_a_ratio(steps: int, warmed_up_after: int) -> None:
-    given = {"warmup_ratio": 0.5, "warmup_steps": steps}
+@pytest.mark.parametrize(("ratio", "steps", "warmed_up_after"), [(0.5, 7, 7), (0.5, 0, 50), (1.0, 0, 100), (1, 0, 100)])
+def test_a_number_of_warmup_steps_counts_more_than_a_ratio(ratio: float, steps: int, warmed_up_after: int) -> None:
+    given = {"warmup_ratio": ratio, "warmup_steps": steps}
 
     made = training_arguments(BASE.replace(training_arguments=given), 100)
 

@@ -1,6 +1,7 @@
 """What is known about a device on any machine."""
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +33,15 @@ def test_fp16_and_too_many_processes_are_refused_together_on_a_processor() -> No
     ]
 
 
+@pytest.mark.parametrize("precision", ["bf16", "bf16-true"])
+def test_bf16_is_refused_on_a_device_that_would_emulate_it(monkeypatch: pytest.MonkeyPatch, precision: Any) -> None:
+    monkeypatch.setattr(device, "has_bf16", lambda: False)
+
+    (fault,) = device.device_faults(JobSpec(precision=precision))
+
+    assert fault.startswith(f"precision {precision} needs a device that supports it, and ")
+
+
 def test_a_gpu_instance_without_a_visible_gpu_is_refused_with_the_versions_that_decide_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -45,6 +55,30 @@ def test_a_gpu_instance_without_a_visible_gpu_is_refused_with_the_versions_that_
     assert device.machine_faults(JobSpec(instance_type="ml.g5.12xlarge")) == [fault]
     assert device.machine_faults(JobSpec(instance_type="ml.m5.large")) == []
     assert device.machine_faults(JobSpec()) == []
+
+
+@pytest.mark.parametrize("has_nvml", [True, False])
+def test_measuring_the_load_takes_no_memory_of_gpus_that_this_process_does_not_use(
+    monkeypatch: pytest.MonkeyPatch, has_nvml: bool
+) -> None:
+    def refuse(_: int) -> int:
+        raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed")
+
+    with_context = {0}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: with_context.add(number) or (5e9, 20e9))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=20e9))
+    monkeypatch.setattr(torch.cuda, "device_memory_used", (lambda _: 15_000_000_000) if has_nvml else refuse)
+    monkeypatch.setattr(torch.cuda, "utilization", (lambda _: 80) if has_nvml else refuse)
+
+    load = {name: value for name, value in device.load().items() if "gpu" in name}
+
+    assert with_context == {0}
+    assert load["system/gpu_0_memory_usage_megabytes"] == 15_000
+    assert load["system/gpu_0_memory_usage_percentage"] == 75
+    assert load.get("system/gpu_1_memory_usage_percentage") == (75 if has_nvml else None)
+    assert load.get("system/gpu_1_utilization_percentage") == (80 if has_nvml else None)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.specification.container import TELLS, JobInputs
 from paretune.training import downloads
-from paretune.training.model import find_model
+from paretune.training.model import find_model, load_tokenizer
 from tests.support.stand_ins.hub import Hub
 
 MODEL = "bundled:all-MiniLM-L6-v2"
@@ -83,6 +83,14 @@ def test_an_absent_model_and_an_absent_data_set_are_two_faults_that_name_the_hub
     assert all(line.startswith(TELLS) for line in refused.output.splitlines())
 
 
+def use(server: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process fetch from `server` into `cache`."""
+    template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    values = {"ENDPOINT": server.url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False}
+    for name, value in {**values, "HF_HUB_CACHE": str(cache)}.items():
+        monkeypatch.setattr(huggingface_hub.constants, name, value)
+
+
 @pytest.mark.parametrize("kind", ["model.safetensors", "pytorch_model.bin"])
 def test_a_job_trains_the_commit_that_its_first_attempt_has_recorded_and_takes_the_weights_once(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -94,10 +102,7 @@ def test_a_job_trains_the_commit_that_its_first_attempt_has_recorded_and_takes_t
         (repository / copy).parent.mkdir(exist_ok=True)
         (repository / copy).write_bytes(b"the same weights once more")
     with Hub(tmp_path) as server:
-        template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        values = {"ENDPOINT": server.url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False}
-        for name, value in {**values, "HF_HUB_CACHE": str(tmp_path / "cache")}.items():
-            monkeypatch.setattr(huggingface_hub.constants, name, value)
+        use(server, tmp_path / "cache", monkeypatch)
         first = JobInputs(model=find_model("someone/bert"))
         os.utime(repository / "config.json", (1, 1))  # the next commit
         again = JobInputs(model=find_model("someone/bert", revision=first.revision))
@@ -106,6 +111,24 @@ def test_a_job_trains_the_commit_that_its_first_attempt_has_recorded_and_takes_t
     assert first.revision == again.revision != newest.revision
     fetched = {path.split("/resolve/")[1].partition("/")[2] for _, path, _ in server.requests if "/resolve/" in path}
     assert {name for name in fetched if not name.endswith((".json", ".txt"))} == {kind}
+
+
+def test_a_tokenizer_is_fetched_with_all_its_files(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = tmp_path / "models" / "vinai" / "bertweet-base"
+    repository.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(tiny_model / name, repository)
+    (repository / "tokenizer_config.json").write_text('{"tokenizer_class": "BertweetTokenizer"}')
+    (repository / "vocab.txt").write_text("good 2\nbad 1\n")
+    (repository / "bpe.codes").write_text("g o 2\n")
+    with Hub(tmp_path) as server:
+        use(server, tmp_path / "cache", monkeypatch)
+        tokenizer = load_tokenizer(find_model("vinai/bertweet-base"))
+
+    assert type(tokenizer).__name__ == "BertweetTokenizer"
+    assert {"good", "bad"} <= set(tokenizer.get_vocab())
 
 
 def test_a_gated_model_is_explained_with_the_way_to_log_in(

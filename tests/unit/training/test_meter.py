@@ -91,6 +91,16 @@ def test_the_load_is_measured_at_most_every_ten_seconds(clock: HandTurned) -> No
     assert measured == [True, False, False, True, False, False, True, False]
 
 
+def test_only_the_first_process_measures_the_load_because_only_it_records_the_curves(
+    clock: HandTurned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    training = Training(clock, steps=40)
+    training.step(4.0)
+
+    assert set(training.meter.curves()) == {"train/loss", "train/samples_per_second"}
+
+
 @pytest.mark.slow
 def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_they_take_long(
     clock: HandTurned, folder: JobFolder, monkeypatch: pytest.MonkeyPatch

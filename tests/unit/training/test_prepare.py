@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer, BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, RobertaConfig, RobertaModel
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    Gemma3Config,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from paretune.specification.job import JobSpec
 from paretune.training import prepare
@@ -163,6 +172,7 @@ def spec_of(**changes: Any) -> JobSpec:
         ),
         (GPT2Config(), {"tensor_parallel_degree": 2}, "set strategy=fsdp without it, which shards the weights, or"),
         (BertConfig(), {"pipeline_parallel_degree": 2}, "got mine (bert): set strategy=fsdp without it"),
+        (Gemma3Config(), {"pipeline_parallel_degree": 2}, "got mine (gemma3): set strategy=fsdp without it"),
     ],
 )
 def test_each_fault_says_what_is_possible(config: Any, changes: dict[str, Any], fault: str) -> None:

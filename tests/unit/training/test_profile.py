@@ -3,13 +3,17 @@
 import gzip
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch.autograd import DeviceType
 
 from paretune.specification.container import JobFolder
+from paretune.training import profile
+from paretune.training.meter import EventWriter, Stopwatch
 from paretune.training.profile import shares_of
 from tests.support import trainings
 
@@ -39,6 +43,21 @@ def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: Job
     page = (folder.profile / "profile.md").read_text()
     assert document["summary"] in page
     assert "aten::addmm" in page
+
+
+def test_writing_the_profile_does_not_count_as_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopwatch, counted = Stopwatch(), list[bool]()
+    monkeypatch.setattr(profile, "write_json", lambda *_: counted.append(stopwatch.is_running))
+    profiled = profile.Profile(2, 1, tmp_path / "profile", stopwatch, EventWriter(None))
+
+    stopwatch.start()
+    profiled.after(1, total=5)
+    with torch.profiler.record_function("ProfilerStep#0"):
+        torch.ones(8).sum()
+    profiled.after(2, total=5)
+
+    assert counted == [False]
+    assert stopwatch.is_running, "the steps after the profile count"
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])

@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,13 @@ from paretune.specification.job import JobSpec
 from paretune.training.__main__ import main
 from paretune.training.meter import EventWriter
 from paretune.training.script import PrintedMetrics, run_script, trim_model_folder
+
+
+@pytest.fixture(autouse=True)
+def this_process_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the threads and exit handlers of this process, which runs scripts as if it were a job's process."""
+    monkeypatch.setattr("threading._shutdown", lambda: None)
+    monkeypatch.setattr("atexit._run_exitfuncs", lambda: None)
 
 
 def test_printed_dictionaries_of_texts_become_curves(tmp_path: Path) -> None:
@@ -151,6 +159,25 @@ def test_a_metric_counts_however_its_line_ends(tmp_path: Path, monkeypatch: pyte
     report = JobReport.read_json(folder.report.read_bytes())
     assert report is not None
     assert report.metrics == {"val_f1": 0.91}
+
+
+def test_threads_and_exit_handlers_of_a_script_run_to_their_end(tmp_path: Path) -> None:
+    folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
+    folder.make()
+    script.write_text(
+        "import atexit, threading\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "def finish():\n    threading.main_thread().join()\n    print('best_f1: 0.95')\n"
+        "threading.Thread(target=finish).start()\n"
+        "ThreadPoolExecutor().submit(print)\n"  # leaves a thread that waits for work
+        "atexit.register(print, 'val_f1: 0.91')\n"
+    )
+    write_json(folder.document, JobDocument.first("job", JobSpec(entry_script=str(script))).as_json())
+
+    subprocess.run([sys.executable, "-m", "paretune.training", str(folder.root)], check=True, timeout=120)
+
+    report = JobReport.read_json(folder.report.read_bytes())
+    assert report is not None
+    assert report.metrics == {"best_f1": 0.95, "val_f1": 0.91}
 
 
 BOX = "╭─ Error ─╮\n│ No such option: --learning_rate Did you │\n│ mean --learning-rate? │\n╰─────────╯"

@@ -54,6 +54,21 @@ def faults_of(path: Path, task: str, **parameters: Any) -> str:
     return str(caught.value)
 
 
+def read_declared(
+    folder: Path, kind: Any, train: list[Any], test: list[str], task: str = "classification"
+) -> tuple[list[Any], tuple[str, ...]]:
+    """Return the labels of a CSV file's rows, given a data set that declares its classes, and their names."""
+    features = datasets.Features({"text": datasets.Value("string"), "label": kind})
+    columns = {"text": [f"word {number}" for number in range(len(train))], "label": train}
+    datasets.Dataset.from_dict(columns, features=features).to_parquet(folder / "rows.parquet")
+    (folder / "mine.csv").write_text("text,label\n" + "".join(f"some words,{label}\n" for label in test))
+    rows, names = read_rows(
+        JobSpec(dataset=str(folder / "rows.parquet"), test_file=str(folder / "mine.csv"), task=task)
+    )
+    assert rows["test"].labels is not None
+    return rows["test"].labels.tolist(), names
+
+
 @pytest.mark.parametrize(
     "write",
     [lambda labels: labels, json.dumps, repr, lambda labels: str(np.array(labels)), "|".join, " , ".join],
@@ -100,6 +115,42 @@ def test_labels_that_do_not_go_with_the_task_are_bad_input(
     tmp_path: Path, task: str, labels: list[Any], words: str
 ) -> None:
     assert words in faults_of(jsonl(tmp_path / "rows.jsonl", labels), task)
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "ids"),
+    [
+        (["neg", "pos"], ["0", "1", "1"], [0, 1, 1]),
+        (["neg", "pos"], ["neg", "pos", "pos"], [0, 1, 1]),
+        (["1", "2", "3"], ["0", "1", "2"], [0, 1, 2]),
+        (["1", "2", "3"], ["1", "2", "3"], [0, 1, 2]),
+    ],
+)
+def test_a_file_may_have_the_numbers_or_names_of_classes_that_a_data_set_declares(
+    tmp_path: Path, names: list[str], labels: list[str], ids: list[int]
+) -> None:
+    kind = datasets.ClassLabel(names=names)
+
+    assert read_declared(tmp_path, kind, [*range(len(names))] * 9, labels) == (ids, tuple(names))
+
+
+def test_a_file_may_have_the_numbers_of_declared_labels_of_words(tmp_path: Path) -> None:
+    kind = datasets.Sequence(datasets.ClassLabel(names=["O", "B-LOC"]))
+
+    labels, names = read_declared(tmp_path, kind, [[0, 1], [1, 0]] * 9, ["0 1", "1 1"], "token-classification")
+
+    assert names == ("O", "B-LOC")
+    assert labels == [[0, 1], [1, 1]]
+
+
+@pytest.mark.parametrize(("labels", "example"), [(["0", "2"], "row 2 has '2'"), (["0", "pos"], "row 2 has 'pos'")])
+def test_a_class_that_a_data_set_does_not_declare_is_refused(tmp_path: Path, labels: list[str], example: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_declared(tmp_path, datasets.ClassLabel(names=["neg", "pos"]), [0, 1] * 9, labels)
+
+    rule = "only numbers below 2, or only names that the data set declares (neg, pos); 1 test rows contain something"
+    assert rule in str(caught.value)
+    assert example in str(caught.value)
 
 
 def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:
@@ -213,6 +264,18 @@ def test_class_metrics_agree_with_scikit_learn() -> None:
     assert judge.report_entries is not None
     confusion = np.array(judge.report_entries["confusion_matrix"])
     assert confusion.tolist() == confusion_matrix(truth, answers).tolist()
+
+
+def test_very_many_classes_have_no_confusion_matrix() -> None:
+    """Its size is the square of their number: at 5,500 classes, the report would be too large to read."""
+    entries = []
+    for count in (1_000, 1_001):
+        judge = Evaluation("classification", [str(number) for number in range(count)])
+        judge([0, 1], [0, 0])
+        assert judge.report_entries is not None
+        entries.append(judge.report_entries)
+
+    assert [len(each.get("confusion_matrix", ())) for each in entries] == [1_000, 0]
 
 
 def test_f1_of_words_is_that_of_whole_entities() -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef, ObjectTypeDef
 
-LARGEST_READ = 2**28  # bytes, enough for the events of a million steps or the confusion matrix of 5,000 classes
+LARGEST_READ = 2**28  # bytes, enough for the events of a million steps; a confusion matrix takes 2**24 at most
 _LARGE = 2**24  # bytes; hashing this many takes milliseconds, longer than a step of the file system's clock
 _OUTPUT_FOLDER = re.compile("(output/)?(data/)?")
 """Possible prefix of output files. AWS documents that the files are uploaded individually, but not to which folder."""

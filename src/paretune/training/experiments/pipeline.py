@@ -51,12 +51,12 @@ _FAMILIES: Mapping[str, _Family] = {  # maps model types to the names of their m
 
 def stage_faults(spec: JobSpec, config: Any) -> list[str]:
     """Return reasons why the layers of a job's model cannot be divided into stages; empty if they can."""
-    stages, layers, faults = spec.degrees.pipeline, config.num_hidden_layers, list[str]()
+    stages, faults = spec.degrees.pipeline, list[str]()
     if config.model_type not in _FAMILIES:
         rule = f"pipeline_parallel_degree works only with models of type {', '.join(_FAMILIES)}"
         remedy = "set strategy=fsdp without it, which shards the weights"
         faults.append(f"{rule}, got {spec.model} ({config.model_type}): {remedy}")
-    elif layers % stages:
+    elif (layers := config.num_hidden_layers) % stages:
         fits = ", ".join(str(number) for number in range(1, layers + 1) if layers % number == 0)
         rule = f"pipeline_parallel_degree must divide the {layers} layers of {spec.model}"
         faults.append(f"{rule}, got {stages}: use {fits}")

@@ -142,9 +142,9 @@ def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
 def _read_named(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datasets.Dataset]:
     dataset, configuration = split_configuration(spec.dataset)
     path = at_home(dataset)
-    if path.suffix.lower() in ROW_FILES or is_file(path):
+    is_local = is_folder(path)  # Spark and Dask write folders with names such as rows.csv
+    if not is_local and (path.suffix.lower() in ROW_FILES or is_file(path)):
         return {"train": _read_file(spec, path, "dataset", "train", ragged)}
-    is_local = is_folder(path)
     name = str(path.resolve()) if is_local else downloads.MOVED_DATASETS.get(dataset, dataset)
     try:
         # Data sets on the hub get no options: offline, `datasets` finds only data fetched with the same options.
@@ -190,6 +190,8 @@ def _with_numbers(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
 
 def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: dict[str, list[int]]) -> datasets.Dataset:
     suffix = path.suffix.lower()
+    if is_folder(path):
+        raise BadInput([f"{parameter} must be a file, and {path} is a folder: name a file in it"])
     if suffix not in ROW_FILES:
         raise BadInput([kind_fault(parameter, path)])
     options = _csv_options(spec) if ROW_FILES[suffix] == "csv" else {}

@@ -234,9 +234,12 @@ def prepare(
             facts |= _baselines(spec, rows, labels)
             short = {split: digest[:_SHOWN_DIGEST] for split, digest in digests.items()}
             PreparedDataset(key=key, folder=made, labels=labels, facts=facts, digests=short).write()
-            if not (folder / "dataset.json").exists():  # otherwise, another process was faster
-                shutil.rmtree(folder, ignore_errors=True)  # incomplete, because copying it was interrupted
+            try:
                 made.rename(folder)
+            except OSError:  # the folder exists
+                if not (folder / "dataset.json").exists():  # otherwise, another process was faster
+                    shutil.rmtree(folder, ignore_errors=True)  # incomplete, because copying it was interrupted
+                    made.rename(folder)
     return PreparedDataset.read(folder)
 
 

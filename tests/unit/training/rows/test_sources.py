@@ -81,6 +81,35 @@ def test_a_folder_gives_its_own_splits(tmp_path: Path, ending: str, separator: s
     assert all(text.startswith(split) for split, part in rows.items() for text in part.texts)
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_folder_may_be_named_like_a_file_as_spark_writes_it(tmp_path: Path, ending: str) -> None:
+    folder = tmp_path / f"rows.{ending}"
+    for part in range(2):
+        write(folder / f"part-0000{part}.{ending}", TEXTS[part::2], LABELS[part::2])
+    (folder / "_SUCCESS").touch()
+
+    rows, names = read_rows(spec(folder))
+
+    assert names == ("bad", "good")
+    assert sorted([*rows["train"].texts, *rows["validation"].texts]) == sorted(TEXTS)
+    assert faults(write(tmp_path / "own.csv"), test_file=str(folder)) == (
+        f"test_file must be a file, and {folder} is a folder: name a file in it",
+    )
+
+
+def test_whole_numbers_next_to_missing_labels_are_classes(tmp_path: Path) -> None:
+    """They are floats there, as pandas stores them."""
+    path = write(tmp_path / "rows.parquet", labels=[0, 1, None, 10] * 5)
+    validation_file = str(write(tmp_path / "validation.jsonl", TEXTS[:3], [0, 1, 10]))
+
+    rows, names = read_rows(spec(path, missing_rows="drop", validation_file=validation_file))
+
+    assert names == ("0", "1", "10")
+    assert {split: len(part) for split, part in rows.items()} == {"train": 15, "validation": 3}
+    (fault,) = faults(write(path, labels=[0, 1.5, None, 10] * 5), missing_rows="drop")
+    assert "row 1 has 0.0, row 2 has 1.5" in fault
+
+
 def test_whole_number_labels_are_ordered_as_numbers_and_named_by_them(tmp_path: Path) -> None:
     values = [(2, 10, 5)[number % 3] for number in range(30)]
     path = write(tmp_path / "rows.csv", [f"{value} of 10, row {number}" for number, value in enumerate(values)], values)

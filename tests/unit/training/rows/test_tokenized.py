@@ -1,5 +1,6 @@
 """Prepared data: made once, found again by its content, and read as batches."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,31 @@ def test_equal_rows_are_found_and_neither_tokenized_nor_measured_again(tmp_path:
     assert again == first
     assert measured == [2]
     assert {path: path.stat().st_mtime_ns for path in again.folder.iterdir()} == made
+
+
+def test_two_processes_may_prepare_the_same_rows_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faster, rename = prepare_words(tmp_path / "other"), Path.rename
+
+    def rename_too_late(path: Path, target: Path) -> Path:
+        if path.name == faster.key:
+            shutil.copytree(faster.folder, target)
+            (target / "of the faster process").touch()
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_too_late)
+    prepared = prepare_words(tmp_path / "cache")
+
+    assert (prepared.folder / "of the faster process").exists(), "it may be reading this folder"
+    assert tokens_of(prepared, "train") == tokens_of(faster, "train")
+
+
+def test_an_incomplete_folder_is_replaced(tmp_path: Path) -> None:
+    prepared = prepare_words(tmp_path)
+    (prepared.folder / "dataset.json").unlink()
+
+    assert prepare_words(tmp_path) == prepared
 
 
 def test_a_change_of_anything_that_matters_gives_another_key(tmp_path: Path) -> None:
