@@ -175,13 +175,21 @@ def _modules(script: Path) -> Iterator[tuple[Path, str]]:
     while waiting and len(seen) <= _MOST_MODULES:
         path = waiting.pop()
         text = read_text(path, LARGEST_SCRIPT)
-        try:
-            imported = {file for node in ast.walk(ast.parse(text)) for file in _imported(node, path, script.parent)}
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        if (candidates := _imports_of(path, text, script.parent)) is None:
             continue
+        imported = {file for file in candidates if file.is_file()}
         yield path, text
         waiting += imported - seen
         seen |= imported
+
+
+@lru_cache(maxsize=256)  # a study reads its script again for each of its jobs
+def _imports_of(path: Path, text: str, root: Path) -> frozenset[Path] | None:
+    """Return the files below `root` that a module may import; None if its text is not valid Python."""
+    try:
+        return frozenset(file for node in ast.walk(ast.parse(text)) for file in _imported(node, path, root))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _imported(node: ast.AST, path: Path, root: Path) -> Iterator[Path]:
@@ -192,7 +200,7 @@ def _imported(node: ast.AST, path: Path, root: Path) -> Iterator[Path]:
         module = (path.parents[node.level - 1] if node.level else root) / (node.module or "").replace(".", "/")
         stems = [module, *(module / alias.name for alias in node.names)]
     files = (file for stem in stems for file in (stem.parent / f"{stem.name}.py", stem / "__init__.py"))
-    yield from (file for file in files if file.is_relative_to(root) and file.is_file())
+    yield from (file for file in files if file.is_relative_to(root))
 
 
 def _constants(node: ast.stmt) -> Iterator[str]:

@@ -160,9 +160,9 @@ def is_file(path: str | Path) -> bool:
 
 def is_readable(path: Path) -> bool:
     """Return whether this user may read a file, or list a folder and open what is in it; True if there is neither."""
-    if path.is_dir():
+    if os.path.isdir(path):
         return os.access(path, os.R_OK | os.X_OK)
-    return os.access(path, os.R_OK) or not path.is_file()
+    return os.access(path, os.R_OK) or not os.path.isfile(path)
 
 
 def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> bytes:
@@ -201,7 +201,7 @@ def files_below(folder: Path, most: int) -> list[Path] | None:
         paths += [os.path.join(parent, name) for name in names]
         if len(paths) > most:
             return None
-    return sorted(path for path in map(Path, paths) if path.is_file())
+    return sorted(map(Path, filter(os.path.isfile, paths)))
 
 
 def parse_json(text: str | bytes, *, lax: bool = False) -> Any:

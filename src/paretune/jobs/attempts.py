@@ -9,6 +9,7 @@ nothing twice.
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 from typing import Any
@@ -105,6 +106,9 @@ class Attempts:
                     # Reopen the run, so that other processes find the job.
                     if self.document.attempt == 1:  # `sync` took the job for one that was never created
                         self.record.begin_again()
+                        self.record.watch()
+                        with suppress(BudgetRefused):  # the job runs; its cost is recorded when it ends
+                            self._reserve()
                     self.record.name_attempt(self.document.job_name)
                     if self.document.attempt > 1:
                         self.current.stop()
@@ -293,13 +297,17 @@ class Attempts:
 
     def _create(self) -> Job:
         workplace, record = self.record.workplace, self.record
-        workplace.reserve(record.spec, record.attribution, record.run.run_id, self._worst_usd)
+        self._reserve()
         workplace.interruption.on_check.append(record.beat)  # an upload may take hours
         try:
             order = self._first_attempt() if self.document.attempt == 1 else self._next_attempt()
             return self._launcher.submit(*order)
         finally:
             workplace.interruption.on_check.remove(record.beat)
+
+    def _reserve(self) -> None:
+        record = self.record
+        record.workplace.reserve(record.spec, record.attribution, record.run.run_id, self._worst_usd)
 
     def _first_attempt(self) -> tuple[JobDocument, JobInputs, JobSetup]:
         """Return document, inputs and setup of the first attempt.

@@ -133,17 +133,17 @@ def find_run(tracking: Tracking, name: str, workplace_of: WorkplaceOf | None = N
 
 def lines_of(run: RecordedRun, workplace_of: WorkplaceOf, lines: int) -> tuple[list[str], str]:
     """Return the last lines that a run's job printed, and where its whole log is. Raises BadInput, LaunchRefused."""
-    job = _existing(run, _job(run, place_of(run, workplace_of)[1]))
+    workplace = place_of(run, workplace_of)[1]
+    job = _existing(run, _job(run, workplace), workplace)
     return job.log_tail(lines), job.log_location()
 
 
 def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interruption, lines: int) -> Iterator[str]:
     """Yield the last `lines` lines of a run's job, then new ones until it has ended. Ctrl-C does not stop the job."""
     workplace = place_of(run, workplace_of)[1]
-    job, seen, is_last = _existing(run, _job(run, workplace)), list[str](), False
-    is_last, tail = job.state().is_terminal, job.log_tail(_TAIL)
-    yield from tail[-lines:]
-    seen = tail
+    job = _existing(run, _job(run, workplace), workplace)
+    is_last, seen = job.state().is_terminal, job.log_tail(_TAIL)
+    yield from seen[-lines:]
     while not is_last:
         interruption.check()
         workplace.clock.sleep(_FOLLOW_EVERY_S)
@@ -182,7 +182,9 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
     stop; then the run stays open.
     """
     spec, workplace = place_of(run, workplace_of)
-    _existing(run, find_job(run.run_id, run.tags, workplace))  # the first attempt: a later one may not exist yet
+    _existing(
+        run, find_job(run.run_id, run.tags, workplace), workplace
+    )  # the first attempt: a later one may not exist yet
     if run.tags.get(schema.STATE) != JobState.RUNNING.value:
         state = run.tags.get(schema.STATE) or "its run records no state"
         raise BadInput([f"the job of run {run.run_id} has ended: {state}"])
@@ -207,7 +209,9 @@ def _job(run: RecordedRun, workplace: Workplace) -> Job | None:
     return job if job is not None and job.run_id == run.run_id else None
 
 
-def _existing(run: RecordedRun, job: Job | None) -> Job:
+def _existing(run: RecordedRun, job: Job | None, workplace: Workplace) -> Job:
+    if job is None and (other := workplace.other_machine(run.tags)):
+        raise BadInput([other])
     if job is None:
         text = f"the job of run {run.run_id} does not exist: it has not been created yet, or it has been removed"
         raise BadInput([f"{text}; `{command_line('sync')}` closes the run if the job was never created"])

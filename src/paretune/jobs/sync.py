@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 
 from paretune.core.errors import Interrupted
 from paretune.core.interruption import Interruption
-from paretune.core.shell import command_line
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import NO_PRICE, record_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import ENDED, JobRecord, find_job
 from paretune.jobs.standing import of_one_run, place_of
-from paretune.jobs.workplace import STAYS_RESERVED, Workplace
+from paretune.jobs.workplace import STAYS_RESERVED, Workplace, without_reservation
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState
 from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.budget_ledger import BudgetLedger
@@ -99,9 +98,8 @@ class Sync:
             return
         spec, workplace = place_of(run, self.workplace_of)
         if not _is_there(run, workplace):
-            if run.machine not in ("", workplace.launcher.location_tags().get("machine", "")):
-                text = f"its job was started on another machine ({run.machine}) and cannot be seen from here"
-                self._say(run.run_id, f"{text}: run `{command_line('sync')}` there")
+            if other := workplace.other_machine(run.tags):
+                self._say(run.run_id, other)
             elif run.tags.get(schema.STATE) == JobState.COMPLETED.value:
                 workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
                 self._say(run.run_id, "the gaps in its record cannot be filled, because its job no longer exists")
@@ -159,7 +157,7 @@ def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
 
 def _has_run(run: RecordedRun) -> bool:
     """Return whether the record of a run shows that its job has run: by its phase or by its cost so far."""
-    return schema.SECONDARY_STATUS in run.tags or metrics.COST_USD in run.metrics
+    return schema.SECONDARY_STATUS in run.tags or run.metrics.get(metrics.COST_USD, 0.0) > 0
 
 
 def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
@@ -202,9 +200,7 @@ def _record_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float |
         if run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
             recorded[run_id] = run.cost_usd
             ledger.record_cost(run_id, recorded[run_id])
-            remarks, missing, _ = run.tags.get(schema.REMARKS, "").partition(STAYS_RESERVED)  # always the last remark
-            if missing:
-                tracking.run(run_id).set_tags({schema.REMARKS: remarks.removesuffix("; ")})
+            tracking.run(run_id).set_tags(without_reservation(run.tags))
     return recorded
 
 

@@ -182,6 +182,17 @@ class Workplace:
                 reasons.append(sentence.format(recorded=recorded, current=current))
         return "; ".join(reasons)
 
+    def other_machine(self, tags: Mapping[str, str]) -> str:
+        """Return a sentence that names the other machine on which a run's local job was started; "" if there is none.
+
+        Only hosts are compared, because the number of a machine's cores may change.
+        """
+        recorded, here = tags.get(schema.MACHINE, ""), self.launcher.location_tags().get("machine", "")
+        if not recorded or not here or recorded.rsplit(" ", 2)[0] == here.rsplit(" ", 2)[0]:
+            return ""
+        host, sync = recorded.rsplit(" ", 2)[0], command_line("sync")
+        return f"its job was started on another machine ({host}) and cannot be seen from here: run `{sync}` there"
+
     @cached_property
     def tracking(self) -> "Tracking":
         """The MLflow store; raises TrackingUnavailable if it does not answer."""
@@ -258,3 +269,9 @@ class Workplaces:
     @cached_property
     def _forecast(self) -> Forecast:
         return Forecast(open_tracking(self.environment, self._clock) if has_store(self.environment) else None)
+
+
+def without_reservation(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the tag of a run's remarks without `STAYS_RESERVED`, the last remark; empty if there is no such remark."""
+    remarks, found, _ = tags.get(schema.REMARKS, "").partition(STAYS_RESERVED)
+    return {schema.REMARKS: remarks.removesuffix("; ")} if found else {}

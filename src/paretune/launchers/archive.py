@@ -60,7 +60,7 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
         return {name: path for name, path in files.items() if path.is_file()}
     if links := _leading_out(folder, files):
         lead = f"{', '.join(links)} in {folder} {'links' if len(links) == 1 else 'link'} outside that folder"
-        or_else = "put it into .gitignore" if _is_in_git(folder) else "move it elsewhere"
+        or_else = "put it into .gitignore, without a slash at its end" if _is_in_git(folder) else "move it elsewhere"
         raise BadInput([f"{lead}, and only that folder is uploaded: replace each link with a copy, or {or_else}"])
     size = sum(path.stat().st_size for path in files.values())
     if size > LARGEST_MIB * 2**20:
@@ -93,7 +93,8 @@ def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
     files, left = dict[str, Path](), list[str]()
     for path, name in names.items():
         hidden = _NEVER & set(name.parts) or environments & set(name.parents) or path.suffix == ".pyc"
-        if hidden or not (path.is_file() or (path.is_symlink() and path.is_dir())):
+        is_folder = os.path.isdir(path) and (path.is_symlink() or not is_readable(path))
+        if hidden or not (os.path.isfile(path) or is_folder):
             continue
         hidden_at = 0 if dots_travel else next((at for at, part in enumerate(name.parts, 1) if part[0] == "."), 0)
         if hidden_at:
@@ -164,15 +165,21 @@ def _is_in_git(folder: Path) -> bool:
     return any((path / ".git").exists() for path in (folder, *folder.parents))
 
 
+def _is_repository(folder: Path) -> bool:
+    """Return whether a folder is a repository or a submodule, but not another work tree of the same repository."""
+    entry = folder / ".git"
+    return os.path.isdir(entry) or (os.path.isfile(entry) and b"/worktrees/" not in entry.read_bytes())
+
+
 def _not_ignored(folder: Path) -> list[Path]:
-    """Return the files and links to folders under `folder`, without those that git ignores."""
+    """Return the files, links to folders and unreadable folders under `folder`, without those that git ignores."""
     if not _is_in_git(folder):
         files = files_below(folder, _MOST_FILES)
         if files is None:
             must = f"{folder} must be a folder of code, but has more than {_MOST_FILES:,} files"
             raise BadInput([f"{must}: move the code into a folder of its own"])
         folders = [Path(parent, name) for parent, names, _ in os.walk(folder) for name in names]
-        return sorted([*files, *(path for path in folders if path.is_symlink())])
+        return sorted([*files, *(path for path in folders if path.is_symlink() or not is_readable(path))])
     names = set[bytes]()
     for kind in (["--cached"], ["--others", "--exclude-standard"]):  # git accepts one at a time
         command = ["git", "-C", str(folder), "ls-files", "-z", *kind, "."]
@@ -185,6 +192,7 @@ def _not_ignored(folder: Path) -> list[Path]:
             raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
         names |= {*done.stdout.split(b"\0")} - {b""}
     paths = [folder / os.fsdecode(name) for name in sorted(names)]
+    paths += sorted(parent for parent in {path.parent for path in paths} - {folder} if not is_readable(parent))
     # Of a submodule or another repository, git lists only the folder.
-    nested = {path for path in paths if not path.is_symlink() and (path / ".git").exists()}
+    nested = {path for path in paths if not path.is_symlink() and _is_repository(path)}
     return [each for path in paths for each in (_not_ignored(path) if path in nested else [path])]

@@ -87,8 +87,11 @@ def _most_written(spec: JobSpec) -> float:
     strategy = save_strategy(spec)
     if spec.spot:  # one every two minutes
         return math.inf
-    if strategy == "epoch" and whole_argument(spec, "max_steps") is None:  # which overrides the epochs
+    steps, every = whole_argument(spec, "max_steps"), whole_argument(spec, "save_steps")
+    if strategy == "epoch" and steps is None:  # max_steps overrides the epochs
         return math.ceil(spec.num_train_epochs)
+    if strategy == "steps" and steps is not None and every is not None:
+        return math.ceil(steps / every)
     return 1 if strategy == "no" else math.inf
 
 

@@ -195,7 +195,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
-        """Create the model from strings or other values. An empty string means the default.
+        """Create the model from strings or other values. An empty string means the default, except inside a mapping.
 
         Raises BadInput with the faults.
         """

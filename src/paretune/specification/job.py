@@ -410,8 +410,9 @@ class JobSpec(Parameters):
         """Return the same training run on the same number of instances of another type.
 
         The global batch size stays the same, and so does the per-device batch if the new devices can use it. For a
-        user's own script, the per-device batch is set only if it or the accumulation was given, because a script may
-        not accumulate gradients. A script that chooses its batch itself chooses it on the new type, too.
+        user's own script, the batch changes only with the number of devices, and the per-device batch is set only if
+        it or the accumulation was given, because a script may not accumulate gradients. A script that chooses its batch
+        itself chooses it on the new type, too.
 
         Raises BadInput if the job is invalid on that type: for example, if its devices cannot share the global batch
         evenly.
@@ -421,6 +422,8 @@ class JobSpec(Parameters):
             return self.replace(**changes)
         plan = self.plan()
         moved = self.replace(**changes, global_batch_size=None, gradient_accumulation_steps=None)
+        if self.entry_script is not None and moved.degrees.data == self.degrees.data:
+            return self.replace(**changes)
         batch, total = plan.per_device_train_batch_size, plan.global_batch_size
         fits = total % (batch * moved.degrees.data) == 0
         may_set = self.entry_script is None or not self.model_fields_set.isdisjoint(OF_THE_BATCH[:2])
@@ -435,7 +438,7 @@ class JobSpec(Parameters):
         if self.entry_script is None or not self.model_fields_set.isdisjoint(OF_THE_BATCH):
             return self.project is not None
         is_read = is_file(self.entry_script)  # without the file, the job keeps its global batch size
-        return is_read and not read_own_script(at_home(self.entry_script)).has_hugging_face_parser
+        return is_read and not read_own_script(at_home(self.entry_script).resolve()).has_hugging_face_parser
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
         """Return 12 hexadecimal digits, equal for jobs that compute the same thing apart from parameters in `but`."""

@@ -240,6 +240,8 @@ def _web_addresses(job: "JobSpec") -> Iterator[str]:
 
 _KEY_LIKE = re.compile(r"[\w.+/=:~-]+")  # characters of keys; a pad_token such as `<|endoftext|>` does not match
 
+_REFERENCE = re.compile(r"\$\{|^\$\w+$")  # to a value of OmegaConf, or to a variable of the environment
+
 
 def looks_secret(name: str, value: str) -> bool:
     """Return whether a value looks like a well-known kind of key, or is long and has the name of a secret.
@@ -249,14 +251,16 @@ def looks_secret(name: str, value: str) -> bool:
     return without_secrets(value) != value or (is_secret_name(name) and re.fullmatch(r"\S{12,}", value) is not None)
 
 
-def _texts_in(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _texts_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """Yield each string in nested mappings and lists, with the dotted name of the mapping entry that has it."""
-    for name, value in values.items():
-        for item in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(item, Mapping):
-                yield from ((f"{name}.{inner}", text) for inner, text in _texts_in(item))
-            elif isinstance(item, str):
-                yield name, item
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for inner, item in value.items():
+            yield from _texts_in(item, f"{name}.{inner}" if name else str(inner))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts_in(item, name)
 
 
 def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
@@ -270,9 +274,10 @@ def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
         if isinstance(value, str | Mapping) and without_secrets(text := spell(value)) != text:
             yield f"{name} must not contain a password or key, but it looks like one: parameters are recorded"
     for name, value in _texts_in(job.training_arguments):
-        # A token of a service has only characters of keys. A password may have any, but `${...}` refers to a value.
-        may_be_one = _KEY_LIKE.fullmatch(value) or not ("token" in name.lower() or value.startswith("${"))
-        if may_be_one and looks_secret(name, value):
+        last = name.rpartition(".")[2]  # of task.env or data.key, which are no files
+        # A token of a service has only characters of keys. A password may have any, but a $ may refer to a value.
+        may_be_one = _KEY_LIKE.fullmatch(value) or not ("token" in last.lower() or _REFERENCE.search(value))
+        if may_be_one and looks_secret(last, value):
             text = f"training_arguments must not contain secrets, but {name} looks like one: parameters are recorded; "
             variable = re.sub(r"\W", "_", name, flags=re.ASCII).upper()
             way = f"store it in AWS Secrets Manager, and give its ARN: --environment.{variable} secret:ARN"

@@ -6,6 +6,7 @@ default, and the recorded value must be the one that ran.
 
 import ast
 import json
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -106,7 +107,7 @@ def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
     if script.parser in ("hydra", "omegaconf"):
         # Studies repeat a job with other seeds. Without ++, Hydra refuses a key that its config does not have.
         added = {"seed": "++seed"} if script.parser == "hydra" else {}
-        return [f"{added.get(name, name)}={_override(value)}" for name, value in values.items()]
+        return [f"{added.get(name, name)}={_override(script.parser, value)}" for name, value in values.items()]
     return [word for name, value in values.items() for word in _words(script, name, value)]
 
 
@@ -192,9 +193,11 @@ def argument_faults(spec: JobSpec) -> list[str]:
         return [*faults, *(unknown_arguments(path, script, names) if script.first_words else ())]
     faults = [*unknown_arguments(path, script, names), *switch_faults(path, script, names)]
     for each in spec.clusters()[1:]:  # fewer devices may need more accumulation steps
-        more = _given_values(each, each.plan(), script).keys() - names.keys()
-        on_it = f"fallback_instance_types: on {each.instance_type}"
-        faults += [f"{on_it} {fault}" for fault in unknown_arguments(path, script, more)]
+        more = sorted(_given_values(each, each.plan(), script).keys() - names.keys())
+        if unknown_arguments(path, script, more):
+            keeps = f"to keep the global batch size of {each.plan().global_batch_size} on {each.instance_type}"
+            needs = f"{path.name} would need an argument {' and '.join(more)}, which it does not have"
+            faults.append(f"fallback_instance_types: {keeps}, {needs}: give only global_batch_size, or leave it out")
     if not (script.has_hugging_face_parser or script.is_complete):
         return faults
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
@@ -397,20 +400,22 @@ def _name_in(script: OwnScript, name: str) -> str | None:
     return declared or (_OF_TRANSFORMERS.get(name, name) if script.reads_anything else None)
 
 
-def _override(value: Any) -> str:
-    """Write a value as Hydra and OmegaConf read it, such as `[1,'a']`, `{lr: 0.1}` or `null`; text stays as it is."""
-    return value if isinstance(value, str) else _inside(value)
+def _override(parser: str, value: Any) -> str:
+    """Write a value as Hydra or OmegaConf reads it, such as `[1,'a']`, `{lr: 0.1}` or `null`; text stays as it is."""
+    return value if isinstance(value, str) else _inside(parser, value)
 
 
-def _inside(value: Any) -> str:
+def _inside(parser: str, value: Any) -> str:
     """Write a value inside of a list or mapping of an override: text is quoted."""
+    if isinstance(value, str) and parser == "hydra":
+        # Hydra takes a backslash as it is, except before a quote.
+        return "'" + re.sub(r"(\\*)('|\Z)", lambda end: end[1] * 2 + ("\\'" if end[2] else ""), value) + "'"
     if isinstance(value, str):
-        # In single quotes, both read a backslash as it is; in double quotes, both read an apostrophe as it is.
-        return json.dumps(value, ensure_ascii=False) if "'" in value or value.endswith("\\") else f"'{value}'"
+        return json.dumps(value, ensure_ascii=False)  # OmegaConf reads YAML
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(_inside, value))}]"
+        return f"[{','.join(_inside(parser, item) for item in value)}]"
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}: {_inside(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{key}: {_inside(parser, item)}" for key, item in value.items()) + "}"
     return "null" if value is None else _spelled(value)
 
 

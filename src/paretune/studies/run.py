@@ -72,6 +72,7 @@ _FREE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_defin
 _BEAT_S = 60.0  # seconds between two heartbeats of a driver, the process that works on a study
 _SILENT_S = 600.0  # a driver on another machine counts as dead after this many seconds without a heartbeat
 _PAUSED_S = 86_400.0  # the same with `once`, where nothing sends heartbeats between two commands
+_OF_A_DRIVER = (schema.DRIVEN_UNTIL, schema.WATCHED_BY)  # tags of a study that a process works on
 _SCHEDULE = "a schedule with --once"  # the driver of a paused study: no process, so `is_alive` cannot call it dead
 _BETWEEN_PAGES = 8.0  # pause after writing a page, as a multiple of the time it took to write (seconds in long studies)
 
@@ -442,7 +443,7 @@ class StudyRun:
             values = {metrics.PICK_F1: best.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             known = {name: value for name, value in values.items() if value is not None}
             self._run.log_metrics(metrics.to_known_digits(known))
-        self._run.delete_tags(schema.DRIVEN_UNTIL, schema.FAILURE_REASON)  # an earlier command may have set them
+        self._run.delete_tags(*_OF_A_DRIVER, schema.FAILURE_REASON)  # an earlier command may have set them
         self._run.end("FINISHED" if final.picks else "FAILED")
         repeats = sum(each.repeats is not None and not each.status.is_retryable for each in final.front.trials)
         jobs = f"{repeats} more job{'s' if repeats > 1 else ''}"
@@ -479,7 +480,7 @@ class StudyRun:
                 self._write(answer, is_last=True)
                 shown += f"\n  {self._tracking.open_command(self.run_id, view=self.run_id)}\n" if shown else ""
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
-            self._run.delete_tags(schema.DRIVEN_UNTIL)
+            self._run.delete_tags(*_OF_A_DRIVER)
             self._run.end("KILLED" if is_interrupted else "FAILED")
         if shown:  # printed last, so that a closed terminal does not leave the run open
             self._say(shown)

@@ -69,14 +69,18 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     if is_alone and processes.is_first() and not os.path.lexists("mlruns"):
         Path("mlruns").symlink_to(data / STORE / "mlruns")  # where MLflow before 3.11 puts the files of runs
     with _variables(logging_environment(data, os.environ)), _written() as written:
+        has_failed = True
         try:
-            runpy.run_path(str(script), run_name="__main__")
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                raise ScriptEnded(_why_ended(script.name, end.code)) from end
+            try:
+                runpy.run_path(str(script), run_name="__main__")
+            except SystemExit as end:
+                if end.code not in (None, 0):
+                    raise ScriptEnded(_why_ended(script.name, end.code)) from end
+            has_failed = False
         finally:
             flush_mlflow()
-            end_python()
+            if not has_failed:  # else a thread may wait forever for what has failed
+                end_python()
             finish_loggers()
             for output in outputs:
                 output.finish()
@@ -136,7 +140,7 @@ def _words_of(document: JobDocument, folder: JobFolder) -> list[str]:
 
 
 def end_python() -> None:
-    """Wait for the script's threads and call its exit handlers, as Python's shutdown does, which this process skips.
+    """Wait for the threads of a script that has succeeded, and call its exit handlers, as Python does when it ends.
 
     Afterwards, this process must not use thread pools, nor what its libraries' handlers have closed.
     """

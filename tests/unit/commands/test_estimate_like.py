@@ -179,7 +179,8 @@ def test_the_discount_of_a_spot_job_is_not_known(answer: Answer, aws: Aws) -> No
             {},
             "it took 50 m on 1 x ml.p4d.24xlarge and would have cost 21.04 USD on demand",
         ),
-        ({}, {"throughput_samples_per_second": 200.0}, "it would take about "),
+        ({}, {"throughput_samples_per_second": 200.0}, "it took 50 m on 1 x ml.p4d.24xlarge and would have cost 21.04"),
+        ({}, {"throughput_samples_per_second": 200.0, "resumed": 1.0}, "it would take about "),
     ],
 )
 def test_the_discounted_seconds_and_dollars_of_a_spot_run_are_not_those_that_it_took(

@@ -59,7 +59,8 @@ def foreseen(
     [
         ({}, "--global_batch_size 2, or more epochs"),
         ({"instance_count": 4}, "--global_batch_size 4, or more epochs"),  # a multiple of the devices
-        ({"per_device_train_batch_size": 64}, "many steps; more epochs"),
+        ({"per_device_train_batch_size": 64}, "many steps: use more epochs"),
+        ({"instance_count": 64}, "many steps: use more epochs"),  # 64 devices cannot have fewer than 64 rows
     ],
 )
 def test_a_batch_above_the_rows_is_answered_with_one_that_is_possible(changes: dict[str, Any], remedy: str) -> None:

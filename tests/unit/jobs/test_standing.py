@@ -237,6 +237,18 @@ def test_no_line_is_lost_of_a_job_that_prints_thousands_between_two_looks(desk: 
     assert list(followed(run, desk.where, Interruption(), 50)) == lines
 
 
+def test_a_local_job_of_another_machine_is_called_so(desk: Desk) -> None:
+    job = desk.launch(ENDLESS)
+    desk.client.set_tag(job.record.run.run_id, "paretune.machine", "gpu-box x86_64 8")
+    desk.launcher.jobs.clear()
+    desk.launcher.location_tags = lambda: {"machine": "laptop arm64 10"}  # type: ignore[method-assign]
+    run = find_run(desk.tracking, job.record.run.run_id)
+
+    for command in (lambda: stop(run, desk.where), lambda: lines_of(run, desk.where, 5)):
+        with pytest.raises(BadInput, match=r"its job was started on another machine \(gpu-box\)"):
+            command()
+
+
 def test_an_interrupted_reader_leaves_the_job_alone(desk: Desk) -> None:
     job, interruption = desk.launch(ENDLESS), Interruption()
     lines = followed(find_run(desk.tracking, job.record.run.run_id), desk.where, interruption, 50)

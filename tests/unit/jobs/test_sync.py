@@ -252,6 +252,7 @@ def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_start
 ) -> None:
     run_id = desk.leave()
     desk.tag(run_id, tag, text)
+    desk.client.log_metric(run_id, "cost_usd", 0.0)  # of an earlier command, which did not create it either
 
     remark = desk.sync()[run_id].remark
 
@@ -315,15 +316,21 @@ def test_a_job_that_is_created_after_a_sync_has_closed_its_run_is_found_and_reco
             return super().submit(document, inputs, setup)
 
     (desk.home / "train.py").touch()
-    spec = JobSpec(instance_type=SMALL, entry_script=str(desk.home / "train.py"))
+    budget = desk.home / "budget.yaml"
+    budget.write_text("budgets: [{name: all, usd_per_month: 100}]\n")
+    spec = JobSpec(instance_type=SMALL, entry_script=str(desk.home / "train.py"), budget=str(budget))
     workplace = make_workplace(launcher=Asleep([ENDLESS]), tracking=desk.tracking, home=desk.home, clock=desk.clock)
 
     job = begin_job(spec, workplace)
+    ledger = workplace.budget_ledger(str(budget))
+    assert ledger is not None
+    assert ledger.reserved_runs() == [job.record.run.run_id]
 
     assert job.current is not None
     tags = desk.tags(job.record.run.run_id)
     assert (desk.status(job.record.run.run_id), tags["state"]) == ("RUNNING", "Running")
     assert tags["job_name"] == job.current.name
+    assert tags["watched_by"] == process_text()
     assert not tags.get("failure_reason")
 
 
@@ -333,8 +340,11 @@ def test_the_gaps_of_a_local_job_of_another_machine_are_left_to_that_machine(des
         desk.tag(run_id, name, text)
     desk.account.location_tags = lambda: {"machine": "laptop arm64 10"}  # type: ignore[method-assign]
 
-    assert "another machine (gpu-box x86_64 8)" in desk.sync()[run_id].remark
+    assert "another machine (gpu-box)" in desk.sync()[run_id].remark
     assert desk.tags(run_id)["gap"] == "true"
+
+    desk.account.location_tags = lambda: {"machine": "gpu-box x86_64 4"}  # type: ignore[method-assign]
+    assert "its job no longer exists" in desk.sync()[run_id].remark  # the same machine with fewer cores
 
 
 def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> None:

@@ -200,6 +200,27 @@ def test_a_file_that_this_user_may_not_read_is_refused(project: Path, monkeypatc
 
 
 @pytest.mark.parametrize("in_git", [True, False])
+def test_a_folder_that_this_user_may_not_read_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch, in_git: bool
+) -> None:
+    write(project, "inner/train.py")
+    if in_git:
+        git(project, "init")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "inner")  # root may read everything
+
+    with pytest.raises(BadInput, match=r"must be readable, and you may not read inner: change the permissions"):
+        project_files(project)
+
+
+def test_another_work_tree_of_the_repository_does_not_travel(project: Path) -> None:
+    git(project, "init")
+    commit(write(project, "train.py"))
+    git(project, "worktree", "add", "other")
+
+    assert not [name for name in project_files(project) if name.startswith("other")]
+
+
+@pytest.mark.parametrize("in_git", [True, False])
 def test_too_much_is_refused_with_the_largest_files_and_the_way_out(project: Path, in_git: bool) -> None:
     if in_git:
         subprocess.run(["git", "init", "--quiet", str(project)], check=True)

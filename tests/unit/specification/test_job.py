@@ -166,7 +166,7 @@ WRONG = [  # what was typed, and the beginning of its only fault
         "it in AWS Secrets Manager, and give its ARN: --environment.WANDB_API_KEY secret:ARN",
     ),
     (
-        {"entry_script": "t.py", "training_arguments": {"log": [{"wandb": {"api_key": "0123456789abcdef0123"}}]}},
+        {"entry_script": "t.py", "training_arguments": {"log": [[{"wandb": {"api_key": "0123456789abcdef0123"}}]]}},
         "training_arguments must not contain secrets, but log.wandb.api_key looks like one",
     ),
     (
@@ -224,6 +224,10 @@ def test_all_faults_are_named_at_once_and_none_twice() -> None:
         ("stop_token", "<|im_end|><|x|>"),
         ("token_pattern", r"(?u)\b\w\w+\b"),
         ("wandb", {"api_key": "${oc.env:WANDB_API_KEY}"}),
+        ("url", {"db_password": "postgres-${oc.env:PW}"}),
+        ("db_password", "$DB_PASSWORD_OF_PRODUCTION"),
+        ("task", {"env": "HalfCheetah-v4"}),  # task.env is no file
+        ("data.key", "sentence_text"),
     ],
 )
 def test_special_tokens_patterns_and_references_are_no_secrets(name: str, value: Any) -> None:

@@ -190,7 +190,20 @@ def test_arguments_that_only_a_fallback_type_needs_are_checked_before_the_launch
 
     (fault,) = argument_faults(JobSpec(entry_script=str(script), **types, per_device_train_batch_size=16))
 
-    assert fault.startswith("fallback_instance_types: on ml.g5.xlarge train.py has no argument gradient_accumulation")
+    assert fault == (
+        "fallback_instance_types: to keep the global batch size of 64 on ml.g5.xlarge, train.py would need an argument "
+        "gradient_accumulation_steps, which it does not have: give only global_batch_size, or leave it out"
+    )
+
+
+def test_a_fallback_type_with_as_many_devices_needs_no_other_arguments(script: Path) -> None:
+    script.write_text(PLAIN.replace("--batch-size", "--micro") + "parser.add_argument('--gradient_accumulation_steps')")
+    types = {"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.g5.2xlarge"}
+
+    first, moved = JobSpec(entry_script=str(script), **types, gradient_accumulation_steps=4).clusters()
+
+    assert not argument_faults(first)
+    assert script_arguments(moved, moved.plan(), "/out") == script_arguments(first, first.plan(), "/out")
 
 
 @pytest.mark.parametrize(
@@ -230,13 +243,14 @@ def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(scr
 
 def test_lists_mappings_and_null_are_overrides_that_hydra_and_omegaconf_read(script: Path) -> None:
     text = "import hydra\n@hydra.main(config_name='conf')\ndef main(conf): ...\nmain()\n"
-    values = {"layers": ["a,b", "it's", "1", r"\d"], "optimizer": {"lr": 0.1, "betas": [0.9, 1]}, "ckpt": None}
-    line = ["layers=['a,b',\"it's\",'1','\\d']", "optimizer={lr: 0.1,betas: [0.9,1]}", "ckpt=null"]
+    values = {"layers": ["a,b", r"it's \d", "1", "\\"], "optimizer": {"lr": 0.1, "betas": [0.9, 1]}, "ckpt": None}
+    spec = JobSpec(entry_script=str(script), training_arguments=values)
 
-    for body in (text, "from omegaconf import OmegaConf\nconf = OmegaConf.from_cli()\n"):
-        script.write_text(body)
-        spec = JobSpec(entry_script=str(script), training_arguments=values)
-        assert script_arguments(spec, spec.plan(), "/out") == line
+    script.write_text(text)
+    line = [r"layers=['a,b','it\'s \d','1','\\']", "optimizer={lr: 0.1,betas: [0.9,1]}", "ckpt=null"]
+    assert script_arguments(spec, spec.plan(), "/out") == line
+    script.write_text("from omegaconf import OmegaConf\nconf = OmegaConf.from_cli()\n")
+    line = script_arguments(spec, spec.plan(), "/out")
     assert OmegaConf.to_container(OmegaConf.from_dotlist(line)) == values
 
 

@@ -180,6 +180,18 @@ def test_threads_and_exit_handlers_of_a_script_run_to_their_end(tmp_path: Path) 
     assert report.metrics == {"best_f1": 0.95, "val_f1": 0.91}
 
 
+def test_a_failed_script_ends_at_once_even_if_its_threads_do_not(tmp_path: Path) -> None:
+    folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
+    folder.make()
+    script.write_text("import threading\nthreading.Thread(target=threading.Event().wait).start()\n1 / 0\n")
+    write_json(folder.document, JobDocument.first("job", JobSpec(entry_script=str(script))).as_json())
+
+    done = subprocess.run([sys.executable, "-m", "paretune.training", str(folder.root)], check=False, timeout=120)
+
+    assert done.returncode != 0
+    assert "ZeroDivisionError" in folder.failure.read_text()
+
+
 BOX = "╭─ Error ─╮\n│ No such option: --learning_rate Did you │\n│ mean --learning-rate? │\n╰─────────╯"
 
 

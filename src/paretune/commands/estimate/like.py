@@ -83,11 +83,16 @@ def of_run(job: RecordedRun) -> Reference:
             [f"like must name a job of this machine or of SageMaker, {job.run_id[:8]} ran on another machine"]
         )
     spec, measured = job.spec_as_run(), read([job]).times
-    # The billed seconds of a spot job are discounted.
-    billed = number_in(job.tags.get(schema.TRAINING_SECONDS, "")) or None if job.is_spot else job.billable_seconds
-    seconds, step_seconds = (measured[0].seconds, measured[0].step_seconds) if measured else (billed, None)
+    # On spot instances, AWS bills fewer seconds than it measures, and the launcher records both.
+    of_spot = number_in(job.tags.get(schema.TRAINING_SECONDS, "")) or None
+    is_discounted = job.is_spot and job.origin == "measured"
+    seconds, step_seconds = (of_spot if is_discounted else job.billable_seconds), None
+    if measured:
+        is_whole = job.attempts == 1 and not job.metrics.get("resumed") and not job.param("profile_steps")
+        seconds, step_seconds = (of_spot if is_whole else None) or measured[0].seconds, measured[0].step_seconds
     if seconds is None and step_seconds is None:
-        raise BadInput([f"like must name a training job with measured seconds, {job.run_id[:8]} has none"])
+        has = "only the discounted seconds of a spot job" if is_discounted and job.billable_seconds else "none"
+        raise BadInput([f"like must name a training job with measured seconds, {job.run_id[:8]} has {has}"])
     texts = {name: text for name, text in spec.changed().items() if name not in OF_THE_BATCH}
     plan = job.used_plan(spec)
     texts |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
@@ -241,8 +246,10 @@ def _others(
         common = {name: text for name, text in texts.items() if name not in OF_THE_BATCH}
         common["global_batch_size"] = batch
     kinds = {name: item.has_gpu for name, item in instances().items()}
-    here = hardware.local_gpu() is not None if reference.on_gpu is None else reference.on_gpu
-    alike = [name for name in priced if kinds.get(name) is (kinds[ran.instance_type] if ran.has_instances else here)]
+    is_on_gpu = kinds[ran.instance_type] if ran.has_instances else reference.on_gpu
+    if is_on_gpu is None:
+        is_on_gpu = hardware.local_gpu() is not None
+    alike = [name for name in priced if kinds.get(name) is is_on_gpu]
     lists = clusters or {"instance_type": alike, "instance_count": ["1"]}
     count = "1" if "instance_type" in lists else str(ran.instance_count)
     lists = {"instance_type": [ran.instance_type], "instance_count": [count], **lists}

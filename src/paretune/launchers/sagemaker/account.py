@@ -234,6 +234,7 @@ class Account:
                 except AWS_ERRORS as failure:
                     if code(failure) not in _CREATED_ELSEWHERE:
                         raise
+                    s3.get_waiter("bucket_exists").wait(Bucket=bucket, WaiterConfig={"Delay": 1, "MaxAttempts": 20})
 
 
 def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

@@ -86,9 +86,10 @@ class JobLog:
         tails: dict[str, deque[str]] = {}  # by stream
         last_ms: dict[str, int] = {}
         for entry in self._entries("", self._newest_ms - _LAST_MS):
-            line, event = self._parsed(entry)
+            line = self._parsed(entry)[0]
             last_ms[entry["logStreamName"]] = entry["timestamp"]
-            if line or event is None:
+            is_shown = line.strip() and not _TRACE.match(line)
+            if is_shown:
                 tails.setdefault(entry["logStreamName"], deque(maxlen=max(_KEPT_LINES, lines))).append(line)
         if not tails:
             return [self.unreadable] if self.unreadable else []
@@ -96,7 +97,7 @@ class JobLog:
         latest = {name.rpartition("-")[0]: name for name in streams}  # the newest stream of each host
         matching = [name for name in latest.values() if any(reason in line for line in tails[name])]
         chosen = min(matching or latest.values(), key=last_ms.__getitem__) if reason else next(iter(latest.values()))
-        return [line for line in tails[chosen] if line.strip() and not _TRACE.match(line)][-lines:]
+        return list(tails[chosen])[-lines:]
 
     def _entries(self, stream: str, since_ms: int) -> Iterator[dict[str, Any]]:
         if self.unreadable:

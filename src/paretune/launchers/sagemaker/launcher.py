@@ -414,6 +414,9 @@ class _FirstAttempt(NamedTuple):
 def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
     """Choose the size of a job's volume. Raises BadInput if it must be set, or if an instance has less space."""
     size, faults = bytes_on_disk(spec, inputs), list[str]()
+    local = [spec.instance(name).local_storage_gib for name in spec.instance_types()]
+    if size is None and all(local):
+        return min(local)  # such instances have no volume whose size could be set
     if size is None:
         raise BadInput(
             [

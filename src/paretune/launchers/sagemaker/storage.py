@@ -131,6 +131,9 @@ def upload_faults(parameter: str, path: Path) -> list[str]:
     for part in [path, *path.rglob("*")]:
         if not is_readable(part):
             return [f"{parameter} must be readable to be uploaded, and you may not read {part}: change its permissions"]
+        if part != path and part.is_symlink() and part.is_dir():
+            rule = f"{parameter} must not contain links to folders, because what is there would not be uploaded"
+            return [f"{rule}: replace {part} with a copy"]
     names = list(_files(path))
     if not names:
         return [f"{parameter} must contain files, because SageMaker drops empty folders: {path} has none"]

@@ -105,9 +105,8 @@ def pass_on(stream: IO[bytes], hidden: list[bytes]) -> None:
 def safe_end(text: bytes, hidden: list[bytes]) -> int:
     """Return how many bytes of an unfinished line can be printed: no secret starts in them and continues after them."""
     end = max(0, len(text) - max(map(len, hidden), default=1) + 1)
-    while (
-        True
-    ):  # if a secret lies across `end`, its start becomes the new `end`, and another secret may lie across that
+    # If a secret lies across `end`, its start becomes the new `end`, and another secret may lie across that.
+    while True:
         starts = [text.find(form, max(0, end - len(form) + 1), end + len(form) - 1) for form in hidden]
         start = min((start for start in starts if start >= 0), default=end)
         if start == end:

@@ -37,10 +37,12 @@ def why_not_searched(name: str) -> str:
         return "quality is comparable only on the same validation rows, so use one study per value"
     if "noise" in effects:
         return "it only changes random noise, which the study measures with repeats"
-    # If a parameter does not change a job's hash, two jobs that differ only in it are the same job: a study runs one
-    # of them. `JobSpec.spec_hash` reads whole mappings, so their effects count, too.
+    if not effects & {*COMPUTES}:
+        return "it does not change the result"
+    # A study runs only one of two jobs with the same hash. `JobSpec.spec_hash` reads whole mappings, so for a key in a
+    # mapping, the effects of the mapping count.
     is_hashed = name.partition(INSIDE)[0] in affecting(JobSpec, *COMPUTES)
-    return "" if is_hashed and effects & {*COMPUTES} else "it does not change the result"
+    return "" if is_hashed else "jobs that differ only in it count as the same job, so use one study per value"
 
 
 @dataclass(frozen=True, kw_only=True)

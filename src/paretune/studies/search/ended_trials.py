@@ -89,7 +89,7 @@ class EndedTrials:
         """Decide from all trials of a job, in order, whether it is final, has failed or is to be retried."""
         *earlier, last = trials
         for trial in earlier:
-            if trial.status.is_retryable and not trial.cost_usd:
+            if trial.status.is_retryable and not (trial.cost_usd or trial.billed_s):
                 del self.trials[trial.number]
         # A job that was refused while others ran only has to wait for them, so the refusal does not count as a try.
         tries = sum(trial.status.is_retryable and not trial.running_when_refused for trial in trials)

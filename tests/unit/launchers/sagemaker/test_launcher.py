@@ -201,6 +201,7 @@ def sized(tmp_path: Path, dataset: PreparedDataset, model_gib: int, data_gib: in
         (14, 0, {"num_train_epochs": 1.0, "training_arguments": {"max_steps": -1}}, 164),
         (14, 0, {"num_train_epochs": 9.0, "training_arguments": {"save_total_limit": None}}, 836),  # 14 + 56 + 9 x 84
         (14, 0, {"training_arguments": {"save_total_limit": None, "save_strategy": "no"}}, 164),
+        (14, 0, {"training_arguments": {"save_total_limit": None, "max_steps": 90, "save_steps": 10}}, 836),
         (14, 0, {"training_arguments": {"save_total_limit": 4, "save_steps": 10}}, 500),
         (14, 0, {"fine_tuning": "lora"}, 360),  # merged as large as it was read: 28 more, with room for a copy
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
@@ -464,6 +465,19 @@ def test_a_folder_without_files_is_refused_before_anything_is_uploaded(
             launcher.check_inputs(JobSetup(spec=spec), inputs)
         with pytest.raises(BadInput, match=f"^{name} must contain files"):
             launcher.check_without_account(spec, inputs)
+
+
+def test_a_data_folder_with_a_link_to_a_folder_is_refused_before_anything_is_uploaded(
+    launcher: SageMakerLauncher, order: Make, script: str, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "a.csv").touch()
+    (tmp_path / "rows" / "train").symlink_to(tmp_path / "elsewhere")
+    spec = order(entry_script=script, dataset=str(tmp_path / "rows")).spec
+
+    with pytest.raises(BadInput, match=r"^dataset must not contain links to folders.* replace .*/rows/train with a"):
+        launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
 
 
 def test_a_data_file_whose_name_is_not_utf_8_is_refused_before_anything_is_uploaded(

@@ -80,11 +80,24 @@ budget_usd: 1_0
     assert (study.name, study.budget_usd) == ("2026-11-20", 10.0)
 
 
-@pytest.mark.parametrize("lines", ['environment: {PREFIX: "", WANDB_MODE: offline}', 'environment.PREFIX: ""'])
-def test_a_variable_may_be_empty_if_the_file_says_so_in_quotes(lines: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lines",
+    [
+        'environment: {PREFIX: "", WANDB_MODE: offline}',
+        'environment.PREFIX: ""',
+        'training_arguments: {PREFIX: ""}\n  entry_script: train.py',
+        'tags: {PREFIX: ""}',
+    ],
+)
+def test_what_may_be_empty_is_so_if_the_file_says_so_in_quotes(lines: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
     study = read(tmp_path, CLOUD.replace("instance_type: ml.g5.xlarge", f"instance_type: ml.g5.xlarge\n  {lines}"))
 
-    assert study.job.environment["PREFIX"] == ""
+    assert {**study.job.environment, **study.job.training_arguments, **study.job.tags}["PREFIX"] == ""
+
+
+def test_a_blank_item_of_a_list_is_named_by_its_list(tmp_path: Path) -> None:
+    assert "study.yaml:6: choices has no value: give one" in faults(tmp_path, GOOD.replace("[16, 64]", '[16, ""]'))
 
 
 def swap(old: str, new: str) -> str:
@@ -154,7 +167,7 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "images, which do not change what a job computes": (
         CLOUD.replace(BATCH, "sagemaker.training_image: {choices: [one/image, other/image]}"),
-        [":6:", "sagemaker.training_image cannot be searched", "set it in job"],
+        [":6:", "sagemaker.training_image cannot be searched", "count as the same job", "set it in job"],
     ),
     # objectives and constraints
     "an unknown objective": (swap("cost_usd: min", "cost: min"), [":8:", "unknown metric cost", "cost_usd?"]),
