@@ -105,7 +105,7 @@ def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypa
     assert owners == [ACCOUNT.encode(), ACCOUNT.encode(), ACCOUNT.encode(), None]
 
 
-def test_an_endpoint_without_a_scheme_is_refused_with_what_to_set(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_without_a_scheme_is_refused_with_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:4566")
     remedy = "Invalid endpoint: localhost:4566: set AWS_ENDPOINT_URL to a whole address"
 
