@@ -36,6 +36,11 @@ def machine_name() -> str:
     return f"{platform.node()} {platform.machine()} {os.cpu_count()}"
 
 
+def host_in(machine: str) -> str:
+    """Return the host name in the name of a machine."""
+    return machine.rsplit(" ", 2)[0]
+
+
 @cache
 def processor_flags() -> set[str]:
     """Return the feature flags of this machine's CPU as Linux lists them; empty on other systems."""

@@ -212,7 +212,7 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     from huggingface_hub import hf_hub_download  # takes a third of a second
 
     endpoint, offline = hub_address(environment), is_offline(environment)
-    is_away = not offline and not accepts_connections(endpoint, environment)
+    is_away = not offline and not accepts_connections(endpoint)
     try:
         token, only_cached = environment.get("HF_TOKEN"), offline or is_away
         path = hf_hub_download(model, "config.json", endpoint=endpoint, token=token, local_files_only=only_cached)

@@ -90,7 +90,13 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
         try:
             spec = job.spec_as_run()
             if spec.runs_user_code:
-                if job.is_completed and job.origin == "measured" and job.billable_seconds and _is_whole(job):
+                if (
+                    job.is_completed
+                    and job.origin == "measured"
+                    and job.billable_seconds
+                    and is_whole(job)
+                    and not job.is_spot
+                ):
                     own.append((spec, job.billable_seconds))
                 continue
             spec, plan, work, setting = _read(job, spec)
@@ -152,19 +158,20 @@ def _time(job: RecordedRun, plan: BatchPlan, work: Work) -> Measurement | None:
     """
     speed = job.metrics.get(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
-    seconds = job.billable_seconds if _is_whole(job) else None
+    seconds = job.billable_seconds if is_whole(job) and not job.is_spot else None
     values = [value for value in (step, seconds) if value is not None]
     if not values or not all(0 < value < math.inf for value in values):  # another program may have written them
         return None
     return Measurement(work=work, seconds=seconds, step_seconds=step, origin=job.origin)
 
 
-def _is_whole(job: RecordedRun) -> bool:
+def is_whole(job: RecordedRun) -> bool:
+    """Return whether the seconds of a run are those of one job from its beginning to its end, without a profile."""
     # An attempt that was repeated has been billed, too. Runs without the tag show a repetition on the first type only.
     is_again_on_first = job.attempts > 1 and job.instance_type == job.param("instance_type")
     was_repeated = schema.REPEATED in job.tags or is_again_on_first
     is_resumed = bool(job.metrics.get("resumed"))
-    return not (job.was_retried or was_repeated or job.is_spot or is_resumed or job.param("profile_steps"))
+    return not (job.was_retried or was_repeated or is_resumed or job.param("profile_steps"))
 
 
 def _batch_that_did_not_fit(job: RecordedRun, spec: JobSpec, plan: BatchPlan) -> int | None:

@@ -103,18 +103,26 @@ class Attempts:
                     raise LostContact(f"{self.document.job_name} is not visible now: try again in a minute")
                 self.current = self._own(self._create())
                 if self.current is not None and self.record.has_ended_meanwhile():
-                    # Reopen the run, so that other processes find the job.
-                    if self.document.attempt == 1:  # `sync` took the job for one that was never created
-                        self.record.begin_again()
-                        self.record.watch()
-                        with suppress(BudgetRefused):  # the job runs; its cost is recorded when it ends
-                            self._reserve()
-                    self.record.name_attempt(self.document.job_name)
-                    if self.document.attempt > 1:
-                        self.current.stop()
+                    self._reopen(self.current)
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
+
+    def _reopen(self, job: Job) -> None:
+        """Reopen the run that another process has closed while this one created the job, so that others find the job.
+
+        `sync` closes a run whose first attempt seems to have never been created; the job then continues. Before a later
+        attempt, `paretune stop` has closed the run, so the job is stopped.
+        """
+        is_first = self.document.attempt == 1
+        if is_first:
+            self.record.begin_again()
+            self.record.watch()
+            with suppress(BudgetRefused):  # the job runs; its cost is recorded when it ends
+                self._reserve()
+        self.record.name_attempt(self.document.job_name)
+        if not is_first:
+            job.stop()
 
     def poll(self) -> JobOutcome | None:
         """Record new events, begin the next attempt if one is due, and return the outcome; None until the job ends.

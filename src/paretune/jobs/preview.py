@@ -357,8 +357,9 @@ def data_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
         return list(inputs.findings.warnings)
     devices, remedies = spec.plan().devices, ["more epochs"]
     smaller = max(1, int(rows) // 20 // devices) * devices
-    with suppress(BadInput):  # the other typed batch parameters may not allow it
-        if spec.replace(global_batch_size=smaller) and smaller <= rows:
+    if smaller <= rows:
+        with suppress(BadInput):  # the other typed batch parameters may not allow it
+            spec.replace(global_batch_size=smaller)
             remedies.insert(0, options(global_batch_size=smaller))
     too_large = f"global batch size {size:,} is above the {rows:,.0f} training rows, so that an epoch has one step"
     return [*inputs.findings.warnings, f"{too_large}: a model learns from many steps: use {', or '.join(remedies)}"]

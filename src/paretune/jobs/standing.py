@@ -182,9 +182,8 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
     stop; then the run stays open.
     """
     spec, workplace = place_of(run, workplace_of)
-    _existing(
-        run, find_job(run.run_id, run.tags, workplace), workplace
-    )  # the first attempt: a later one may not exist yet
+    first = find_job(run.run_id, run.tags, workplace)  # a later attempt may not exist yet
+    _existing(run, first, workplace)
     if run.tags.get(schema.STATE) != JobState.RUNNING.value:
         state = run.tags.get(schema.STATE) or "its run records no state"
         raise BadInput([f"the job of run {run.run_id} has ended: {state}"])
@@ -210,9 +209,8 @@ def _job(run: RecordedRun, workplace: Workplace) -> Job | None:
 
 
 def _existing(run: RecordedRun, job: Job | None, workplace: Workplace) -> Job:
-    if job is None and (other := workplace.other_machine(run.tags)):
-        raise BadInput([other])
     if job is None:
         text = f"the job of run {run.run_id} does not exist: it has not been created yet, or it has been removed"
-        raise BadInput([f"{text}; `{command_line('sync')}` closes the run if the job was never created"])
+        closes = f"{text}; `{command_line('sync')}` closes the run if the job was never created"
+        raise BadInput([workplace.other_machine(run.tags) or closes])
     return job

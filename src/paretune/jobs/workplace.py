@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact
 from paretune.core.interruption import Interruption
+from paretune.core.machine import host_in
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
@@ -187,11 +188,11 @@ class Workplace:
 
         Only hosts are compared, because the number of a machine's cores may change.
         """
-        recorded, here = tags.get(schema.MACHINE, ""), self.launcher.location_tags().get("machine", "")
-        if not recorded or not here or recorded.rsplit(" ", 2)[0] == here.rsplit(" ", 2)[0]:
+        host, here = host_in(tags.get(schema.MACHINE, "")), host_in(self.launcher.location_tags().get("machine", ""))
+        if not host or here in ("", host):
             return ""
-        host, sync = recorded.rsplit(" ", 2)[0], command_line("sync")
-        return f"its job was started on another machine ({host}) and cannot be seen from here: run `{sync}` there"
+        there = f"run `{command_line('sync')}` there"
+        return f"its job was started on another machine ({host}) and cannot be seen from here: {there}"
 
     @cached_property
     def tracking(self) -> "Tracking":

@@ -82,7 +82,7 @@ def left_behind(folder: Path) -> list[str]:
 
 
 def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """Return the files and links to folders to send, by name, and the names that `left_behind` returns."""
+    """Return the files, links to folders and unreadable folders, by name, and the names that `left_behind` returns."""
     names = {path: path.relative_to(folder) for path in _not_ignored(folder)}
     dots_travel = _is_in_git(folder)
     environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}

@@ -82,7 +82,8 @@ def _most_checkpoints(spec: JobSpec) -> float | None:
 def _most_written(spec: JobSpec) -> float:
     """Return the most checkpoints that a job writes, or infinity if their number is unknown.
 
-    If the job is stopped, it writes one. Apart from that, it usually writes one after each epoch except the last.
+    It writes one after each epoch except the last, every `save_steps`, or, with `save_strategy=no`, only when it is
+    stopped.
     """
     strategy = save_strategy(spec)
     if spec.spot:  # one every two minutes

@@ -201,7 +201,7 @@ class UserCode:
 
     @property
     def sources(self) -> dict[str, Path | str]:
-        """What the job reads, as in `inputs`: by parameter for a script, by channel for a project."""
+        """The files, folders and addresses of `inputs`, by parameter for a script and by channel for a project."""
         names = {} if self.program else {channel: name for name, channel in SCRIPT_CHANNELS.items()}
         return {names.get(channel, channel): path for channel, path in self.inputs.items()}
 

@@ -239,7 +239,6 @@ def _web_addresses(job: "JobSpec") -> Iterator[str]:
 
 
 _KEY_LIKE = re.compile(r"[\w.+/=:~-]+")  # characters of keys; a pad_token such as `<|endoftext|>` does not match
-
 _REFERENCE = re.compile(r"\$\{|^\$\w+$")  # to a value of OmegaConf, or to a variable of the environment
 
 

@@ -46,8 +46,8 @@ class Document:
     Raises BadInput if the file cannot be read, is not a YAML mapping, or has an alias or a key that is not a string.
 
     Attributes:
-        values: the file's mapping. Strings without quotes are converted by `plain`. A key without a
-            value, or with `~` or `null` without quotes, maps to None.
+        values: the file's mapping. Strings without quotes are converted by `plain`. A key without a value, or with
+            `~` or `null` without quotes, maps to None.
         faults: line and message for each key that is given a second time, and for each NaN or infinity without quotes.
             These keys and values are left out of `values`.
     """

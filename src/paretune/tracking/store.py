@@ -3,7 +3,6 @@
 import fcntl
 import logging
 import os
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -11,8 +10,6 @@ from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import mlflow
 from mlflow import MlflowClient
@@ -24,6 +21,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
+from paretune.core.connection import connect
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.storage.database import file_fault
@@ -32,7 +30,6 @@ from paretune.tracking.models import register_model
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run, is_refused, trouble
 
-_PROBE_TIMEOUT_S = 5.0
 _MOST_RUNS = 100_000
 
 
@@ -312,10 +309,9 @@ def is_absent_file(uri: str) -> bool:
 def require_answer(uri: str) -> None:
     """Connect once to the server of an http address, or check the SQLite file; other stores are not checked.
 
-    A server behind a proxy of the environment is not checked either, because only the proxy can connect to it.
-    Without this check, MLflow would keep trying for 100 seconds to open a file that it cannot open
-    (`create_sqlalchemy_engine_with_retry`, 3.17). Raises TrackingUnavailable if the server does not answer or the file
-    cannot be opened.
+    A server behind a proxy is not checked either (see `connect`). Without this check, MLflow would keep trying for 100
+    seconds to open a file that it cannot open (`create_sqlalchemy_engine_with_retry`, 3.17). Raises TrackingUnavailable
+    if the server does not answer or the file cannot be opened.
     """
     if (path := _sqlite_file(uri)) and (fault := file_fault(path)):
         raise TrackingUnavailable(
@@ -323,20 +319,13 @@ def require_answer(uri: str) -> None:
             "change MLFLOW_TRACKING_URI; nothing was launched"
         )
     try:
-        address = urlsplit(without_secrets(uri))  # a password may contain characters that would end the host name
-        if address.scheme.startswith("http") and not _has_proxy(address.scheme, address.hostname or ""):
-            port = address.port or (443 if address.scheme == "https" else 80)
-            socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
+        if uri.startswith("http"):
+            connect(without_secrets(uri))  # a password may contain characters that would end the host name
     except (OSError, ValueError) as error:
         raise TrackingUnavailable(
             f"the MLflow tracking server at {without_secrets(uri)} does not answer ({error}): start it, "
             "or change MLFLOW_TRACKING_URI; nothing was launched"
         ) from error
-
-
-def _has_proxy(scheme: str, host: str) -> bool:
-    """Return whether the environment names a proxy for requests to this host."""
-    return not {scheme, "all"}.isdisjoint(getproxies()) and not proxy_bypass(host)
 
 
 def _recorded(run: Any) -> RecordedRun:

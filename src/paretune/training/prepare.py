@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     try:
         local = (BUNDLED, ".", "/", "~")
         is_of_hub = any(not name.startswith(local) and not Path(name).exists() for name in (spec.model, spec.dataset))
-        if is_of_hub and not accepts_connections(hub_address(os.environ), os.environ):
+        if is_of_hub and not accepts_connections(hub_address(os.environ)):
             os.environ["HF_HUB_OFFLINE"] = "1"  # read by imports below; else each file takes minutes of retries
         write_json(answer, _prepare(spec, cache, *arguments[3:]))
     except BadInput as error:

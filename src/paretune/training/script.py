@@ -69,18 +69,13 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     if is_alone and processes.is_first() and not os.path.lexists("mlruns"):
         Path("mlruns").symlink_to(data / STORE / "mlruns")  # where MLflow before 3.11 puts the files of runs
     with _variables(logging_environment(data, os.environ)), _written() as written:
-        has_failed = True
         try:
             try:
-                runpy.run_path(str(script), run_name="__main__")
-            except SystemExit as end:
-                if end.code not in (None, 0):
-                    raise ScriptEnded(_why_ended(script.name, end.code)) from end
-            has_failed = False
+                _run_as_main(script)
+            finally:
+                flush_mlflow()
+            end_python()  # not after a failure: a thread may wait forever for what has failed
         finally:
-            flush_mlflow()
-            if not has_failed:  # else a thread may wait forever for what has failed
-                end_python()
             finish_loggers()
             for output in outputs:
                 output.finish()
@@ -133,6 +128,15 @@ def _why_ended(name: str, code: object) -> str:
             f"; use --training_arguments.NAME VALUE to pass an option that `python {name} --help` lists, or add {asked}"
         )
     return sentence
+
+
+def _run_as_main(script: Path) -> None:
+    """Run the script as `__main__`. Raises its exception, or ScriptEnded if it exits with a code other than 0."""
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise ScriptEnded(_why_ended(script.name, end.code)) from end
 
 
 def _words_of(document: JobDocument, folder: JobFolder) -> list[str]:

@@ -5,9 +5,18 @@ import pytest
 from paretune.core.hub import accepts_connections
 
 
-@pytest.mark.parametrize("name", ["HTTPS_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
-def test_the_hub_is_asked_through_any_kind_of_proxy(name: str) -> None:
-    nobody = "http://127.0.0.1:1"
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [("HTTPS_PROXY", "https"), ("http_proxy", "http"), ("ALL_PROXY", "https"), ("all_proxy", "http")],
+)
+def test_the_hub_is_asked_through_any_kind_of_proxy(name: str, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = f"{scheme}://127.0.0.1:1"
+    for proxy in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+        monkeypatch.delenv(proxy.lower(), raising=False)
 
-    assert not accepts_connections(nobody, {name: ""})
-    assert accepts_connections(nobody, {name: "socks5://proxy:1080"})
+    assert not accepts_connections(nobody)
+    monkeypatch.setenv(name, "socks5://proxy:1080")
+    assert accepts_connections(nobody)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert not accepts_connections(nobody)

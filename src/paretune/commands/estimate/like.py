@@ -23,7 +23,7 @@ from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
 from paretune.estimating.counting import describe
 from paretune.estimating.estimator import Estimate, Estimator, Forecast
-from paretune.estimating.evidence import DATA_FACTS, Evidence, built_of, read
+from paretune.estimating.evidence import DATA_FACTS, Evidence, built_of, is_whole, read
 from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement, fit
 from paretune.jobs.standing import find_run
@@ -88,8 +88,7 @@ def of_run(job: RecordedRun) -> Reference:
     is_discounted = job.is_spot and job.origin == "measured"
     seconds, step_seconds = (of_spot if is_discounted else job.billable_seconds), None
     if measured:
-        is_whole = job.attempts == 1 and not job.metrics.get("resumed") and not job.param("profile_steps")
-        seconds, step_seconds = (of_spot if is_whole else None) or measured[0].seconds, measured[0].step_seconds
+        seconds, step_seconds = (of_spot if is_whole(job) else None) or measured[0].seconds, measured[0].step_seconds
     if seconds is None and step_seconds is None:
         has = "only the discounted seconds of a spot job" if is_discounted and job.billable_seconds else "none"
         raise BadInput([f"like must name a training job with measured seconds, {job.run_id[:8]} has {has}"])

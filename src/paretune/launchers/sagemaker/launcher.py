@@ -425,8 +425,7 @@ def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
             ]
         )
     needed_gib = volume_for_gib(size)
-    for name in spec.instance_types():
-        local_gib = spec.instance(name).local_storage_gib
+    for name, local_gib in zip(spec.instance_types(), local, strict=True):
         if needed_gib > (most_gib := local_gib or LARGEST_VOLUME_GIB):
             has = f"only {most_gib} GiB on local disks" if local_gib else f"a volume of at most {most_gib} GiB"
             faults.append(
