@@ -95,8 +95,9 @@ def run() -> None:
 def main(arguments: Sequence[str], project: Path | None = None) -> int:
     """Run one command and return its exit code (see `paretune.core.errors`).
 
-    With `--json`, standard output gets one JSON document: the answer or the error. An option's relative path that does
-    not exist in the current folder is looked up in the folder `project`, then among the shipped files.
+    With `--json`, standard output gets one JSON document: the answer or the error. If a relative path in one of PATHS,
+    `simulation.runs` or `study` does not exist in the current folder, it is looked up in the folder `project`, then
+    among the shipped files.
     """
     # Otherwise importing MLflow writes ~/.config/mlflow/telemetry.json.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -7,8 +7,11 @@ newest counts. Prices of EC2 are never used, because those of SageMaker Training
 depending on the instance family.
 """
 
+import fcntl
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -256,22 +259,37 @@ def kept_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
-    """Add prices `read` from AWS to `kept_file`, atomically; return its path. Raises BadInput if that is impossible."""
+    """Add prices `read` from AWS to `kept_file`, atomically; return its path. Raises BadInput if that is impossible.
+
+    A lock on the folder makes other processes wait, because the new file replaces the one that has been read.
+    """
     path = kept_file(environment)
     if path is None:
         raise BadInput(["HOME or XDG_CACHE_HOME must be set: the prices are kept under it"])
-    rows = [*(read_file(path, is_users=False) if exists(path) else []), *read]
-    newest = {(row.region, row.instance_type, row.as_of): row for row in rows}
     names = (*COLUMNS, "confidence")
     cells = attrgetter("instance_type", "region", "usd_per_hour", "as_of", "source", "confidence")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile("w", encoding="utf-8", newline="", dir=path.parent, delete=False) as file:
-            file.write(csv_text(names, [dict(zip(names, cells(newest[key]), strict=True)) for key in sorted(newest)]))
-        Path(file.name).replace(path)
+        with _locked(path.parent):
+            rows = [*(read_file(path, is_users=False) if exists(path) else []), *read]
+            newest = {(row.region, row.instance_type, row.as_of): row for row in rows}
+            with NamedTemporaryFile("w", encoding="utf-8", newline="", dir=path.parent, delete=False) as file:
+                written = [dict(zip(names, cells(newest[key]), strict=True)) for key in sorted(newest)]
+                file.write(csv_text(names, written))
+            Path(file.name).replace(path)
     except OSError as error:
         raise BadInput([f"{path} cannot be written ({error.strerror}): free disk space or make it writable"]) from error
     return path
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
@@ -352,7 +370,7 @@ def _packaged() -> tuple[Price, ...]:
     for row in catalog.rows():
         texts = {
             name: cell for name in _Cells.model_fields if (cell := row.get(name)) and cell != "missing"
-        }  # as in a table without prices
+        }  # the confidence of a price that was not read is "missing"
         region = row.get("region") or ""
         if "price_usd_per_hour" not in texts or (region not in REGIONS and _has_regions(row)):
             continue

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -176,6 +178,29 @@ def test_kept_prices_add_regions_and_newer_rows_to_the_packaged_ones(tmp_path: P
     assert dollars(prices, date(2029, 1, 1), region="us-east-1") == 0.115
     assert prices.price("ml.zz9.large", "eu-west-1") is not None  # newer than the catalog
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_prices_of_two_regions_saved_at_the_same_moment_are_both_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {"XDG_CACHE_HOME": str(tmp_path)}
+    keep(there, [row(3, instance_type="ml.m5.xlarge")])
+    second = Thread(target=keep, args=(there, [row(2, region="us-west-2")]))
+    read_file = pricing.read_file
+
+    def read_slowly(*arguments: Any, **options: Any) -> list[Price]:
+        rows = read_file(*arguments, **options)
+        if second.ident is None:
+            second.start()
+            second.join(0.2)  # the second one would read and replace the file within this time
+        return rows
+
+    monkeypatch.setattr(pricing, "read_file", read_slowly)
+    keep(there, [row(1)])
+    second.join()
+
+    prices = PriceList.read(there)
+    assert (dollars(prices), dollars(prices, region="us-west-2")) == (1, 2)
 
 
 def test_a_damaged_file_is_not_overwritten(tmp_path: Path) -> None:

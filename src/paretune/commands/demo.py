@@ -20,6 +20,7 @@ from paretune.core.shell import command_line
 from paretune.jobs.progress import say_on_stderr
 from paretune.presentation.text import duration
 from paretune.specification.declaration import Parameters, parameter
+from paretune.specification.profile import FILE as PROFILE
 from paretune.storage.files import find_file
 from paretune.studies.definition.file import StudyFile
 
@@ -105,6 +106,8 @@ def _isolated(folder: Path, store: str) -> Iterator[None]:
                 del os.environ[name]
         os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(folder)}
         os.environ["PARETUNE_PRICES"] = "studies/polarity_prices.csv"
+        os.environ["PARETUNE_PROFILE"] = str(folder / PROFILE)  # an empty one, instead of the user's
+        (folder / PROFILE).touch()
         with contextlib.chdir(folder):
             yield
     finally:

@@ -42,10 +42,7 @@ _PAID_JOB: Mapping[str, Any] = {
     "precision": "fp32",
     "sagemaker.keep_alive_minutes": 0,
 }
-_OF_THE_PAID_JOB = {
-    *affecting(JobSpec, "ownership", without=("stopping",)),
-    *("model", "dataset", "text_column", "label_column"),
-}
+_OF_THE_PAID_JOB = {*affecting(JobSpec, "ownership", without=("stopping",)), *affecting(JobSpec, "data")}
 """Parameters that the paid job takes from the request."""
 
 

@@ -1,9 +1,9 @@
 """The command `mcp`: a server for agents on standard input and output (Model Context Protocol, package `mcp`).
 
-Everything that an agent launches counts against one budget file, which the person who starts the server names. An
-agent can set only listed parameters, none of which chooses the code, image, account or owner of a job. A launched
-command is a separate process, so it outlives the server. Its output and process id are in files of a folder of its own,
-where the next server finds them.
+Every job that an agent launches, except on this machine, counts against one budget file, which the person who starts
+the server names. An agent can set only listed parameters, none of which chooses the code, image, account or owner of a
+job. A launched command is a separate process, so it outlives the server. Its output and process id are in files of a
+folder of its own, where the next server finds them.
 """
 
 import json
@@ -77,7 +77,7 @@ class McpOptions(Parameters):
     """Options of the server: the budgets that agents may spend, and the prefixes in S3 that agents may read."""
 
     budget: str | None = parameter(None)
-    """YAML file with monthly budgets that all launches count against; without it, agents cannot launch anything"""
+    """YAML file with monthly budgets that limit all jobs except those on this machine; without it, nothing launches"""
     reads: tuple[str, ...] = parameter(())
     """prefixes in S3, such as s3://bucket/datasets, that agents may read; without it, they read nothing in S3"""
 

@@ -113,9 +113,10 @@ def _metric_faults(script: Path, metric: str) -> list[str]:
     """
     reported = read_own_script(script).metrics
     question = did_you_mean(metric, reported)
+    if metric in reported or not question:
+        return []
     text = read_text(script, LARGEST_SCRIPT)
-    is_there = metric in reported or all(word in text for word in re.findall(r"[A-Za-z0-9]+", metric))
-    if not question or is_there:
+    if all(word in text for word in re.findall(r"[A-Za-z0-9]+", metric)):
         return []
     return [f"{script.name} does not report {metric}: {question} It reports {', '.join(reported)}"]
 

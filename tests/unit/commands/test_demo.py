@@ -1,6 +1,7 @@
 """The demo: a whole study without settings, in its own folder."""
 
 import json
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from paretune.cli import main
 from paretune.commands import demo
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import printable_json
+from paretune.specification.profile import OWN_FILE, read_profile
 
 
 @pytest.mark.slow
@@ -92,3 +94,24 @@ def test_a_second_demo_at_the_same_time_does_not_remove_the_first_ones_store(
     assert f"another demo is running in {folder}" in capsys.readouterr().err.replace("\n", " ")
     assert main(["demo", "--open", "false"]) == 2  # the first demo has ended, so the next one may begin
     assert len(answers) == 2
+
+
+def test_the_demo_takes_no_budget_from_the_profile_of_the_user(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(workplace))
+    monkeypatch.delenv("PARETUNE_PROFILE", raising=False)
+    own = workplace / OWN_FILE.removeprefix("~/")
+    own.parent.mkdir(exist_ok=True)
+    own.write_text('budget = "team.yaml"\n')
+    read = []
+
+    def end(*_: object, **__: object) -> None:
+        read.append(read_profile(os.environ))
+        raise BadInput(["enough"])
+
+    monkeypatch.setattr("paretune.studies.run.run_study_file", end)
+    assert read_profile(os.environ) != {}
+    assert main(["demo", "--open", "false"]) == 2
+
+    assert read == [{}]

@@ -176,3 +176,10 @@ def test_the_paid_job_is_small_and_keeps_account_and_data() -> None:
     assert (job.model, job.spot, job.num_train_epochs, job.max_cost_usd) == ("some/model", False, 1, 0.5)
     assert (job.instance_type, job.instance_count, job.sagemaker.keep_alive_minutes) == ("ml.m5.large", 1, 0)
     assert admit(job, PriceList.read({}).price("ml.m5.large", "us-east-1"), 300.0) is not None  # fits 0.50 USD
+
+
+def test_the_paid_job_reads_the_data_as_the_request_does() -> None:
+    typed = {"paid": "true", "task": "multi-label", "missing_rows": "drop", "max_train_samples": "9000"}
+    job = paid_job(DoctorRequest.from_text(typed, {}).spec)
+
+    assert (job.task, job.missing_rows, job.max_train_samples) == ("multi-label", "drop", 64)

@@ -220,6 +220,8 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
     [
         ([], "study must name a study file, such as studies/smoke.yaml, or a script"),
         (["train.py", "--metric", "val_f1"], "budget_usd is missing: say how many dollars the study may spend"),
+        (["trian.py", "--metric", "val_f1"], "budget_usd is missing"),
+        (["trian.py", "--metric", "val_f1"], "did you mean train.py"),
         (["train.py", "--budget_usd", "3"], "say which metric judges the model of train.py"),
         (["train.py", "--budget_usd", "3"], "found in the script: val_f1"),
         (["--dataset", "no.csv", "--budget_usd", "3"], "no.csv"),

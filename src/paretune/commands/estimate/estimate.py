@@ -155,7 +155,7 @@ def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateT
     """Estimate seconds, dollars and memory of jobs before paying, with 80 % intervals. Nothing is launched.
 
     Args:
-        specs: the jobs; a parameter that has its default is taken from `paretune.toml`, if that file sets it.
+        specs: the jobs; a parameter that was not given is taken from `paretune.toml`, if that file sets it.
         choices: parameters of a job, each with one value or a list; every combination makes a row per job.
 
     For jobs with a project or an entry_script, the seconds and dollars come from their finished runs.

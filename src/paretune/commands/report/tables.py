@@ -270,11 +270,14 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
             texts(rows, _RUNS),
             [
                 *(
-                    ["front *: no other completed run of its origin, script and data set is as cheap and as good"]
+                    [
+                        "front *: no other completed run of its origin, script and data set is cheaper and as good, or "
+                        "better and as cheap"
+                    ]
                     if marks
                     else []
                 ),
-                "cost = seconds x instances x price",
+                "cost = seconds x instances x price, unless instances were kept, types changed or a table gave it",
                 *remarked,
             ],
         ),
