@@ -14,7 +14,7 @@ import pytest
 
 from paretune import pricing
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, LaunchRefused
+from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.launchers.base import JobState
 from paretune.specification import catalog, launchers
 from paretune.specification.container import JobDocument, JobInputs
@@ -128,7 +128,7 @@ class TestSlurmLauncherKeepsTheContract(LauncherContract):
 def test_the_job_whose_order_was_not_answered_is_found_by_its_name(place: Place, tmp_path: Path) -> None:
     document, inputs = place.order("quick")
     (tmp_path / "slurm" / "lose").touch()
-    with pytest.raises(LaunchRefused, match="Socket timed out"):
+    with pytest.raises(LostContact, match="Socket timed out"):
         place.launcher.submit(document, inputs)
     (tmp_path / "slurm" / "lose").unlink()
 

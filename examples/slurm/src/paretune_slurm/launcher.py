@@ -17,6 +17,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, refuse
 from paretune.core.packages import can_be_imported
+from paretune.core.shell import command_line
 from paretune.launchers.base import JobSetup, JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
 from paretune.pricing import Price, PriceList, usual_price
@@ -59,6 +61,8 @@ _KINDS = {
     "PREEMPTED": FailureKind.INTERNAL,
 }
 """What a state of sacct means for the next attempt; all other states are errors."""
+_UNANSWERED = re.compile("timed out|zero bytes|receive failure|connection reset", re.IGNORECASE)
+"""Parts of sbatch's messages if slurmctld got the request and did not answer; Slurm may have created the job."""
 BATCH = """#!/bin/bash
 # Slurm runs this on the first node of the job {name}.
 folder={folder}
@@ -169,7 +173,7 @@ class SlurmJob(FolderJob):
 
 
 class Slurm:
-    """The commands of Slurm, run with `environment`. Raises LostContact if one fails."""
+    """The commands of Slurm, run with `environment`. Raises LostContact if one does not answer, or if sacct fails."""
 
     def __init__(self, environment: Mapping[str, str], ask_every_s: float = _ASK_EVERY_S) -> None:
         self._environment = {**environment, "SLURM_TIME_FORMAT": "%s"}  # seconds since the epoch
@@ -205,10 +209,17 @@ class Slurm:
         self.run("scancel", *options, number)
 
     def submit(self, words: list[str]) -> str:
-        """Run sbatch, and return the id of the batch job. Raises LaunchRefused with Slurm's reason."""
+        """Run sbatch, and return the id of the batch job.
+
+        Raises LaunchRefused with Slurm's reason, and LostContact if the job may have been created.
+        """
         done = self.run("sbatch", "--parsable", *words)
+        reason = done.stderr.strip() or f"exit code {done.returncode}"
+        if done.returncode and _UNANSWERED.search(reason):
+            hint = f"the job may have been created: `{command_line('sync')}` finds it"
+            raise LostContact(f"sbatch got no answer ({reason}): {hint}")
         if done.returncode:
-            raise LaunchRefused(f"sbatch refuses the job: {done.stderr.strip() or f'exit code {done.returncode}'}")
+            raise LaunchRefused(f"sbatch refuses the job: {reason}")
         return done.stdout.strip().partition(";")[0]
 
 
