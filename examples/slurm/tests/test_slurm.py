@@ -17,7 +17,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.launchers.base import JobState
 from paretune.specification import catalog, launchers
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from tests.support.launcher_contract import LauncherContract, Order, Place
 from tests.support.scripted_training import TRAINING
@@ -146,6 +146,28 @@ def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) 
 
     assert place.end(job) is JobState.COMPLETED
     assert sum(event.message == "started" for event in place.events(job)) == 1
+
+
+@pytest.mark.parametrize(
+    ("ended_as", "state", "kind"),
+    [
+        ("CANCELLED by 0", JobState.STOPPED, FailureKind.ERROR),
+        ("PREEMPTED", JobState.FAILED, FailureKind.INTERNAL),
+    ],
+)
+def test_a_job_that_slurm_ends_early_is_not_said_to_have_reached_its_limit(
+    place: Place, tmp_path: Path, ended_as: str, state: JobState, kind: FailureKind
+) -> None:
+    job, record = place.submit("long"), tmp_path / "slurm" / "1.json"
+    place.first_event(job)
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"ended_as": ended_as}))
+    subprocess.run(["scancel", "--signal=TERM", "1"], check=True)  # the training writes a checkpoint and ends
+
+    assert place.end(job) is state
+    failure = job.status().failure
+    assert failure is not None
+    assert failure[0] is kind
+    assert ended_as.lower() in failure[1].lower()
 
 
 def test_slurm_s_own_reason_is_shown_if_it_takes_no_job(place: Place, tmp_path: Path) -> None:
