@@ -138,6 +138,13 @@ def test_the_job_whose_order_was_not_answered_is_found_by_its_name(place: Place,
     assert [path.name for path in (tmp_path / "slurm").glob("[0-9]*.json")] == ["1.json"]
 
 
+def test_a_job_of_another_home_is_not_said_to_be_missing(place: Place, cluster: dict[str, str], tmp_path: Path) -> None:
+    job, other_home = place.submit("long"), launcher_of(cluster, tmp_path / "other")
+
+    with pytest.raises(LostContact, match=f"{job.name} is batch job 1 of Slurm.*set PARETUNE_HOME"):
+        other_home.attach(job.name)
+
+
 def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) -> None:
     job = place.submit("quick")
     script = next((tmp_path / "home" / "slurm").glob("*/batch.sh"))

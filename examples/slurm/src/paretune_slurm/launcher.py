@@ -198,7 +198,7 @@ class Slurm:
         """Return what sacct shows for the batch job with an id, or for the first with a name; None without one."""
         which = ("-j", number) if number else ("--name", name, "--starttime", _SINCE)
         columns = f"--format={','.join(_FIELDS)}"
-        done = self.run("sacct", "--allocations", "--noheader", "--parsable2", columns, *which)
+        done = self.run("sacct", "--allusers", "--allocations", "--noheader", "--parsable2", columns, *which)
         if done.returncode:
             raise LostContact(f"sacct failed: {done.stderr.strip()}")
         rows = [dict(zip(_FIELDS, line.split("|"), strict=False)) for line in done.stdout.splitlines() if line]
@@ -262,13 +262,20 @@ class SlurmLauncher(Launcher):
         return SlurmJob(document.job_name, root, number, self._clock, self._slurm)
 
     def attach(self, job_name: str) -> SlurmJob | None:
+        """Return the job with this name, or None if Slurm has none.
+
+        Raises LostContact if the files of the job are in another PARETUNE_HOME.
+        """
         root = self._home / "slurm" / job_name
-        if not root.is_dir():
-            return None
         known = [path for path in (root / "owner" / "batch-job", root / "batch-job") if path.is_file()]
         number = known[0].read_text().strip() if known else ""
-        if not number and (row := self._slurm.accounted(name=job_name)) is not None:  # the answer of sbatch was lost
+        if not number and (row := self._slurm.accounted(name=job_name)) is not None:
             number = row["JobIDRaw"]
+            if not (root / "order.json").is_file():  # otherwise the answer of sbatch was lost
+                raise LostContact(
+                    f"{job_name} is batch job {number} of Slurm, but its files are not in {root}: set PARETUNE_HOME as "
+                    "it was when the job was launched"
+                )
         return SlurmJob(job_name, root, number, self._clock, self._slurm) if number else None
 
     def price(self, spec: JobSpec) -> Price | None:
