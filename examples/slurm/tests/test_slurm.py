@@ -188,11 +188,18 @@ def test_a_node_hour_is_priced_by_the_table_and_the_limit_is_in_the_request(plac
     document, inputs = place.order("quick", instance_type="a100-node", instance_count=2, max_runtime_minutes=30.0)
 
     assert place.launcher.price(document.spec).usd_per_hour == 6.0
-    assert place.launcher.worst_case_usd(document.spec) == pytest.approx(2 * 6.0 * 32 / 60)  # two minutes to stop
+    assert place.launcher.worst_case_usd(document.spec) == pytest.approx(2 * 6.0 * 33 / 60)  # three minutes to stop
     assert document.plan.devices == 8
     request = place.launcher.preview(document, inputs)["sbatch"]
     for part in ("--nodes=2", "--time=32:00", "--signal=TERM@120", "--gres=gpu:a100:4"):
         assert part in request
+
+
+def test_the_worst_case_covers_the_minutes_to_which_slurm_rounds_the_limit(place: Place) -> None:
+    document, inputs = place.order("quick", instance_type="a100-node", max_runtime_minutes=7.3)
+
+    assert "--time=9:18" in place.launcher.preview(document, inputs)["sbatch"]  # 10 minutes for Slurm
+    assert place.launcher.worst_case_usd(document.spec) >= 6.0 * 10 / 60
 
 
 def test_without_the_commands_of_slurm_nothing_is_launched(place: Place, cluster: dict[str, str]) -> None:

@@ -227,7 +227,7 @@ class SlurmLauncher(Launcher):
     """Submits jobs with sbatch; `home` must be on a file system that all nodes share."""
 
     traits = TRAITS
-    stop_s = float(GRACE_S)
+    stop_s = GRACE_S + 60.0  # Slurm rounds the sum of the limit and GRACE_S up to whole minutes
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str], *, ask_every_s: float = 2.0) -> None:
         self._home, self._clock = home.resolve(), clock
