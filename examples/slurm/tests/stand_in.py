@@ -92,7 +92,7 @@ def daemon(words: list[str]) -> None:
         time.sleep(0.02)
     record = json.loads((HOME / f"{number}.json").read_text())
     state = "COMPLETED" if job.returncode == 0 else "FAILED"
-    state = "TIMEOUT" if is_late else "CANCELLED by 0" if record.get("cancelled") else state
+    state = "TIMEOUT" if is_late else record.get("ended_as", state)
     save(number, state=state, end=int(time.time()), code=job.returncode)
 
 
@@ -120,7 +120,7 @@ def scancel(words: list[str]) -> None:
     if "signal" in options:
         signal_steps(number, signal.SIGTERM)
     elif options.get("state") in (None, record["state"]) and record["state"] in ("PENDING", "RUNNING"):
-        save(number, cancelled=True)
+        save(number, ended_as="CANCELLED by 0")
         with suppress(ProcessLookupError, KeyError):
             os.killpg(int(record["pid"]), signal.SIGKILL)
 

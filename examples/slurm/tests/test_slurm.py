@@ -14,10 +14,10 @@ import pytest
 
 from paretune import pricing
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, LaunchRefused
+from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.launchers.base import JobState
 from paretune.specification import catalog, launchers
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from tests.support.launcher_contract import LauncherContract, Order, Place
 from tests.support.scripted_training import TRAINING
@@ -128,7 +128,7 @@ class TestSlurmLauncherKeepsTheContract(LauncherContract):
 def test_the_job_whose_order_was_not_answered_is_found_by_its_name(place: Place, tmp_path: Path) -> None:
     document, inputs = place.order("quick")
     (tmp_path / "slurm" / "lose").touch()
-    with pytest.raises(LaunchRefused, match="Socket timed out"):
+    with pytest.raises(LostContact, match="Socket timed out"):
         place.launcher.submit(document, inputs)
     (tmp_path / "slurm" / "lose").unlink()
 
@@ -136,6 +136,13 @@ def test_the_job_whose_order_was_not_answered_is_found_by_its_name(place: Place,
 
     assert place.end(job) is JobState.COMPLETED
     assert [path.name for path in (tmp_path / "slurm").glob("[0-9]*.json")] == ["1.json"]
+
+
+def test_a_job_of_another_home_is_not_said_to_be_missing(place: Place, cluster: dict[str, str], tmp_path: Path) -> None:
+    job, other_home = place.submit("long"), launcher_of(cluster, tmp_path / "other")
+
+    with pytest.raises(LostContact, match=f"{job.name} is batch job 1 of Slurm.*set PARETUNE_HOME"):
+        other_home.attach(job.name)
 
 
 def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) -> None:
@@ -146,6 +153,28 @@ def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) 
 
     assert place.end(job) is JobState.COMPLETED
     assert sum(event.message == "started" for event in place.events(job)) == 1
+
+
+@pytest.mark.parametrize(
+    ("ended_as", "state", "kind"),
+    [
+        ("CANCELLED by 0", JobState.STOPPED, FailureKind.ERROR),
+        ("PREEMPTED", JobState.FAILED, FailureKind.INTERNAL),
+    ],
+)
+def test_a_job_that_slurm_ends_early_is_not_said_to_have_reached_its_limit(
+    place: Place, tmp_path: Path, ended_as: str, state: JobState, kind: FailureKind
+) -> None:
+    job, record = place.submit("long"), tmp_path / "slurm" / "1.json"
+    place.first_event(job)
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"ended_as": ended_as}))
+    subprocess.run(["scancel", "--signal=TERM", "1"], check=True)  # the training writes a checkpoint and ends
+
+    assert place.end(job) is state
+    failure = job.status().failure
+    assert failure is not None
+    assert failure[0] is kind
+    assert ended_as.lower() in failure[1].lower()
 
 
 def test_slurm_s_own_reason_is_shown_if_it_takes_no_job(place: Place, tmp_path: Path) -> None:
@@ -159,11 +188,18 @@ def test_a_node_hour_is_priced_by_the_table_and_the_limit_is_in_the_request(plac
     document, inputs = place.order("quick", instance_type="a100-node", instance_count=2, max_runtime_minutes=30.0)
 
     assert place.launcher.price(document.spec).usd_per_hour == 6.0
-    assert place.launcher.worst_case_usd(document.spec) == pytest.approx(2 * 6.0 * 32 / 60)  # two minutes to stop
+    assert place.launcher.worst_case_usd(document.spec) == pytest.approx(2 * 6.0 * 33 / 60)  # three minutes to stop
     assert document.plan.devices == 8
     request = place.launcher.preview(document, inputs)["sbatch"]
     for part in ("--nodes=2", "--time=32:00", "--signal=TERM@120", "--gres=gpu:a100:4"):
         assert part in request
+
+
+def test_the_worst_case_covers_the_minutes_to_which_slurm_rounds_the_limit(place: Place) -> None:
+    document, inputs = place.order("quick", instance_type="a100-node", max_runtime_minutes=7.3)
+
+    assert "--time=9:18" in place.launcher.preview(document, inputs)["sbatch"]  # 10 minutes for Slurm
+    assert place.launcher.worst_case_usd(document.spec) >= 6.0 * 10 / 60
 
 
 def test_without_the_commands_of_slurm_nothing_is_launched(place: Place, cluster: dict[str, str]) -> None:

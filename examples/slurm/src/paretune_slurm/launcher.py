@@ -17,6 +17,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, refuse
 from paretune.core.packages import can_be_imported
+from paretune.core.shell import command_line
 from paretune.launchers.base import JobSetup, JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
 from paretune.pricing import Price, PriceList, usual_price
@@ -58,7 +60,9 @@ _KINDS = {
     "BOOT_FAIL": FailureKind.INTERNAL,
     "PREEMPTED": FailureKind.INTERNAL,
 }
-"""What a state of sacct means for the next attempt; all other states are errors."""
+"""What a state of sacct means for the next attempt, whatever the training reports. All other states are errors."""
+_UNANSWERED = re.compile("timed out|zero bytes|receive failure|connection reset", re.IGNORECASE)
+"""Parts of sbatch's messages if slurmctld got the request and did not answer; Slurm may have created the job."""
 BATCH = """#!/bin/bash
 # Slurm runs this on the first node of the job {name}.
 folder={folder}
@@ -151,16 +155,16 @@ class SlurmJob(FolderJob):
             return {**end, "state": JobState.COMPLETED.value}
         if self._stop.exists():
             return {**end, "state": JobState.STOPPED.value}
+        if state.startswith("CANCELLED"):
+            return {**end, "state": JobState.STOPPED.value, "reason": f"Slurm says that it was {state.lower()}"}
+        says = f"Slurm says {state} (exit code {row.get('ExitCode', '')}) of batch job {self.number}"
+        if state in _KINDS:  # before the limit: the training also stops with a checkpoint if Slurm preempts the job
+            return {**end, "state": JobState.FAILED.value, "kind": _KINDS[state].value, "reason": says}
         limit_s = float(self._order["max_seconds"])
         if state == "TIMEOUT" or self.folder.stopped.exists() or end["seconds"] >= limit_s:
             end["reason"] = f"MaxRuntimeExceeded: it ran longer than {limit_s / 60:g} minutes"
             return {**end, "state": JobState.STOPPED.value}
-        if state.startswith("CANCELLED"):
-            return {**end, "state": JobState.STOPPED.value, "reason": f"Slurm says that it was {state.lower()}"}
-        kind, reason = self.folder.read_failure() or (
-            _KINDS.get(state, FailureKind.ERROR),
-            f"Slurm says {state} (exit code {row.get('ExitCode', '')}) of batch job {self.number}",
-        )
+        kind, reason = self.folder.read_failure() or (FailureKind.ERROR, says)
         return {**end, "state": JobState.FAILED.value, "kind": kind.value, "reason": reason}
 
     def _read_end(self) -> dict[str, Any]:
@@ -169,7 +173,7 @@ class SlurmJob(FolderJob):
 
 
 class Slurm:
-    """The commands of Slurm, run with `environment`. Raises LostContact if one fails."""
+    """The commands of Slurm, run with `environment`. Raises LostContact if one does not answer, or if sacct fails."""
 
     def __init__(self, environment: Mapping[str, str], ask_every_s: float = _ASK_EVERY_S) -> None:
         self._environment = {**environment, "SLURM_TIME_FORMAT": "%s"}  # seconds since the epoch
@@ -194,7 +198,7 @@ class Slurm:
         """Return what sacct shows for the batch job with an id, or for the first with a name; None without one."""
         which = ("-j", number) if number else ("--name", name, "--starttime", _SINCE)
         columns = f"--format={','.join(_FIELDS)}"
-        done = self.run("sacct", "--allocations", "--noheader", "--parsable2", columns, *which)
+        done = self.run("sacct", "--allusers", "--allocations", "--noheader", "--parsable2", columns, *which)
         if done.returncode:
             raise LostContact(f"sacct failed: {done.stderr.strip()}")
         rows = [dict(zip(_FIELDS, line.split("|"), strict=False)) for line in done.stdout.splitlines() if line]
@@ -205,10 +209,17 @@ class Slurm:
         self.run("scancel", *options, number)
 
     def submit(self, words: list[str]) -> str:
-        """Run sbatch, and return the id of the batch job. Raises LaunchRefused with Slurm's reason."""
+        """Run sbatch, and return the id of the batch job.
+
+        Raises LaunchRefused with Slurm's reason, and LostContact if the job may have been created.
+        """
         done = self.run("sbatch", "--parsable", *words)
+        reason = done.stderr.strip() or f"exit code {done.returncode}"
+        if done.returncode and _UNANSWERED.search(reason):
+            hint = f"the job may have been created: `{command_line('sync')}` finds it"
+            raise LostContact(f"sbatch got no answer ({reason}): {hint}")
         if done.returncode:
-            raise LaunchRefused(f"sbatch refuses the job: {done.stderr.strip() or f'exit code {done.returncode}'}")
+            raise LaunchRefused(f"sbatch refuses the job: {reason}")
         return done.stdout.strip().partition(";")[0]
 
 
@@ -216,7 +227,7 @@ class SlurmLauncher(Launcher):
     """Submits jobs with sbatch; `home` must be on a file system that all nodes share."""
 
     traits = TRAITS
-    stop_s = float(GRACE_S)
+    stop_s = GRACE_S + 60.0  # Slurm rounds the sum of the limit and GRACE_S up to whole minutes
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str], *, ask_every_s: float = 2.0) -> None:
         self._home, self._clock = home.resolve(), clock
@@ -251,13 +262,20 @@ class SlurmLauncher(Launcher):
         return SlurmJob(document.job_name, root, number, self._clock, self._slurm)
 
     def attach(self, job_name: str) -> SlurmJob | None:
+        """Return the job with this name, or None if Slurm has none.
+
+        Raises LostContact if the files of the job are in another PARETUNE_HOME.
+        """
         root = self._home / "slurm" / job_name
-        if not root.is_dir():
-            return None
         known = [path for path in (root / "owner" / "batch-job", root / "batch-job") if path.is_file()]
         number = known[0].read_text().strip() if known else ""
-        if not number and (row := self._slurm.accounted(name=job_name)) is not None:  # the answer of sbatch was lost
+        if not number and (row := self._slurm.accounted(name=job_name)) is not None:
             number = row["JobIDRaw"]
+            if not (root / "order.json").is_file():  # otherwise the answer of sbatch was lost
+                raise LostContact(
+                    f"{job_name} is batch job {number} of Slurm, but its files are not in {root}: set PARETUNE_HOME as "
+                    "it was when the job was launched"
+                )
         return SlurmJob(job_name, root, number, self._clock, self._slurm) if number else None
 
     def price(self, spec: JobSpec) -> Price | None:
