@@ -137,10 +137,7 @@ class Attempts:
             self.begin()
             return None
         has_ended = self.current.state().is_terminal
-        chosen = self.current.chosen_instance_type()
-        if chosen not in ("", self.document.spec.instance_type):
-            self._move(replace(self.document, spec=self.record.spec.on_instance_type(chosen)))  # its plan stays
-        self._take_events()
+        self._take_news()
         if not has_ended:
             return None
         status = self.current.status()
@@ -297,9 +294,9 @@ class Attempts:
                     f"{self.current.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago and has not confirmed "
                     f"it: it may still be running; `{command_line('sync')}` follows it"
                 )
-            self._take_events()
+            self._take_news()
             self._clock.sleep(WATCH_INTERVAL_S)
-        self._take_events()
+        self._take_news()
         self.bill.add(self.current)
         self._release_instances()
 
@@ -365,8 +362,12 @@ class Attempts:
         self.taken_by = job.run_id
         return None
 
-    def _take_events(self) -> None:
+    def _take_news(self) -> None:
+        """Record new events, and the instance type that the service has chosen, whose price is used from now on."""
         assert self.current is not None  # the callers have checked
+        chosen = self.current.chosen_instance_type()
+        if chosen not in ("", self.document.spec.instance_type):
+            self._move(replace(self.document, spec=self.record.spec.on_instance_type(chosen)))  # its plan stays
         events = self.current.events()
         is_step = bool(events) and bool(events[-1].metrics) and events[-1].step > 0
         self.record.log_progress(self.current, events, self.bill.so_far_usd(self.current) if is_step else None)
