@@ -90,7 +90,9 @@ class Attempts:
             LostContact: the job may exist; its run stays open.
         """
         self.bill.worst_usd = self._worst_usd
-        self.bill.price = self.record.price(self.document.spec)  # an adopted job keeps the price it was launched at
+        # An adopted job keeps the owner and the price that it was launched with.
+        self.document = replace(self.document, attribution=self.record.attribution)
+        self.bill.price = self.record.price(self.document.spec)
         self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
         is_new, follows_from_run = not self.record.is_adopted, self.record.job == self.record.run.run_id
         if is_new and self.document.attempt == 1 and self.record.run.has_gap and not follows_from_run:
