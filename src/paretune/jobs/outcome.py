@@ -128,7 +128,7 @@ class JobOutcome(Result):
         logged = self.report.metrics if self.report is not None and self.spec.runs_user_code else {}
         rows = {name: f"{value:.6g}" for name, value in logged.items() if name not in metrics.SHOWN}
         rows |= metrics.in_words({metrics.COST_USD: 0.0, **self.metrics}, self.spec.task)
-        rows["cost"] = "unknown: no price"
+        rows["cost"] = "unknown: no price" if self.price is None else "unknown"
         if self.price is not None and metrics.COST_USD in self.metrics:
             price = self.price
             rows["cost"] = (
