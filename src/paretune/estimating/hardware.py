@@ -105,7 +105,7 @@ def _with_more_memory(accelerator: Accelerator, usable_gib: float) -> Accelerato
 
 @cache
 def local_gpu() -> Accelerator | None:
-    """Return this machine's first GPU, according to NVIDIA's driver.
+    """Return the first GPU of this machine that is visible to CUDA, according to NVIDIA's driver.
 
     Returns None if there is none, or if CUDA_VISIBLE_DEVICES hides all GPUs.
     """

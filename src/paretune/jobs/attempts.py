@@ -90,7 +90,9 @@ class Attempts:
             LostContact: the job may exist; its run stays open.
         """
         self.bill.worst_usd = self._worst_usd
-        self.bill.price = self.record.price(self.document.spec)  # an adopted job keeps the price it was launched at
+        # An adopted job keeps the owner and the price that it was launched with.
+        self.document = replace(self.document, attribution=self.record.attribution)
+        self.bill.price = self.record.price(self.document.spec)
         self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
         is_new, follows_from_run = not self.record.is_adopted, self.record.job == self.record.run.run_id
         if is_new and self.document.attempt == 1 and self.record.run.has_gap and not follows_from_run:
@@ -137,10 +139,7 @@ class Attempts:
             self.begin()
             return None
         has_ended = self.current.state().is_terminal
-        chosen = self.current.chosen_instance_type()
-        if chosen not in ("", self.document.spec.instance_type):
-            self._move(replace(self.document, spec=self.record.spec.on_instance_type(chosen)))  # its plan stays
-        self._take_events()
+        self._take_news()
         if not has_ended:
             return None
         status = self.current.status()
@@ -297,9 +296,9 @@ class Attempts:
                     f"{self.current.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago and has not confirmed "
                     f"it: it may still be running; `{command_line('sync')}` follows it"
                 )
-            self._take_events()
+            self._take_news()
             self._clock.sleep(WATCH_INTERVAL_S)
-        self._take_events()
+        self._take_news()
         self.bill.add(self.current)
         self._release_instances()
 
@@ -365,8 +364,12 @@ class Attempts:
         self.taken_by = job.run_id
         return None
 
-    def _take_events(self) -> None:
+    def _take_news(self) -> None:
+        """Record new events, and the instance type that the service has chosen, whose price is used from now on."""
         assert self.current is not None  # the callers have checked
+        chosen = self.current.chosen_instance_type()
+        if chosen not in ("", self.document.spec.instance_type):
+            self._move(replace(self.document, spec=self.record.spec.on_instance_type(chosen)))  # its plan stays
         events = self.current.events()
         is_step = bool(events) and bool(events[-1].metrics) and events[-1].step > 0
         self.record.log_progress(self.current, events, self.bill.so_far_usd(self.current) if is_step else None)

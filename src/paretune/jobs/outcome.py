@@ -47,7 +47,7 @@ class JobOutcome(Result):
     """An ended job: its metrics and cost, the run that records it, and the reason if it failed."""
 
     run_id: str
-    job_name: str  # the launcher's name for the job, such as SageMaker's; empty if none was created
+    job_name: str  # the launcher's name for the last attempt, such as SageMaker's; empty if that does not exist
     state: JobState
     metrics: Mapping[str, float]  # name in MLflow to value; metrics that were not measured are absent
     price: Price | None = None  # price of one instance; None if unknown, and then cost_usd is absent
@@ -128,7 +128,7 @@ class JobOutcome(Result):
         logged = self.report.metrics if self.report is not None and self.spec.runs_user_code else {}
         rows = {name: f"{value:.6g}" for name, value in logged.items() if name not in metrics.SHOWN}
         rows |= metrics.in_words({metrics.COST_USD: 0.0, **self.metrics}, self.spec.task)
-        rows["cost"] = "unknown: no price"
+        rows["cost"] = "unknown: no price" if self.price is None else "unknown"
         if self.price is not None and metrics.COST_USD in self.metrics:
             price = self.price
             rows["cost"] = (
@@ -174,9 +174,9 @@ def end_job(
 ) -> JobOutcome:
     """Record how a job ended and what it cost, close its run, and return the outcome. Every job ends here.
 
-    `job` is None if no job was created. `error` is the reason for an early end; if the job has completed anyway, its
-    result is kept. `why_not_smaller` is passed to `failure_message`. If MLflow does not answer, `sync` writes the
-    missing parts later.
+    `job` is the last attempt; it is None if that was not created, or no longer exists. `error` is the reason for an
+    early end; if the job has completed anyway, its result is kept. `why_not_smaller` is passed to `failure_message`. If
+    MLflow does not answer, `sync` writes the missing parts later.
     """
     spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
     if spec.project is None and record.was_concluded:  # a project's command may log a cost_usd of its own

@@ -27,7 +27,7 @@ from paretune.pricing import Price, price_remarks
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.specification.parallelism import REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
+from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
 from paretune.specification.rules import launch_faults
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
@@ -133,12 +133,15 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
 def unscaled_rate(job: ForeseenJob) -> str:
     """Return a warning if a batch is above REFERENCE_BATCH_SIZE and its learning rate is not scaled; "" otherwise.
 
-    A rate that was raised by hand counts as scaled.
+    A rate that was raised by hand counts as scaled. There is no warning if the user's own program chooses the batch or
+    the rate.
     """
     spec, plan = job.spec, job.spec.plan()
     size, reference = plan.global_batch_size, REFERENCE_BATCH_SIZE
     scaled = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
     if spec.learning_rate_scaling != "none" or size <= reference or plan.learning_rate >= _ROUNDED_DOWN * scaled:
+        return ""
+    if spec.chooses("learning_rate") or spec.chooses(*OF_THE_BATCH):
         return ""
     return (
         f"global batch size {size} is above {reference} and learning rate {plan.learning_rate:g} is not scaled: fewer "

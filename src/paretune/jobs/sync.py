@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from paretune.core.errors import Interrupted
 from paretune.core.interruption import Interruption
+from paretune.core.shell import command_line
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import NO_PRICE, record_pools
 from paretune.jobs.model import overdue, register
@@ -101,8 +102,7 @@ class Sync:
             if other := workplace.other_machine(run.tags):
                 self._say(run.run_id, other)
             elif run.tags.get(schema.STATE) == JobState.COMPLETED.value:
-                workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
-                self._say(run.run_id, "the gaps in its record cannot be filled, because its job no longer exists")
+                self._say(run.run_id, _leave_gaps(run, workplace))
             else:
                 self._say(run.run_id, _end_never_created(run, spec, workplace))
             return
@@ -158,6 +158,18 @@ def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
 def _has_run(run: RecordedRun) -> bool:
     """Return whether the record of a run shows that its job has run: by its phase or by its cost so far."""
     return schema.SECONDARY_STATUS in run.tags or run.metrics.get(metrics.COST_USD, 0.0) > 0
+
+
+def _leave_gaps(run: RecordedRun, workplace: Workplace) -> str:
+    """Return a remark on a finished job that was not found, so that the gaps in its record cannot be filled.
+
+    Later calls of `sync` try again only if it is a local job, which may be in another folder.
+    """
+    if not workplace.launcher.jobs_outlive_submitter:
+        there = f"run `{command_line('sync')}` in the folder in which it was started"
+        return f"the gaps in its record cannot be filled, because {workplace.home} does not contain its job: {there}"
+    workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
+    return "the gaps in its record cannot be filled, because its job no longer exists"
 
 
 def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:

@@ -418,7 +418,7 @@ class JobSpec(Parameters):
         evenly.
         """
         changes = {"instance_type": instance_type, "fallback_instance_types": None}
-        if self._chooses_batch:
+        if self.chooses(*OF_THE_BATCH):
             return self.replace(**changes)
         plan = self.plan()
         moved = self.replace(**changes, global_batch_size=None, gradient_accumulation_steps=None)
@@ -429,13 +429,13 @@ class JobSpec(Parameters):
         may_set = self.entry_script is None or not self.model_fields_set.isdisjoint(OF_THE_BATCH[:2])
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits and may_set else None)
 
-    @property
-    def _chooses_batch(self) -> bool:
-        """Whether the user's own program chooses its batch: a project, or a script to which none is given.
+    def chooses(self, *names: str) -> bool:
+        """Return whether the user's own program chooses its batch or learning rate, whose parameters are `names`.
 
-        Scripts with Hugging Face's parser always get a batch.
+        True for a project, and for a script to which none of them is given. Scripts with Hugging Face's parser always
+        get both.
         """
-        if self.entry_script is None or not self.model_fields_set.isdisjoint(OF_THE_BATCH):
+        if self.entry_script is None or not self.model_fields_set.isdisjoint(names):
             return self.project is not None
         is_read = is_file(self.entry_script)  # without the file, the job keeps its global batch size
         return is_read and not read_own_script(at_home(self.entry_script).resolve()).has_hugging_face_parser

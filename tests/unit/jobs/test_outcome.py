@@ -67,6 +67,7 @@ def test_the_summary_has_every_number_with_its_unit() -> None:
     assert words.endswith(" USD (one source: AWS price list us-east-1 via a list, 2 USD per hour, price of 2026-09)")
     unpriced = {name: value for name, value in MEASURED.items() if name != "cost_usd"}
     assert rows_of(str(outcome(metrics=unpriced, price=None)))["cost"] == "unknown: no price"
+    assert rows_of(str(outcome(metrics=unpriced)))["cost"] == "unknown"  # as are the seconds of a job that is gone
 
 
 def test_the_document_is_json_and_has_the_row_of_the_price_list() -> None:

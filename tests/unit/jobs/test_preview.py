@@ -87,6 +87,34 @@ def test_a_large_batch_asks_for_a_larger_rate(changes: dict[str, Any], message: 
     assert ["--learning_rate_scaling sqrt" in text for text in warnings] == [True] * message
 
 
+PLAIN = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr')\n"
+TRAINER = "import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n"
+GIVEN = {"learning_rate": 5e-5, "per_device_train_batch_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("script", "changes", "message"),
+    [
+        ("", {}, False),  # a project
+        (PLAIN, {}, False),
+        (PLAIN, {"learning_rate": 5e-5}, False),  # the script chooses its batch
+        (PLAIN, {"per_device_train_batch_size": 16}, False),  # and here, its learning rate
+        (PLAIN, GIVEN, True),
+        (TRAINER, {}, True),  # such a script always gets both
+    ],
+)
+def test_a_program_that_chooses_its_batch_or_rate_is_not_asked_for_a_larger_rate(
+    tmp_path: Path, script: str, changes: dict[str, Any], message: bool
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    program: dict[str, Any] = {"entry_script": str(path)} if script else {"project": str(tmp_path)}
+
+    job = foreseen(learning_rate_scaling="none", instance_type="ml.g5.12xlarge", **program, **changes)  # four devices
+
+    assert any("is not scaled" in text for text in warnings_of([job])) == message
+
+
 def test_a_job_that_its_limit_may_end_is_warned_about() -> None:
     job = foreseen(seconds=56_640.0, max_runtime_minutes=900, **CLUSTER)
     (text,) = warnings_of([job])

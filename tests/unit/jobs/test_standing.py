@@ -100,6 +100,18 @@ def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: D
     assert standing(desk.tracking, desk.where) == []
 
 
+def test_a_stopped_job_costs_what_the_instance_type_costs_that_aws_has_chosen(desk: Desk) -> None:
+    job = desk.launch(ENDLESS, fallback_instance_types=LARGE)
+    desk.launcher.jobs[job.document.job_name].chosen = LARGE
+    desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
+
+    end = stop(find_run(desk.tracking, job.record.run.run_id), desk.where)
+
+    assert end.metrics["cost_usd"] == pytest.approx(0.02)
+    assert end.ran is not None
+    assert end.ran.instance_type == LARGE
+
+
 def test_a_run_that_names_the_job_of_another_run_has_none(desk: Desk) -> None:
     name, other = desk.launch(ENDLESS).document.job_name, desk.launch(ENDLESS, instance_count=2).record.run.run_id
     desk.client.set_tag(other, "paretune.job_name", name)

@@ -347,6 +347,20 @@ def test_the_gaps_of_a_local_job_of_another_machine_are_left_to_that_machine(des
     assert "its job no longer exists" in desk.sync()[run_id].remark  # the same machine with fewer cores
 
 
+def test_the_gaps_of_a_local_job_of_another_folder_are_left_to_that_folder(desk: Desk) -> None:
+    desk.account.jobs_outlive_submitter = False
+    run_id = desk.leave(DONE)
+    desk.sync()
+    desk.tag(run_id, "gap", "true")
+
+    jobs, desk.account.jobs = desk.account.jobs, {}  # this folder has no jobs
+    assert "in the folder in which it was started" in desk.sync()[run_id].remark
+
+    desk.account.jobs = jobs
+    assert desk.sync()[run_id].result is not None
+    assert desk.sync() == {}
+
+
 def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> None:
     run_id = desk.leave()
     desk.tag(run_id, "claimed_at", "0")

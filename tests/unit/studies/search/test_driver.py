@@ -40,6 +40,7 @@ from tests.support.scripted_jobs import (
     CAPACITY,
     DONE,
     ENDLESS,
+    INTERNAL,
     LARGE,
     MEMORY,
     OTHER,
@@ -430,6 +431,19 @@ def test_what_a_dead_driver_was_running_is_taken_over(
     assert len(desk.launcher.created) == 4
     assert rates(second) == list(RATES)
     assert len(MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")) == 4
+
+
+def test_a_later_attempt_keeps_the_owner_of_its_trial_whoever_continues_the_study(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.launcher.judge = lambda spec, times: DONE if times else INTERNAL
+    monkeypatch.setenv("LOGNAME", "ana")
+    desk.driver().begin(Start({"learning_rate": RATES[0]}))
+
+    monkeypatch.setenv("LOGNAME", "bob")
+    until_ended(desk.next_driver())
+
+    assert [document.attribution.user for document in desk.launcher.documents] == ["ana", "ana"]
 
 
 def test_a_retry_that_runs_is_not_started_again_by_the_next_command(desk: Desk) -> None:
