@@ -58,8 +58,12 @@ class Program:
         self.script, self.trees = script, trees
         self.nodes = [node for tree in trees.values() for node in ast.walk(tree)]
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
-        self.functions = {node.name: node for node in self.nodes if isinstance(node, _Function)}
-        self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
+        self.functions, self.classes = dict[str, _Function](), dict[str, ast.ClassDef]()
+        for node in self.nodes:  # the script's own come first, and those at the top level before methods
+            if isinstance(node, _Function):
+                self.functions.setdefault(node.name, node)
+            elif isinstance(node, ast.ClassDef):
+                self.classes.setdefault(node.name, node)
 
     def calls_of(self, *names: str) -> list[ast.Call]:
         """Return the calls of functions or methods that have one of these names."""

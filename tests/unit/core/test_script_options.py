@@ -205,6 +205,20 @@ def test_a_command_line_that_names_alone_cannot_make_is_refused(script: Path, te
     assert faults[0].startswith(fault)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [FIRE + "class Trainer:\n    def main(self, mode=True): ...\n", "from helper import load\n" + FIRE],
+    ids=["method", "module"],
+)
+def test_the_options_are_those_of_the_function_that_the_script_starts_not_of_another_with_its_name(
+    script: Path, text: str
+) -> None:
+    (script.parent / "helper.py").write_text("def load(): ...\ndef main(rows=1): ...\n")
+    script.write_text(text)
+
+    assert words(script, data_dir="d", learning_rate=0.5) == "--learning_rate 0.5 --data_dir d"
+
+
 def test_a_script_of_hydra_has_the_keys_of_its_files(script: Path) -> None:
     script.write_text("import hydra\n@hydra.main(config_path='conf', config_name='config')\ndef main(c): ...\nmain()\n")
     conf = script.parent / "conf"
