@@ -65,6 +65,8 @@ _PRINTS = {"print", "info", "debug", "warning", "echo", "write", "set_descriptio
 _LOGS_NAME = {"log_metric", "add_scalar", "log"}
 _LOGS_DICTIONARY = {"print", "log_metrics", "dump", "dumps", "log", "log_dict", "set_postfix", "info", "add_scalars"}
 _ADDS_OPTION = {"add_argument", "option", "Option"}  # of argparse, Click and Typer
+_MAY_ADD_OPTIONS = re.compile(r"(?:^|_)(?:args?|arguments?|options?|flags?)(?:_|$)")
+"""Reveals a function that adds options to a parser, such as DeepSpeed's `add_config_arguments(parser)`."""
 _MOST_MODULES = 50  # modules that are read: the script, and those of its folder that it imports, even indirectly
 
 
@@ -148,6 +150,14 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
     settings = _settings(path, modules, all_nodes, arguments)
     sets_tracking = bool(re.search(r"\bset_tracking_uri\(", text))
     is_named = all(isinstance(word, ast.Constant) for word, _ in words)
+    parsers = {getattr(getattr(call.func, "value", None), "id", "") for _, call in declared} - {""}
+    own_names = {node.name for node in all_nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    is_extended = any(
+        _MAY_ADD_OPTIONS.search(name)
+        and name not in own_names
+        and parsers & {getattr(word, "id", "") for word in call.args}
+        for name, call in named
+    )
     is_argparse = parser == "argparse" and bool(arguments)
     return OwnScript(
         settings=settings,
@@ -157,7 +167,8 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
         arguments=arguments,
         required=() if "add_subparsers" in text else (*filter(None, required), *options.required),
         aliases=tuple(group for group in spellings if len(group) > 1),
-        is_complete=parser in ("places", "none") or ((options.is_complete or is_argparse) and is_named),
+        is_complete=parser in ("places", "none")
+        or ((options.is_complete or is_argparse) and is_named and not is_extended),
         mentions_seed=bool(re.search(r"\bseed\b", text)),
         first_words=("fit",) if _FIT.search(main) else options.commands,
         is_notebook=bool(_NOTEBOOK.search(main)),
