@@ -235,6 +235,25 @@ def test_a_script_of_hydra_has_the_keys_of_its_files(script: Path) -> None:
         assert fault.endswith(f"or +{name} in training_arguments adds a key")
 
 
+@pytest.mark.parametrize("folder", ["conf", "../settings"])
+def test_a_key_added_to_a_file_of_hydra_counts_at_once(script: Path, folder: str) -> None:
+    script = script.parent / "src" / "train.py"
+    script.parent.mkdir()
+    decorator = f"@hydra.main(config_path='{folder}', config_name='config')"
+    script.write_text(f"import hydra\n{decorator}\ndef main(c): print('rate:', c.rate)\nmain()\n")
+    conf = script.parent / folder
+    conf.mkdir()
+    (conf / "config.yaml").write_text("epochs: 1\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"rate": 1})
+    assert "has no argument rate" in argument_faults(spec)[0]
+    assert read_own_script(script).metrics == ("rate",)
+
+    (conf / "config.yaml").write_text("epochs: 1\nrate: 0.1\n")
+
+    assert argument_faults(spec) == []
+    assert read_own_script(script).metrics == ()
+
+
 LIGHTNING = """
 from lightning.pytorch.cli import LightningCLI
 class Model(LightningModule):
