@@ -66,7 +66,11 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
         connection.isolation_level = None  # otherwise Python's driver begins transactions itself, and too late
         connection.execute("PRAGMA busy_timeout = 60000")
 
-    url = sa.make_url(with_driver(address))
+    try:
+        url = sa.make_url(with_driver(address))
+    except ValueError:  # its text may show a part of the password
+        rule = "its port must be a number; in a password, write %40 for @ and %3A for :"
+        raise sa.exc.ArgumentError(rule) from None
     if url.drivername.startswith("postgresql+psycopg"):  # AWS's NAT gateways forget a connection idle for 350 s
         url = url.set(query={"keepalives_idle": "60", **url.query})
     engine = sa.create_engine(url, poolclass=sa.NullPool)
