@@ -341,6 +341,10 @@ def test_the_description_of_an_experiment_links_to_its_views_the_newest_study_fi
     ]
     assert links[0].startswith("[study (6)](")
 
+    before = description()
+    tracking().create("another run")
+    assert description() == before
+
 
 def test_a_description_of_a_users_own_stays(workplace: Path) -> None:
     tracking().create("a run")
