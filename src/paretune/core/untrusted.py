@@ -133,29 +133,36 @@ def code_span(text: str) -> str:
     return f"{fence}{padding}{printable(text)}{padding}{fence}"
 
 
+def _expanded(path: str | Path) -> str:
+    try:
+        return os.path.expanduser(path)
+    except ValueError:  # NUL or a lone surrogate in the name of a user
+        return str(path)
+
+
 def at_home(path: str | Path) -> Path:
     """Return the path with the home folder in place of a leading `~` or `~USER`; unchanged if that user is unknown."""
-    return Path(os.path.expanduser(path))
+    return Path(_expanded(path))
 
 
 def exists(path: str | Path) -> bool:
     """Return whether the file or folder exists; False for an invalid path. `~` is the user's home."""
-    return os.path.exists(os.path.expanduser(path))
+    return os.path.exists(_expanded(path))
 
 
 def absolute(path: str) -> str:
     """Return the absolute path, without resolving links. `~` is the user's home."""
-    return os.path.abspath(os.path.expanduser(path))
+    return os.path.abspath(_expanded(path))
 
 
 def is_folder(path: str | Path) -> bool:
     """Return whether the path is a folder; False for an invalid path. `~` is the user's home."""
-    return os.path.isdir(os.path.expanduser(path))
+    return os.path.isdir(_expanded(path))
 
 
 def is_file(path: str | Path) -> bool:
     """Return whether the path is a regular file; False for an invalid path. `~` is the user's home."""
-    return os.path.isfile(os.path.expanduser(path))
+    return os.path.isfile(_expanded(path))
 
 
 def is_readable(path: Path) -> bool:

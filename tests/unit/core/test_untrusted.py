@@ -58,6 +58,8 @@ def test_a_path_that_is_no_file_to_read_is_one_fault_that_names_it(tmp_path: Pat
     for path, message in {
         "~nobody-of-that-name/x": "does not exist",
         "a\0b": "does not exist",
+        "~a\0b": "does not exist",
+        "~\ud800": "does not exist",
         str(tmp_path): "is a folder",
         str(tmp_path / "pipe"): "is not a file",
         str(tmp_path / "large"): "has more than 100 bytes",
