@@ -65,6 +65,8 @@ _PRINTS = {"print", "info", "debug", "warning", "echo", "write", "set_descriptio
 _LOGS_NAME = {"log_metric", "add_scalar", "log"}
 _LOGS_DICTIONARY = {"print", "log_metrics", "dump", "dumps", "log", "log_dict", "set_postfix", "info", "add_scalars"}
 _ADDS_OPTION = {"add_argument", "option", "Option"}  # of argparse, Click and Typer
+_MAY_ADD_OPTIONS = re.compile(r"(?:^|_)(?:args?|arguments?|options?|flags?)(?:_|$)")
+"""Reveals a function that adds options to a parser, such as DeepSpeed's `add_config_arguments(parser)`."""
 _MOST_MODULES = 50  # modules that are read: the script, and those of its folder that it imports, even indirectly
 
 
@@ -121,33 +123,62 @@ def read_own_script(path: Path) -> OwnScript:
 
     Raises BadInput if the script, or a module that it imports, is too large or is not UTF-8.
     """
-    return _declared(path, tuple(_modules(path)) if path.is_file() else ())
+    texts, configurations = sources_of(path)
+    options = read_options(*_parsed(path, texts))  # Hydra's are in files that may be in any folder
+    return _declared(path, texts, configurations, options)
+
+
+_Texts = tuple[tuple[Path, str], ...]
+_Configurations = tuple[tuple[Path, int, int], ...]
+
+
+def sources_of(path: Path) -> tuple[_Texts, _Configurations]:
+    """Return the files that a script is read from; if they are unchanged, reading them again is of no use.
+
+    First come the script and the modules in its folder that it imports, each with its text. Then come the configuration
+    files in its folder, each with the time of its last change, in nanoseconds, and its size, in bytes. Raises BadInput
+    if the script, or a module that it imports, is too large or is not UTF-8.
+    """
+    return tuple(_modules(path)) if path.is_file() else (), tuple(_configurations(path.parent))
 
 
 @lru_cache(maxsize=8)  # one command reads the same script several times
-def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
+def _parsed(path: Path, texts: _Texts) -> tuple[str, Program]:
+    """Return a script's parser (see `OwnScript`) and syntax trees."""
     modules = dict(texts)
     text, main = "\n".join(modules.values()), modules.get(path, "")
-    nodes = {file: list(ast.walk(ast.parse(module))) for file, module in modules.items()}
-    calls = [(file, node) for file, inside in nodes.items() for node in inside if isinstance(node, ast.Call)]
-    declared = [(file, call) for file, call in calls if getattr(call.func, "attr", "") == "add_argument"]
-    words = [(word, call) for _, call in declared for word in call.args]
     parser = next((name for name, trace in _PARSERS.items() if re.search(trace, text, re.MULTILINE)), "")
     if not parser:
         may_parse = _MAY_PARSE.search(text) or not modules
         parser = "places" if _PLACES.search(main) else "unknown" if may_parse else "none"
         if _ELSEWHERE.search(main):
             parser = "elsewhere"
-    trees = {file: ast.parse(module) for file, module in modules.items()}
-    options = read_options(parser, Program(path, trees))
+    return parser, Program(path, {file: ast.parse(module) for file, module in modules.items()})
+
+
+@lru_cache(maxsize=8)
+def _declared(path: Path, texts: _Texts, configurations: _Configurations, options: Options) -> OwnScript:
+    modules, (parser, program) = dict(texts), _parsed(path, texts)
+    text, main = "\n".join(modules.values()), modules.get(path, "")
+    nodes = {file: list(ast.walk(tree)) for file, tree in program.trees.items()}
+    calls = [(file, node) for file, inside in nodes.items() for node in inside if isinstance(node, ast.Call)]
+    declared = [(file, call) for file, call in calls if getattr(call.func, "attr", "") == "add_argument"]
+    words = [(word, call) for _, call in declared for word in call.args]
     arguments = {**_added(words), **options.actions}
     named = [(getattr(call.func, "attr", getattr(call.func, "id", "")), call) for _, call in calls]
     spellings = (frozenset(_options(call)) for name, call in named if name in _ADDS_OPTION)
     required = [_required(call) for file, call in declared if file.parent == path.parent]
-    all_nodes = [node for inside in nodes.values() for node in inside]
-    settings = _settings(path, modules, all_nodes, arguments)
+    settings = _settings(main, [file for file, *_ in configurations], program.nodes, arguments)
     sets_tracking = bool(re.search(r"\bset_tracking_uri\(", text))
     is_named = all(isinstance(word, ast.Constant) for word, _ in words)
+    parsers = {getattr(getattr(call.func, "value", None), "id", "") for _, call in declared} - {""}
+    own_names = {node.name for node in program.nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    is_extended = any(
+        _MAY_ADD_OPTIONS.search(name)
+        and name not in own_names
+        and parsers & {getattr(word, "id", "") for word in call.args}
+        for name, call in named
+    )
     is_argparse = parser == "argparse" and bool(arguments)
     return OwnScript(
         settings=settings,
@@ -157,12 +188,13 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
         arguments=arguments,
         required=() if "add_subparsers" in text else (*filter(None, required), *options.required),
         aliases=tuple(group for group in spellings if len(group) > 1),
-        is_complete=parser in ("places", "none") or ((options.is_complete or is_argparse) and is_named),
+        is_complete=parser in ("places", "none")
+        or ((options.is_complete or is_argparse) and is_named and not is_extended),
         mentions_seed=bool(re.search(r"\bseed\b", text)),
         first_words=("fit",) if _FIT.search(main) else options.commands,
         is_notebook=bool(_NOTEBOOK.search(main)),
         constants={name: node.lineno for node in ast.parse(main).body for name in _constants(node)},
-        metrics=tuple(dict.fromkeys(name for node in all_nodes for name in _metrics(node, settings))),
+        metrics=tuple(dict.fromkeys(name for node in program.nodes for name in _metrics(node, settings))),
     )
 
 
@@ -209,13 +241,22 @@ def _constants(node: ast.stmt) -> Iterator[str]:
         yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
+def _configurations(folder: Path) -> Iterator[tuple[Path, int, int]]:
+    """Yield the configuration files in a script's folder, each with the time of its last change and its size."""
+    files = [file for pattern in _CONFIGURATIONS for file in sorted(folder.glob(pattern))]
+    for file in files[:_MOST_CONFIGURATIONS]:
+        with suppress(OSError):
+            if file.is_file() and (state := file.stat()).st_size <= _LARGEST_CONFIGURATION:
+                yield file, state.st_mtime_ns, state.st_size
+
+
 def _settings(
-    path: Path, modules: Mapping[Path, str], nodes: Collection[ast.AST], arguments: Collection[str]
+    main: str, configurations: Iterable[Path], nodes: Collection[ast.AST], arguments: Collection[str]
 ) -> frozenset[str]:
     """Return the names of a script's settings, except those that contain a metric word, such as `--loss`."""
     names = {name.replace("-", "_") for name in arguments}
     assigned = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    names |= {name for node in ast.parse(modules.get(path, "")).body for name in _constants(node)} & {
+    names |= {name for node in ast.parse(main).body for name in _constants(node)} & {
         name for name in assigned if assigned.count(name) == 1
     }
     for node in nodes:
@@ -226,11 +267,9 @@ def _settings(
             names |= {
                 field.id for field in fields if isinstance(field, ast.Name) and not _RESULT_CLASS.search(node.name)
             }
-    files = [file for pattern in _CONFIGURATIONS for file in sorted(path.parent.glob(pattern))]
-    for file in files[:_MOST_CONFIGURATIONS]:
+    for file in configurations:
         with suppress(OSError):
-            if file.is_file() and file.stat().st_size <= _LARGEST_CONFIGURATION:
-                names.update(_CONFIGURED.findall(file.read_text(errors="replace")))
+            names.update(_CONFIGURED.findall(file.read_text(errors="replace")))
     return setting_names(names)
 
 

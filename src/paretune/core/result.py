@@ -155,6 +155,8 @@ def value_of(text: str) -> object:
     """Convert a string to a boolean or a finite number, and an empty one to None; return any other string unchanged."""
     if text in ("", "true", "True", "false", "False"):
         return None if not text else text.lower() == "true"
+    if "_" in text:  # Python would read 2024_01 as a number
+        return text
     for kind in (int, float):
         try:
             number = kind(text)

@@ -17,6 +17,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from paretune.core.errors import BadInput
+from paretune.core.own_script import sources_of
 from paretune.core.script_options import Options, options_in_help
 from paretune.core.shell import options
 
@@ -32,9 +33,16 @@ _MOUNT_SETATTR, _CURRENT, _RECURSIVE = 442, -100, 0x8000  # the system call, AT_
 _SOCKETS = "/run"  # has sockets of daemons, through which the script could do what it must not do itself
 
 
-@lru_cache(maxsize=8)
 def ask_options(script: Path) -> Options:
-    """Run `python SCRIPT --help` and return the options that it lists. Raises BadInput if it fails or lists none."""
+    """Run `python SCRIPT --help` and return the options that it lists. Raises BadInput if it fails or lists none.
+
+    The script runs again only if it, or a file that `sources_of` returns, has changed.
+    """
+    return _asked(script, sources_of(script))
+
+
+@lru_cache(maxsize=8)
+def _asked(script: Path, _sources: object) -> Options:
     instead = f"leave {options(ask_script='true')} out, and give the names that `python {script.name} --help` shows"
     try:
         code, text = help_of([sys.executable, script.name], script.parent)

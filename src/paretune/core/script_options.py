@@ -43,7 +43,7 @@ _MOST_KEYS = 5_000  # keys of Hydra's YAML files that are read
 class Options:
     """The options of a command line."""
 
-    actions: Mapping[str, str] = field(default_factory=dict)
+    actions: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Maps the name of each option, without leading dashes, to its action: "" if it takes a value, OFF and a
     name, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL, LITERAL, SEVERAL or REPEATED."""
     required: tuple[str, ...] = ()  # required arguments: options with leading --, positional arguments without
@@ -58,8 +58,12 @@ class Program:
         self.script, self.trees = script, trees
         self.nodes = [node for tree in trees.values() for node in ast.walk(tree)]
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
-        self.functions = {node.name: node for node in self.nodes if isinstance(node, _Function)}
-        self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
+        self.functions, self.classes = dict[str, _Function](), dict[str, ast.ClassDef]()
+        for node in self.nodes:  # the script's own come first, and those at the top level before methods
+            if isinstance(node, _Function):
+                self.functions.setdefault(node.name, node)
+            elif isinstance(node, ast.ClassDef):
+                self.classes.setdefault(node.name, node)
 
     def calls_of(self, *names: str) -> list[ast.Call]:
         """Return the calls of functions or methods that have one of these names."""
@@ -413,20 +417,18 @@ class _HydraKeys:
         self.is_complete = True
 
     def add_file(self, name: str, package: str) -> None:
-        import yaml  # type: ignore[import-untyped]  # only for Hydra scripts
-
         path = self._root / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
         content: Any = None
-        with suppress(BadInput, OSError, ValueError, yaml.YAMLError, RecursionError):
+        with suppress(BadInput, OSError, ValueError):
             text = read_text(path, LARGEST_SETTINGS)
             self.is_complete &= not re.match(r"\s*#\s*@package", text)
-            content = yaml.safe_load(text) or {}
+            content = _from_yaml(text)
         if not isinstance(content, dict):
             self.is_complete = False
             return
-        for entry in content.pop("defaults", None) or ():
+        for entry in content.get("defaults") or ():
             self._add_default(entry, name, package)
-        self._add(content, package)
+        self._add({key: value for key, value in content.items() if key != "defaults"}, package)
 
     def _add_default(self, entry: Any, name: str, package: str) -> None:
         if entry == "_self_":
@@ -454,6 +456,17 @@ class _HydraKeys:
                 path = f"{prefix}.{key}" if prefix else str(key)
                 self.names[path] = None
                 self._add(inner, path)
+
+
+@lru_cache(maxsize=256)  # one command reads the same files several times
+def _from_yaml(text: str) -> Any:
+    """Return the content of a YAML document: {} if it is empty, None if it is not valid."""
+    import yaml  # type: ignore[import-untyped]  # only for Hydra scripts
+
+    try:
+        return yaml.safe_load(text) or {}
+    except (ValueError, yaml.YAMLError, RecursionError):
+        return None
 
 
 # ---- help

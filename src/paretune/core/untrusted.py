@@ -48,11 +48,13 @@ has only one slash left."""
 _KEY = re.compile(
     r"\bhf_\w{20,}|\b(AKIA|ASIA)[A-Z0-9]{16}|\bgh[pousr]_\w{30,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}|\bsk-[\w-]{20,}"
     r"|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{35}|(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
+    r"|(?:(?<=https://)|(?<=https:/))(?=[A-Za-z_-]*\d)[\w-]{20,}(?=@)"
     r"|-----BEGIN [^-\n]{0,40}\b(?i:key)\b[^-\n]{0,40}-----.*?(-----END[^-]*-----|\Z)",
     re.DOTALL,
 )
-"""Tokens of the Hugging Face Hub, AWS, GitHub, GitLab, Slack, Google and others, bearer tokens, and keys in PEM. A
-key in PEM without its last line ends at the end of the text."""
+"""Tokens of the Hugging Face Hub, AWS, GitHub, GitLab, Slack, Google and others, bearer tokens, tokens in place of a
+user and password (Azure DevOps, Gemfury), and keys in PEM. A key in PEM without its last line ends at the end of the
+text."""
 _NEXT_STRING = "\0\n"  # between the strings of a list; ends a password, and is in no line of a log
 
 
@@ -84,7 +86,9 @@ def _without_secrets_in(value: object) -> object:
 
 
 def without_secrets(text: str) -> str:
-    """Return the text without users and passwords in addresses, and with `...` in place of well-known kinds of keys.
+    """Return the text without passwords in addresses, and with `...` in place of well-known kinds of keys.
+
+    The user of an address is removed together with the password. One without a password stays.
 
     >>> without_secrets("postgresql://ann:pass/wo@rd@host/studies")
     'postgresql://host/studies'
@@ -133,29 +137,36 @@ def code_span(text: str) -> str:
     return f"{fence}{padding}{printable(text)}{padding}{fence}"
 
 
+def _expanded(path: str | Path) -> str:
+    try:
+        return os.path.expanduser(path)
+    except ValueError:  # NUL or a lone surrogate in the name of a user
+        return str(path)
+
+
 def at_home(path: str | Path) -> Path:
     """Return the path with the home folder in place of a leading `~` or `~USER`; unchanged if that user is unknown."""
-    return Path(os.path.expanduser(path))
+    return Path(_expanded(path))
 
 
 def exists(path: str | Path) -> bool:
     """Return whether the file or folder exists; False for an invalid path. `~` is the user's home."""
-    return os.path.exists(os.path.expanduser(path))
+    return os.path.exists(_expanded(path))
 
 
 def absolute(path: str) -> str:
     """Return the absolute path, without resolving links. `~` is the user's home."""
-    return os.path.abspath(os.path.expanduser(path))
+    return os.path.abspath(_expanded(path))
 
 
 def is_folder(path: str | Path) -> bool:
     """Return whether the path is a folder; False for an invalid path. `~` is the user's home."""
-    return os.path.isdir(os.path.expanduser(path))
+    return os.path.isdir(_expanded(path))
 
 
 def is_file(path: str | Path) -> bool:
     """Return whether the path is a regular file; False for an invalid path. `~` is the user's home."""
-    return os.path.isfile(os.path.expanduser(path))
+    return os.path.isfile(_expanded(path))
 
 
 def is_readable(path: Path) -> bool:

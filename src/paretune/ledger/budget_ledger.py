@@ -2,9 +2,9 @@
 
 Before a job is created, one transaction compares the job's worst case with every budget whose tags the job has, and
 reserves the worst case. The job's cost replaces the reservation when the job and its warm pool have ended. If a
-reservation has no recorded cost, then its job or the job's warm pool still runs, or the process that launched the job
-was killed. A job counts, with all of its attempts, in the calendar month (UTC) of its first reservation. Simulated jobs
-are counted separately, with the same limits.
+reservation has no recorded cost, then its job or the job's warm pool still runs, the process that launched the job was
+killed, or the ledger was unavailable when the job ended. A job counts, with all of its attempts, in the calendar month
+(UTC) of its first reservation. Simulated jobs are counted separately, with the same limits.
 """
 
 import json
@@ -176,7 +176,7 @@ class BudgetLedger:
     def reserved_runs(self) -> list[str]:
         """Return the ids of the MLflow runs of jobs that still have a reservation.
 
-        Either such a job or its warm pool still runs, or the process that launched the job was killed.
+        Such a job or its warm pool still runs, its launching process was killed, or its cost could not be recorded.
         """
         query = sa.select(_ROW.run_id).where(_ROW.recorded_usd.is_(None))
         with self._transaction() as connection:

@@ -28,7 +28,9 @@ def address_fault(address: str) -> str:
 def redacted(address: str) -> str:
     """Return the address without user and password, for messages and records."""
     scheme, colon, rest = address.partition(":")
-    if "@" in rest:  # a password may contain any character, even @ and others that should be escaped
+    if "@" in rest and not address.startswith(
+        "sqlite:///"
+    ):  # a password may contain any character, even @ and others that should be escaped
         rest = f"//{rest.rpartition('@')[2]}"
     return re.sub(r"(?i)([?&](?:password|passfile|sslpassword|user)=)[^&\s]*", r"\1...", scheme + colon + rest)
 
@@ -66,7 +68,11 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
         connection.isolation_level = None  # otherwise Python's driver begins transactions itself, and too late
         connection.execute("PRAGMA busy_timeout = 60000")
 
-    url = sa.make_url(with_driver(address))
+    try:
+        url = sa.make_url(with_driver(address))
+    except ValueError:  # its text may show a part of the password
+        rule = "its port must be a number; in a password, write %40 for @ and %3A for :"
+        raise sa.exc.ArgumentError(rule) from None
     if url.drivername.startswith("postgresql+psycopg"):  # AWS's NAT gateways forget a connection idle for 350 s
         url = url.set(query={"keepalives_idle": "60", **url.query})
     engine = sa.create_engine(url, poolclass=sa.NullPool)

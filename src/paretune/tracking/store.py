@@ -3,6 +3,7 @@
 import fcntl
 import logging
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -232,7 +233,7 @@ class Tracking:
             return f"aws sagemaker {command} --region {region}  # then open its URL and the run {run_id}"
         # `mlflow run` starts a command in the project's folder, which need not be the user's current folder.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and self.opened_run_id() is None
-        store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
+        store = "" if is_default else f" --backend-store-uri {shlex.quote(without_secrets(self.uri))}"
         return f"mlflow ui{store}  # then open {self.address(run_id, view)}"
 
     def _experiment_id(self) -> str:

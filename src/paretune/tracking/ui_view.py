@@ -56,7 +56,7 @@ def note(experiment: str, before: str | None, study: str, name: str) -> str:
         return before
     others = (before or "").split(_BETWEEN_LINKS)[:-1]
     newest = [_link(markdown(name), experiment, study)] if study else []
-    kept = [link for link in others if link not in newest][: _MOST_LINKS - 1]
+    kept = [link for link in others if link not in newest][: _MOST_LINKS - len(newest)]
     return _BETWEEN_LINKS.join([*newest, *kept, all_runs])
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from paretune.core.own_script import read_own_script
 
+PARSER = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\n"
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
@@ -50,12 +52,24 @@ def test_a_module_of_a_package_next_to_it_may_declare_the_arguments(script: Path
         assert (list(own.arguments), own.is_complete, own.required) == (["depth"], True, ())
 
 
+def test_its_own_functions_that_get_the_parser_hide_no_argument_nor_does_another_variable_of_that_name(
+    script: Path,
+) -> None:
+    more = "def add_more_args(p):\n    p.add_argument('--depth')\n"
+    script.write_text(f"{more}{PARSER}add_more_args(p)\nfor p in model.parameters():\n    print(torch.argmax(p))\n")
+
+    own = read_own_script(script)
+
+    assert (sorted(own.arguments), own.is_complete) == (["depth", "lr"], True)
+
+
 @pytest.mark.parametrize(
     ("text", "reads_anything"),
     [
         ("not python at all: -\n", True),
         ("import click\n", False),
         ("for name in names:\n    p.add_argument(f'--{name}')\np.add_argument('--lr')\n", False),
+        (f"import deepspeed\n{PARSER}p = deepspeed.add_config_arguments(p)\n", False),
     ],
 )
 def test_a_script_whose_arguments_its_text_does_not_show_is_not_complete(

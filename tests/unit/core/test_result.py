@@ -21,9 +21,10 @@ def test_json_values_are_json_s_own() -> None:
 
 
 def test_cells_of_a_table_are_numbers_truths_and_texts() -> None:
-    (row,) = read_rows("run_id,a,b,c,d,e,f\n12345,1,2.5e-5,true,,nan,ml.g5.xlarge\n")
+    (row,) = read_rows("run_id,a,b,c,d,e,f,g\n12345,1,2.5e-5,true,,nan,ml.g5.xlarge,2024_01\n")
 
-    assert row == {"run_id": "12345", "a": 1, "b": 2.5e-5, "c": True, "d": None, "e": "nan", "f": "ml.g5.xlarge"}
+    texts = {"run_id": "12345", "e": "nan", "f": "ml.g5.xlarge", "g": "2024_01"}
+    assert row == {**texts, "a": 1, "b": 2.5e-5, "c": True, "d": None}
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\uff1d1+1"])

@@ -44,6 +44,16 @@ def test_a_script_that_hides_its_options_is_asked_only_if_it_may_be(script: Path
     assert argument_faults(wrong)[0].startswith("train.py has no argument epoch: did you mean epochs?")
 
 
+def test_a_script_that_has_changed_is_asked_again(script: Path) -> None:
+    spec = JobSpec(entry_script=str(script), ask_script=True, training_arguments={"rounds": 3})
+    script.write_text(COMPUTED)
+    assert argument_faults(spec)[0].startswith("train.py has no argument rounds")
+
+    script.write_text(COMPUTED.replace("epochs", "rounds"))
+
+    assert argument_faults(spec) == []
+
+
 def test_a_script_that_is_asked_reaches_no_network_no_secret_and_no_file(
     script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,6 +205,20 @@ def test_a_command_line_that_names_alone_cannot_make_is_refused(script: Path, te
     assert faults[0].startswith(fault)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [FIRE + "class Trainer:\n    def main(self, mode=True): ...\n", "from helper import load\n" + FIRE],
+    ids=["method", "module"],
+)
+def test_the_options_are_those_of_the_function_that_the_script_starts_not_of_another_with_its_name(
+    script: Path, text: str
+) -> None:
+    (script.parent / "helper.py").write_text("def load(): ...\ndef main(rows=1): ...\n")
+    script.write_text(text)
+
+    assert words(script, data_dir="d", learning_rate=0.5) == "--learning_rate 0.5 --data_dir d"
+
+
 def test_a_script_of_hydra_has_the_keys_of_its_files(script: Path) -> None:
     script.write_text("import hydra\n@hydra.main(config_path='conf', config_name='config')\ndef main(c): ...\nmain()\n")
     conf = script.parent / "conf"
@@ -219,6 +233,25 @@ def test_a_script_of_hydra_has_the_keys_of_its_files(script: Path) -> None:
         (fault,) = argument_faults(JobSpec(entry_script=str(script), training_arguments={name: 1}))
         assert f"has no argument {name}: did you mean {meant}?" in fault
         assert fault.endswith(f"or +{name} in training_arguments adds a key")
+
+
+@pytest.mark.parametrize("folder", ["conf", "../settings"])
+def test_a_key_added_to_a_file_of_hydra_counts_at_once(script: Path, folder: str) -> None:
+    script = script.parent / "src" / "train.py"
+    script.parent.mkdir()
+    decorator = f"@hydra.main(config_path='{folder}', config_name='config')"
+    script.write_text(f"import hydra\n{decorator}\ndef main(c): print('rate:', c.rate)\nmain()\n")
+    conf = script.parent / folder
+    conf.mkdir()
+    (conf / "config.yaml").write_text("epochs: 1\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"rate": 1})
+    assert "has no argument rate" in argument_faults(spec)[0]
+    assert read_own_script(script).metrics == ("rate",)
+
+    (conf / "config.yaml").write_text("epochs: 1\nrate: 0.1\n")
+
+    assert argument_faults(spec) == []
+    assert read_own_script(script).metrics == ()
 
 
 LIGHTNING = """

@@ -58,6 +58,8 @@ def test_a_path_that_is_no_file_to_read_is_one_fault_that_names_it(tmp_path: Pat
     for path, message in {
         "~nobody-of-that-name/x": "does not exist",
         "a\0b": "does not exist",
+        "~a\0b": "does not exist",
+        "~\ud800": "does not exist",
         str(tmp_path): "is a folder",
         str(tmp_path / "pipe"): "is not a file",
         str(tmp_path / "large"): "has more than 100 bytes",
@@ -91,6 +93,8 @@ def test_a_json_document_without_what_would_command_a_terminal_has_the_same_valu
         (f"github_pat_{'a1' * 20} glpat-{'b2' * 10} xoxb-{'3' * 12}-x AIza{'c' * 35}", "... ... ... ..."),
         ("https://hooks.slack.com/services/T0/B0/abc", "https://hooks.slack.com/services/..."),
         ("Authorization: Bearer abc.def-012345678", "Authorization: Bearer ..."),
+        (f"git+https://{'hunter2' * 3}@dev.azure.com/ann/_git/x", "git+https://...@dev.azure.com/ann/_git/x"),
+        ("https://ann@dev.azure.com/ann/_git/x ssh://APKA0123456789ABCDEF@host/x", None),
         ("-----BEGIN KEY-----\nhunter2\n-----END KEY----- after", "... after"),
         ("-----BEGIN RSA PRIVATE KEY-----\nhunter2", "..."),
         ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nhunter2\n-----END PGP PRIVATE KEY BLOCK-----\nafter", "...\nafter"),

@@ -76,6 +76,16 @@ def test_a_connection_is_kept_alive_every_minute_and_a_driver_that_loses_it_lear
             lock.check()
 
 
+@pytest.mark.parametrize(
+    "storage", ["postgresql://me@127.0.0.1:PORT/none", "postgresql://me:p@secret:w0rd@127.0.0.1/x"]
+)
+def test_a_storage_whose_port_is_no_number_is_refused_without_its_password(storage: str) -> None:
+    refusal = r"cannot be used \(its port must be a number; in a password, write %40 for @ and %3A for :\)"
+    with pytest.raises(BadInput, match=refusal) as caught, locked(storage, "one", "me"):
+        pass
+    assert not {word for word in ("secret", "w0rd") if word in str(caught.value)}
+
+
 @pytest.mark.parametrize("storage", ["sqlite:////nowhere/at/all.db", "postgresql://me:secret@127.0.0.1:1/none"])
 def test_a_storage_that_does_not_answer_is_named_without_its_password(storage: str) -> None:
     with pytest.raises(BadInput, match=r"cannot be used \(.+\): check address") as caught, locked(storage, "one", "me"):

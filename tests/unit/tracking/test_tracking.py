@@ -341,6 +341,10 @@ def test_the_description_of_an_experiment_links_to_its_views_the_newest_study_fi
     ]
     assert links[0].startswith("[study (6)](")
 
+    before = description()
+    tracking().create("another run")
+    assert description() == before
+
 
 def test_a_description_of_a_users_own_stays(workplace: Path) -> None:
     tracking().create("a run")
@@ -361,6 +365,14 @@ def test_the_open_command_names_the_store_and_the_run(
 
     assert f"mlflow ui --backend-store-uri sqlite:///{database} " in output
     assert output.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
+
+
+@pytest.mark.parametrize("uri", ["sqlite:////my data/mlflow.db", "postgresql://host/db?sslmode=require&timeout=5"])
+def test_the_open_command_can_be_pasted_whatever_characters_the_address_has(workplace: Path, uri: str) -> None:
+    here = tracking()
+    here.uri = uri
+
+    assert here.open_command("abc").startswith(f"mlflow ui --backend-store-uri '{uri}'  # then open ")
 
 
 def test_the_open_command_omits_the_default_store_unless_mlflow_run_changed_the_folder(

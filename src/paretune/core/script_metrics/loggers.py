@@ -34,7 +34,7 @@ RESULT_FILES = (
 If several have a number of the same name, the last one in this list counts. Text files are read like printed lines.
 """
 CSV_FILES = ("history.csv", "log.csv", "training_log.csv", "progress.csv", "results.csv", "metrics.csv")
-"""Tables of Keras, Stable-Baselines3, Ultralytics and Lightning. They need a column step, epoch or iteration."""
+"""Tables of Keras, Ultralytics, Lightning and others. They need a column step, epoch or iteration."""
 EVENT_FILES, HISTORY_FILES, SUMMARY_FILES = ("*.tfevents.*",), ("run-*.wandb",), ("wandb-summary.json",)
 LOG_FILES = (*RESULT_FILES, *CSV_FILES, *EVENT_FILES, *HISTORY_FILES, *SUMMARY_FILES)
 LOGGERS = "MLflow, W&B, TensorBoard, Lightning's metrics.csv, JSON files such as all_results.json, printed lines"

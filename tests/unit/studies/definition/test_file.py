@@ -360,6 +360,8 @@ def test_what_is_typed_wins_and_is_in_the_command_that_goes_on_without_its_passw
     assert study.command == f"paretune study --study {path} {typed}"
     search = {"learning_rate": {"choices": [1e-5]}}
     assert StudyFile.read({"name": "x", "search": search, "n_trials": 2}, {}).command == ""
+    in_a_file = read(tmp_path, GOOD, storage="sqlite:////home/ann@corp.com/s.db")  # a folder, not a user
+    assert in_a_file.command == f"paretune study --study {path} --storage sqlite:////home/ann@corp.com/s.db"
 
 
 def test_overrides_reach_the_job_of_a_mapping_and_leave_the_mapping_as_it_was() -> None:
