@@ -28,9 +28,8 @@ def address_fault(address: str) -> str:
 def redacted(address: str) -> str:
     """Return the address without user and password, for messages and records."""
     scheme, colon, rest = address.partition(":")
-    if "@" in rest and not address.startswith(
-        "sqlite:///"
-    ):  # a password may contain any character, even @ and others that should be escaped
+    # A password may contain any character, even @ and others that should be escaped. A SQLite address has none.
+    if "@" in rest and not address.startswith("sqlite:///"):
         rest = f"//{rest.rpartition('@')[2]}"
     return re.sub(r"(?i)([?&](?:password|passfile|sslpassword|user)=)[^&\s]*", r"\1...", scheme + colon + rest)
 
