@@ -253,7 +253,7 @@ def account_faults(spec: JobSpec, account: Account) -> list[str]:
 
 
 def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Check whether a role is set and exists, and whether SageMaker may assume it."""
+    """Check whether a role is set and exists with this ARN, and whether SageMaker may assume it."""
     try:
         role = account.role_arn(spec)
     except BadInput as error:
@@ -273,6 +273,9 @@ def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         allow = "let it use the bucket, CloudWatch and ECR"
         hint = f"set role to an existing one (`aws iam list-roles` shows them), or create it with {create} and {allow}"
         yield failed(ROLE, f"role {role} does not exist: {hint}")
+        return
+    if (actual := described["Arn"]) != role:  # IAM finds a role by its name, whatever its path is
+        yield failed(ROLE, f"role {role} does not exist: set role to {actual}")
         return
     statements = described.get("AssumeRolePolicyDocument", {}).get("Statement", [])
     statements = [statements] if isinstance(statements, dict) else statements  # IAM accepts one without a list
