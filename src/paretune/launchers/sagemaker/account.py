@@ -146,8 +146,8 @@ class Account:
         """Return role, bucket, KMS key, network and tags of a job, by parameter.
 
         Missing parameters come from the SageMaker SDK's own configuration file or, if they are not there either, from
-        the environment (PARETUNE_ROLE, PARETUNE_BUCKET). Raises BadInput if no role is set anywhere, or if that file
-        cannot be used.
+        the environment (PARETUNE_ROLE, PARETUNE_BUCKET). Network isolation and encryption of traffic are on if either
+        the job or that file turns them on. Raises BadInput if no role is set anywhere, or if that file cannot be used.
         """
         return {**self.usual(spec), "role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
 
@@ -228,7 +228,7 @@ class Account:
             if code(error) not in _NO_BUCKET:
                 return
             location: Any = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
-            with refused_to(f"create the bucket {bucket}; set sagemaker.s3_bucket"):
+            with refused_to(f"create the bucket {bucket} (sagemaker.s3_bucket can name an existing one)"):
                 try:
                     s3.create_bucket(Bucket=bucket, **(location if self.region != "us-east-1" else {}))
                 except AWS_ERRORS as failure:

@@ -281,7 +281,8 @@ class SageMakerLauncher(Launcher):
     ) -> dict[str, Any]:
         """Return the complete CreateTrainingJob request, after uploading the inputs unless `dry`.
 
-        Raises BadInput if the code cannot be sent, and LaunchRefused if AWS refuses an upload.
+        Raises BadInput if there is no image, if the inputs do not suit the job, or if the request breaks an AWS limit.
+        Raises LaunchRefused if AWS refuses an upload, or if the first attempt is gone or had other parameters.
         """
         first = None if document.attempt == 1 else self._first_attempt(document)
         if first is None:
