@@ -219,17 +219,23 @@ def nearly_full(job: ForeseenJob) -> str:
 
 
 def small_disk(job: ForeseenJob) -> str:
-    """Return a warning if sagemaker.volume_size_in_gb is too small for what the job reads and writes; "" otherwise."""
+    """Return a warning if a job with sagemaker.volume_size_in_gb may fill its disk; "" otherwise."""
     spec, given_gib = job.spec, job.spec.sagemaker.volume_size_in_gb
     if given_gib is None or job.disk_bytes is None or not spec.has_instances:
         return ""
     needed = least_volume_gib(job.disk_bytes)
-    if max(given_gib, spec.instance().local_storage_gib) >= needed:
+    local_gib = spec.instance().local_storage_gib  # an instance with its own disks has no volume
+    if max(given_gib, local_gib) >= needed:
         return ""
+    if local_gib:
+        disk = f"the disk of {spec.instance_type} with {local_gib} GiB"
+        remedy = "use an instance_type with larger disks"
+    else:
+        disk = f"sagemaker.volume_size_in_gb {given_gib}"
+        remedy = f"{options(**{'sagemaker.volume_size_in_gb': needed})}, or leave it out"
     return (
-        f"sagemaker.volume_size_in_gb {given_gib} is below {needed} GiB, which model, data and checkpoints may need "
-        f"with {SPARE_GIB} GiB to spare: a full disk often fails a job late, when most of it is already billed; "
-        f"{options(**{'sagemaker.volume_size_in_gb': needed})}, or leave it out"
+        f"{disk} is below {needed} GiB, which model, data and checkpoints may need with {SPARE_GIB} GiB to spare: a "
+        f"full disk often fails a job late, when most of it is already billed; {remedy}"
     )
 
 

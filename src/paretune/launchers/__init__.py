@@ -42,7 +42,8 @@ SAGEMAKER = LauncherTraits(
         "smp": ("p4d", "p4de", "p5", "p5e", "p5en"),  # AWS, "Supported instance types" of SMP v2
     },
     keeps_instances=True,
-    disk_remedy="model, data and checkpoints are on the volume: set a larger sagemaker.volume_size_in_gb",
+    disk_remedy="set a larger sagemaker.volume_size_in_gb for model, data and checkpoints or, if the instance has "
+    "disks of its own, an instance_type with larger ones",
     is_experimental=True,
 )
 SIMULATED = LauncherTraits(

@@ -76,7 +76,7 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
 def left_behind(folder: Path) -> list[str]:
     """Return the names of files and folders that are not sent because they are named like secrets or begin with a dot.
 
-    Environments and caches are not listed.
+    Links to files that are named like secrets are included. Environments and caches are not listed.
     """
     return _sorted_out(folder)[1]
 
@@ -90,7 +90,7 @@ def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
     if Path() in environments:
         separate = "make a folder in it for the code, or for the environment"
         raise BadInput([f"{folder} is itself a virtual environment, which is not sent with the code: {separate}"])
-    files, left = dict[str, Path](), list[str]()
+    files, left, inside = dict[str, Path](), list[str](), folder.resolve()
     for path, name in names.items():
         hidden = _NEVER & set(name.parts) or environments & set(name.parents) or path.suffix == ".pyc"
         is_folder = os.path.isdir(path) and (path.is_symlink() or not is_readable(path))
@@ -99,11 +99,22 @@ def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
         hidden_at = 0 if dots_travel else next((at for at, part in enumerate(name.parts, 1) if part[0] == "."), 0)
         if hidden_at:
             left.append("/".join(name.parts[:hidden_at]) + "/" * (hidden_at < len(name.parts)))
-        elif is_secret_name(name.name) or is_secret_name(name.as_posix()):
+        elif _names_a_secret(path, name, inside):
             left.append(name.as_posix())
         else:
             files[name.as_posix()] = path
     return files, list(dict.fromkeys(left))
+
+
+def _names_a_secret(path: Path, name: Path, inside: Path) -> bool:
+    """Return whether a file's name in the folder `inside`, or that of the file there to which it links, is a secret's.
+
+    Such a link would travel as a copy of the file.
+    """
+    names = [name]
+    if path.is_symlink() and path.is_file() and (target := path.resolve()).is_relative_to(inside):
+        names.append(target.relative_to(inside))
+    return any(is_secret_name(text) for each in names for text in (each.name, each.as_posix()))
 
 
 def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:

@@ -183,7 +183,12 @@ def test_the_sources_of_metrics_do_not_name_what_only_a_bill_knows() -> None:
             "with batch 8: reduce the memory that a.py needs, for example",
         ),
         (ON_SAGEMAKER, FailureKind.CAPACITY, "ml.g5.xlarge or ml.g5.2xlarge: set fallback_instance_types"),
-        (ON_SAGEMAKER, FailureKind.DISK_FULL, "sagemaker.volume_size_in_gb"),
+        (
+            ON_SAGEMAKER,
+            FailureKind.DISK_FULL,
+            "set a larger sagemaker.volume_size_in_gb for model, data and checkpoints or, if the instance has disks of "
+            "its own, an instance_type with larger ones",
+        ),
         (JobSpec(), FailureKind.DISK_FULL, "the reason: make room, or set PARETUNE_HOME to another disk"),
         (JobSpec(), FailureKind.ERROR, "the reason"),
     ],

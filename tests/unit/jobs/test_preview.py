@@ -156,6 +156,27 @@ def test_a_job_that_its_limit_will_end_is_refused_if_it_is_paid_unless_it_is_typ
 
 
 @pytest.mark.parametrize(
+    ("instance_type", "disk", "remedy"),
+    [
+        ("ml.m5.large", "sagemaker.volume_size_in_gb 100", "--sagemaker.volume_size_in_gb 310, or leave it out"),
+        ("ml.g5.xlarge", "the disk of ml.g5.xlarge with 232 GiB", "use an instance_type with larger disks"),
+        ("ml.g5.12xlarge", "", ""),
+    ],
+)
+def test_a_disk_that_may_be_full_is_said_with_how_to_get_a_larger_one(
+    instance_type: str, disk: str, remedy: str
+) -> None:
+    given = {"sagemaker.volume_size_in_gb": 100, "disk_bytes": 300 * 2**30, "max_runtime_minutes": 900}
+
+    warnings = warnings_of([foreseen(**{**CLUSTER, "instance_type": instance_type}, **given)])
+
+    texts = [text for text in warnings if "a full disk" in text]
+    assert [(text.partition(" is below 310 GiB, ")[0], text.rpartition("; ")[2]) for text in texts] == (
+        [(disk, remedy)] if disk else []
+    )
+
+
+@pytest.mark.parametrize(
     ("changes", "remedy"),
     [
         ({"gib": 9.0}, None),

@@ -158,6 +158,20 @@ def test_a_link_to_a_file_elsewhere_does_not_travel(project: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("in_git", [True, False])
+def test_a_link_to_a_secret_inside_does_not_travel(tmp_path: Path, in_git: bool) -> None:
+    folder = write(tmp_path, "train.py", "words.txt", ".env", "secrets/db.txt", "credentials/__init__.py")
+    targets = {"notes.txt": ".env", "db.txt": "secrets/db.txt", "text": "words.txt", "code": "credentials"}
+    for name, target in targets.items():
+        (folder / name).symlink_to(target)
+    if in_git:
+        (folder / ".gitignore").write_text(".env\n.gitignore\n")
+        git(folder, "init")
+
+    assert set(project_files(folder)) == {"train.py", "words.txt", "text", "code", "credentials/__init__.py"}
+    assert {"notes.txt", "db.txt"} <= set(left_behind(folder))
+
+
+@pytest.mark.parametrize("in_git", [True, False])
 def test_a_link_to_a_folder_inside_is_a_link_in_the_job_and_one_that_leads_outside_is_refused(
     project: Path, tmp_path: Path, in_git: bool
 ) -> None:

@@ -146,8 +146,8 @@ class Account:
         """Return role, bucket, KMS key, network and tags of a job, by parameter.
 
         Missing parameters come from the SageMaker SDK's own configuration file or, if they are not there either, from
-        the environment (PARETUNE_ROLE, PARETUNE_BUCKET). Raises BadInput if no role is set anywhere, or if that file
-        cannot be used.
+        the environment (PARETUNE_ROLE, PARETUNE_BUCKET). Network isolation and encryption of traffic are on if either
+        the job or that file turns them on. Raises BadInput if no role is set anywhere, or if that file cannot be used.
         """
         return {**self.usual(spec), "role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
 
@@ -228,7 +228,7 @@ class Account:
             if code(error) not in _NO_BUCKET:
                 return
             location: Any = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
-            with refused_to(f"create the bucket {bucket}; set sagemaker.s3_bucket"):
+            with refused_to(f"create the bucket {bucket} (sagemaker.s3_bucket can name an existing one)"):
                 try:
                     s3.create_bucket(Bucket=bucket, **(location if self.region != "us-east-1" else {}))
                 except AWS_ERRORS as failure:
@@ -253,7 +253,7 @@ def account_faults(spec: JobSpec, account: Account) -> list[str]:
 
 
 def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Check whether a role is set and exists, and whether SageMaker may assume it."""
+    """Check whether a role is set and exists with this ARN, and whether SageMaker may assume it."""
     try:
         role = account.role_arn(spec)
     except BadInput as error:
@@ -273,6 +273,9 @@ def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         allow = "let it use the bucket, CloudWatch and ECR"
         hint = f"set role to an existing one (`aws iam list-roles` shows them), or create it with {create} and {allow}"
         yield failed(ROLE, f"role {role} does not exist: {hint}")
+        return
+    if (actual := described["Arn"]) != role:  # IAM finds a role by its name, whatever its path is
+        yield failed(ROLE, f"role {role} does not exist: set role to {actual}")
         return
     statements = described.get("AssumeRolePolicyDocument", {}).get("Statement", [])
     statements = [statements] if isinstance(statements, dict) else statements  # IAM accepts one without a list

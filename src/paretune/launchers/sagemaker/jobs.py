@@ -233,10 +233,9 @@ class SageMakerJob(Job):
     def _failure(self, state: JobState) -> tuple[FailureKind, str] | None:
         """Return why the job failed (SageMaker's reason, from the first failed instance), or which limit stopped it."""
         status = self.description.get("TrainingJobStatus")
-        if state is JobState.STOPPED:
-            limit = None if self._asked_to_stop else _LIMITS.get(self.detail())
-            return _TOO_LONG if status == "Failed" else limit
-        if state is not JobState.FAILED:
+        if state is JobState.STOPPED and status != "Failed":
+            return None if self._asked_to_stop else _LIMITS.get(self.detail())
+        if state not in {JobState.STOPPED, JobState.FAILED}:
             return None
         if status == "Completed":
             return FailureKind.ERROR, "it ended without a report.json that can be read"

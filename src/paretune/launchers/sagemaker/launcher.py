@@ -204,10 +204,9 @@ class SageMakerLauncher(Launcher):
                 "requirements must not contain a password or key, because they are uploaded with the code: use "
                 "sagemaker.package_index, or a sagemaker.training_image that has the packages"
             )
-        volume_gib = spec.sagemaker.volume_size_in_gb or 0
-        if not volume_gib:
-            with collecting(faults):
-                volume_gib = _volume_gib(spec, inputs)
+        volume_gib = 0
+        with collecting(faults):
+            volume_gib = _volume_gib(spec, inputs)
         refuse(faults)
         return replace(setup, volume_gib=volume_gib)
 
@@ -282,7 +281,8 @@ class SageMakerLauncher(Launcher):
     ) -> dict[str, Any]:
         """Return the complete CreateTrainingJob request, after uploading the inputs unless `dry`.
 
-        Raises BadInput if the code cannot be sent, and LaunchRefused if AWS refuses an upload.
+        Raises BadInput if there is no image, if the inputs do not suit the job, or if the request breaks an AWS limit.
+        Raises LaunchRefused if AWS refuses an upload, or if the first attempt is gone or had other parameters.
         """
         first = None if document.attempt == 1 else self._first_attempt(document)
         if first is None:
@@ -412,9 +412,22 @@ class _FirstAttempt(NamedTuple):
 
 
 def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
-    """Choose the size of a job's volume. Raises BadInput if it must be set, or if an instance has less space."""
-    size, faults = bytes_on_disk(spec, inputs), list[str]()
+    """Return the given or needed size of a job's volume.
+
+    Raises BadInput if it must be set, or if an instance has less space.
+    """
+    faults, given_gib = list[str](), spec.sagemaker.volume_size_in_gb
     local = [spec.instance(name).local_storage_gib for name in spec.instance_types()]
+    if given_gib is not None:
+        for name, local_gib in zip(spec.instance_types(), local, strict=True):
+            if 0 < local_gib < given_gib:
+                faults.append(
+                    f"sagemaker.volume_size_in_gb must be at most {local_gib} for {name}, which has its own disks "
+                    f"instead of a volume, got {given_gib}: lower it, or use an instance_type with larger disks"
+                )
+        refuse(faults)
+        return given_gib
+    size = bytes_on_disk(spec, inputs)
     if size is None and all(local):
         return min(local)  # such instances have no volume whose size could be set
     if size is None:

@@ -12,6 +12,7 @@ even if it is quoted for JSON, Python or a URL, or encoded in base64. Lines shor
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -45,11 +46,24 @@ def main(words: list[str]) -> int:
     while process.poll() is None:
         if starter and os.getppid() != int(starter):
             os._exit(1)  # the command watches this process as its starter, and ends itself as well
+        if sys.platform == "linux":  # as in a container; on macOS, Python has no `os.waitid` before 3.13
+            reap_orphans(process.pid)
         time.sleep(0.1)
     reader.join(5.0)  # a background process may keep the pipe open for longer
     if FAILURE.is_file():
         FAILURE.write_bytes(masked(FAILURE.read_bytes(), hidden))
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def reap_orphans(command: int) -> None:
+    """Reap processes that the command has left: they become children of a container's first process, such as this one.
+
+    Otherwise, a stopped project would wait for them. The exit code of the command remains for `poll`.
+    """
+    options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, options)) is not None and ended.si_pid != command:
+            os.waitpid(ended.si_pid, 0)
 
 
 def read(name: str, arn: str) -> str:

@@ -3,8 +3,8 @@
     instance_type,billable_seconds   required
     instance_count                   compared only if the table has this column
     status                           Completed (the default), OutOfMemory or Failed
-    settings of the job              script arguments, project parameters, learning_rate, ...; where the job gives a
-                                     value, only rows with the same value are used
+    settings of the job              script arguments, learning_rate, ...; where the job gives a value, only
+                                     rows with the same value are used
     seed                             optional; rows with the job's seed are preferred
     every other numeric column       a metric that the runs measured, such as acc
 

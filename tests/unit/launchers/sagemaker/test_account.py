@@ -215,6 +215,14 @@ def test_an_arn_of_a_role_that_is_cut_off_is_refused(aws: Aws) -> None:
     assert fault.endswith(", got arn:aws:iam")
 
 
+def test_an_arn_without_the_path_of_the_role_is_answered_with_the_whole_arn(aws: Aws) -> None:
+    actual = aws.add_role("Deep", "/service-role/")
+    spec = CLUSTER.replace(role=f"arn:aws:iam::{ACCOUNT}:role/Deep")
+
+    assert account_faults(spec, Account(None, {})) == [f"role {spec.role} does not exist: set role to {actual}"]
+    assert account_faults(spec.replace(role=actual), Account(None, {})) == []
+
+
 def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
     aws.iam.roles.clear()
 

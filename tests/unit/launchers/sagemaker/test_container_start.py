@@ -1,5 +1,6 @@
 """What a job does before its command, as the entry point of AWS's images would do it."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -248,6 +249,21 @@ def test_a_stopped_command_with_secrets_may_end_in_peace(ml: Path, secrets: dict
         process.send_signal(signal.SIGTERM)
 
     assert process.returncode == 3
+
+
+def test_orphans_of_a_command_with_secrets_end_when_it_is_the_first_process(ml: Path, secrets: dict[str, str]) -> None:
+    subreaper = 36  # PR_SET_CHILD_SUBREAPER: orphans become its children, as those of a container's first process do
+    command = "(sleep 0.3 & echo $! > orphan); while kill -0 $(cat orphan) 2> /dev/null; do sleep 0.05; done; exit 7"
+    done = subprocess.run(
+        [sys.executable, "with_secrets.py", "bash", "-c", command, str(ml)],
+        env={**os.environ, **secrets},
+        cwd=ml.parent / "code",
+        check=False,
+        timeout=30,
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(subreaper, 1),
+    )
+
+    assert done.returncode == 7
 
 
 def test_a_secret_that_the_role_may_not_read_ends_the_job_with_the_action_that_it_needs(

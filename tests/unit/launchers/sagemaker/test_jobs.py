@@ -96,22 +96,29 @@ def test_an_empty_answer_is_no_proof_that_a_job_is_gone_or_has_left_nothing(
 
 
 @pytest.mark.parametrize(
-    ("status", "secondary", "text", "kind"),
-    [
-        ("Stopped", "MaxRuntimeExceeded", "", FailureKind.ERROR),
-        ("Stopped", "MaxWaitTimeExceeded", "", FailureKind.CAPACITY),
-        ("Failed", "", "AlgorithmError: error: MaxRuntimeExceeded: the job stopped itself", FailureKind.ERROR),
-    ],
+    ("secondary", "kind"),
+    [("MaxRuntimeExceeded", FailureKind.ERROR), ("MaxWaitTimeExceeded", FailureKind.CAPACITY)],
 )
 def test_a_limit_of_time_is_a_stop_with_a_reason(
-    aws: Aws, job: Job, clock: FakeClock, status: str, secondary: str, text: str, kind: FailureKind
+    aws: Aws, job: Job, clock: FakeClock, secondary: str, kind: FailureKind
 ) -> None:
-    aws.end(NAME, status, secondary, reason=text)
+    aws.end(NAME, "Stopped", secondary)
 
     assert look(job, clock) is JobState.STOPPED
     failure = job.status().failure
     assert failure is not None
-    assert (failure[0], failure[1].partition(":")[0]) == (kind, secondary or "MaxRuntimeExceeded")
+    assert (failure[0], failure[1].partition(":")[0]) == (kind, secondary)
+
+
+def test_a_job_that_stopped_itself_at_its_deadline_gives_its_own_reason(aws: Aws, job: Job, clock: FakeClock) -> None:
+    reason = (
+        "MaxRuntimeExceeded: the job stopped itself 56.7 minutes after its container started, to leave time to save "
+        "and upload within its worst case: raise max_runtime_minutes"
+    )
+    aws.end(NAME, "Failed", reason=f"AlgorithmError: error: {reason}, exit code: 1")
+
+    assert look(job, clock) is JobState.STOPPED
+    assert job.status().failure == (FailureKind.ERROR, reason)
 
 
 def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_then(
