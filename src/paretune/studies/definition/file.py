@@ -135,7 +135,7 @@ class StudyFile(Parameters):
             located = [(line, f"{path}:{line}: {text}") for line, text in file.faults]
         else:
             document = _copied(values)
-        typed = {name.replace("-", "_"): text for name, text in (overrides or {}).items() if sets_value(name, text)}
+        typed = {_field_name(name): text for name, text in (overrides or {}).items() if sets_value(name, text)}
         if typed:
             _name_fully(document, typed)
         located += [(0, text) for name, text in typed.items() for text in _override(document, name, text)]
@@ -524,6 +524,12 @@ def _name_fully(document: dict[str, Any], typed: Mapping[str, str]) -> None:
         document["search"] = {full_name({**job, **own_code}, str(name)): entry for name, entry in search.items()}
 
 
+def _field_name(name: str) -> str:
+    """Return an option's name with - replaced by _, except inside a mapping: there, both are different names."""
+    outer, dot, inner = name.partition(INSIDE)
+    return outer.replace("-", "_") + dot + inner
+
+
 def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     """Write one option of the command line into the document, and return its faults."""
     if name in IN_THE_FILE:
@@ -536,6 +542,8 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
         hint = unknown(JobSpec, name).replace("paretune train", "paretune study")
         return [f"unknown parameter {name}: {near}" if near else hint]
     search, job = document.get("search"), document.get("job") or {}
+    if isinstance(search, dict):  # an argument of a script may be typed with - or _
+        name = next((key for key in search if str(key).replace("-", "_") == name.replace("-", "_")), name)
     entry = search.get(name) if isinstance(search, dict) else None
     if isinstance(entry, dict) and "choices" in entry and "," in text and not text.lstrip().startswith("{"):
         entry["choices"] = [Plain(part) for part in split_list(text)]
