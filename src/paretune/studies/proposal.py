@@ -337,10 +337,12 @@ def _default_of(path: Path, argument: str) -> float | None:
     """Return the default of a script's argument, or None unless the source code shows it as a positive number.
 
     The default is the keyword argument `default` of a call that declares the argument, such as argparse's, or the
-    default value of an annotated field or a function parameter with that name.
+    default value of an annotated field or a function parameter with that name. A call counts before the others, because
+    a helper function may have a parameter of the same name.
     """
     plain_name = argument.replace("-", "_")
-    for node in ast.walk(ast.parse(read_text(str(path), LARGEST_SCRIPT))):
+    nodes = ast.walk(ast.parse(read_text(str(path), LARGEST_SCRIPT)))
+    for node in sorted(nodes, key=lambda node: not isinstance(node, ast.Call)):
         value: ast.expr | None = None
         if isinstance(node, ast.Call):
             names = {w.value.lstrip("-").replace("-", "_") for w in node.args if _is_text(w)}  # type: ignore[attr-defined]

@@ -146,6 +146,19 @@ def test_the_defaults_of_a_function_s_parameters_are_searched_around(
     assert search["per_device_train_batch_size"] == {"choices": [8, 16, 32, 64, 128]}
 
 
+def test_the_default_of_a_declared_argument_counts_before_that_of_a_function_s_parameter(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    helper = "import argparse\ndef optimizer(model, lr=5.0, batch_size=7): ...\n"
+    (workplace / "train.py").write_text(SCRIPT.replace("import argparse\n", helper))
+
+    assert main(["study", "train.py", "--budget_usd", "20", "--metric", "val_f1", "--dry_run"]) == 0
+
+    search = yaml.safe_load(capsys.readouterr().out)["search"]
+    assert search["learning_rate"] == {"low": 0.0125, "high": 0.8, "log": True}
+    assert search["per_device_train_batch_size"] == {"choices": [8, 16, 32, 64, 128]}
+
+
 def test_instance_types_are_those_on_the_estimated_front_each_with_its_reason(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
