@@ -179,7 +179,7 @@ def argument_faults(spec: JobSpec) -> list[str]:
     bundled inputs, whether the script can be started with arguments, and the arguments themselves.
     """
     path = _path(spec)
-    if not spec.has_instances and (fault := _syntax_fault(path)):  # a container may have another version of Python
+    if not spec.has_instances and (fault := syntax_fault(path)):  # a container may have another version of Python
         return [fault]
     with collecting(faults := list[str]()):
         asked_options(spec)
@@ -221,7 +221,7 @@ def _bundled_faults(spec: JobSpec) -> list[str]:
     ]
 
 
-def _syntax_fault(path: Path) -> str:
+def syntax_fault(path: Path) -> str:
     """Return the fault of a script that this version of Python cannot parse; empty for other languages."""
     try:
         if path.suffix == ".py":

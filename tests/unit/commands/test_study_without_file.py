@@ -239,6 +239,10 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
         (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "x"], "budget_usd must be a number"),
         (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "3", "--metric", "f1"], "metric is for a script"),
         (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--learning_rate", "1", "--batch_size", "8"], "batch"),
+        (
+            ["broken.py", "--budget_usd", "3", "--metric", "val_f1"],
+            "entry_script broken.py, line 2: Python cannot read it",
+        ),
         (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--launcher", "sagemaker"], "needs an instance_type"),
         ([*REHEARSED[1:], "--budget_usd", "0.01"], "budget_usd 0.01 pays for fewer than 4 of these jobs"),
         (
@@ -259,5 +263,6 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
 def test_a_wrong_wish_is_refused_in_one_sentence_before_anything_starts(
     workplace: Path, script: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
+    (workplace / "broken.py").write_text("import argparse\nprint 1\n")
     assert main(["study", *words]) == 2
     assert sentence in capsys.readouterr().err
