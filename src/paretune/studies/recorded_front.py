@@ -220,7 +220,8 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
             reason="" if each.state.name == "COMPLETE" else each.state.name.lower(),
         )
         trial = replace(trial, run_id=_run_of(trial, recorded.get(str(each.number)), run.run_id, tracking))
-        is_met = dict.fromkeys(bounds, 0.0)  # as in Optuna, a constraint that a trial has not set counts as met
+        # As in Optuna, a constraint that a trial has not set counts as met, and an infinite one as violated.
+        is_met = {key: 0.0 for key in bounds if amounts.get(key) != math.inf}
         trials.append(replace(trial, values={**is_met, **trial.values}))
     quality = judged_by(dict(sorted(objectives.items(), key=lambda item: item[1])))  # maximized objectives first
     answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, bounds, quality=quality))
