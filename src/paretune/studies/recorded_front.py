@@ -205,6 +205,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     earlier = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
     earlier = [each for each in earlier if each.params.get("objectives", goals) == goals]
     run = tracking.run(earlier[0].run_id) if earlier else tracking.create(f"study {name}", tags)
+    run.log_params({"objectives": goals})  # before pareto.csv, which `front` reads with them
     recorded = {each.tags.get(schema.TRIAL): each for each in tracking.runs(f"tags.`{schema.PARENT}` = '{run.run_id}'")}
     bounds = {f"constraint {key}": {"max": 0.0} for each in ended for key in each.constraints}
     trials = []
@@ -227,7 +228,6 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, bounds, quality=quality))
     run.reopen()
     record_answer(answer, run, tracking)
-    run.log_params({"objectives": goals})
     run.end("FINISHED")
     ending, command = f"{len(trials)} Optuna trials", tracking.open_command(run.run_id)
     return StudyResult(answer=answer, run_id=run.run_id, ending=ending, open_command=command)
