@@ -430,13 +430,15 @@ def _json_fault(text: str) -> str:
 
 
 def untyped(value: Any) -> Any:
-    """Convert unquoted strings (`Plain`) in a value to JSON types. `no` and `010` stay strings."""
+    """Convert unquoted strings (`Plain`), NumPy values and paths to JSON types. `no` and `010` stay strings."""
     if isinstance(value, Mapping):
         return {name: untyped(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [untyped(item) for item in value]
     if hasattr(value, "item"):
         return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, Plain):
         with suppress(ValueError):
             return json.loads(value, parse_constant=str)

@@ -86,6 +86,8 @@ def test_texts_become_values_of_the_type_of_their_field() -> None:
     assert spec.fallback_instance_types == ("ml.g5.xlarge", "ml.g6.xlarge")
     assert (type(spec.global_batch_size), spec.plan().devices) == (int, 4)
     assert JobSpec(dataset=Path("rows.csv")).dataset == "rows.csv"
+    paths = JobSpec(entry_script="t.py", training_arguments={"folder": Path("a"), "files": [Path("b")]})
+    assert paths.training_arguments == {"folder": "a", "files": ["b"]}
 
 
 WRONG = [  # what was typed, and the beginning of its only fault
