@@ -194,6 +194,9 @@ WRONG = [  # what was typed, and the beginning of its only fault
     ),
     ({"environment.LD_PRELOAD": "x.so"}, "environment.LD_PRELOAD is set by AWS, Python or paretune"),
     ({"environment.AWS_PROFILE": "me"}, "environment.AWS_PROFILE is set by AWS, Python or paretune"),
+    ({"environment.RANK": "1"}, "environment.RANK is set by AWS, Python or paretune"),
+    ({"environment.LOCAL_WORLD_SIZE": "1"}, "environment.LOCAL_WORLD_SIZE is set by AWS, Python or paretune"),
+    ({"environment.OMPI_COMM_WORLD_RANK": "1"}, "environment.OMPI_COMM_WORLD_RANK is set by AWS, Python or paretune"),
     ({"environment": {"1A": "x"}}, "environment.1A must have a name of letters, digits and _"),
     ({"sagemaker": {"package_index": "https://u:p@pip"}}, "sagemaker.package_index must not contain a user"),
 ]
@@ -316,6 +319,11 @@ def test_draws_have_the_distributions_they_are_named_for() -> None:
 
 def test_an_environment_variable_may_be_empty() -> None:
     assert JobSpec.read({"environment.CUDA_VISIBLE_DEVICES": ""}).environment == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_only_a_rank_of_processes_is_a_reserved_variable() -> None:
+    environment = {"LORA_RANK": "16", "PAGERANK": "on"}
+    assert JobSpec(entry_script="t.py", environment=environment).environment == environment
 
 
 def test_a_text_of_a_json_line_may_contain_any_separator_of_lines(tmp_path: Path) -> None:
