@@ -146,6 +146,7 @@ WRONG = [  # what was typed, and the beginning of its only fault
     ({"probe_steps": 20, "entry_script": "t.py"}, "probe_steps=20 is for paretune's own training, got entry_script=t."),
     ({"profile_steps": 5, "launcher": "simulated"}, "profile_steps=5 needs a real job"),
     ({"project": "p", "learning_rate": 1e-4}, "project=p cannot be combined with learning_rate: it is for"),
+    ({"project": "p", "register": "a"}, "project=p cannot be combined with register: leave it out, and register the m"),
     ({"project": "p", "launcher": "simulated"}, "project=p needs a real job"),
     ({"entry_point": "eval"}, "entry_point needs project"),
     ({"metric_definitions": [{"Name": "f1", "Regex": "("}], "entry_script": "t.py"}, "metric_definitions must be a li"),
