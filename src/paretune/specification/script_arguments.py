@@ -373,9 +373,8 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     formats = ("fp32", "bf16", "fp16")  # a script may have a switch for each, or one argument that takes these names
     if values.get("precision") in ("auto", *formats) and _name_in(script, "precision") in (None, *formats):
         precision = values.pop("precision")
-        values |= {precision: True} if precision in ("bf16", "fp16") else {}
-        if script.reads_anything and precision in ("fp16", "fp32"):
-            values["bf16"] = False  # some scripts, such as TRL's, use bf16 by default
+        others = [name for name in ("bf16", "fp16") if name != precision != "auto" and _may_be_on(script, name)]
+        values |= ({precision: True} if precision in ("bf16", "fp16") else {}) | dict.fromkeys(others, False)
     dataset, configuration = split_configuration(spec.dataset)
     if "dataset" in values and configuration:
         values |= {"dataset": dataset, "dataset_config_name": configuration}
@@ -388,6 +387,14 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         if name in values and not _name_in(script, name):
             del values[name]
     return {_name_in(script, name) or name: value for name, value in values.items()}
+
+
+def _may_be_on(script: OwnScript, number_format: str) -> bool:
+    """Return whether a script may use a number format by default, and has an argument that turns it off."""
+    if script.reads_anything:
+        return number_format == "bf16"  # some scripts, such as TRL's, use bf16 by default
+    action = script.arguments.get(script.argument(number_format) or "", "")
+    return action.startswith(OFF) or action in (TEXT_OF_BOOL, LITERAL)
 
 
 def _name_in(script: OwnScript, name: str) -> str | None:
