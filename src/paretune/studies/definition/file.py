@@ -387,7 +387,7 @@ def _clashes(study: StudyFile) -> Iterator[Fault]:
         prefix, _, inner = name.partition(INSIDE)
         if name in given or (inner and inner in (given.get(prefix) or {})):
             yield Fault(("search", name), f"{name} is in job and in search: take it out of one of them")
-    if "max_train_samples" in study.search and study.job.max_eval_samples is None:
+    if "max_train_samples" in study.search and study.job.max_eval_samples is None and not study.job.runs_user_code:
         # F1 must be compared on the same rows, but by default their number depends on the number of training rows.
         text = "max_train_samples also changes the rows that F1 is measured on (a ninth of it): set max_eval_samples in"
         yield Fault(("search", "max_train_samples"), f"{text} job")

@@ -146,6 +146,14 @@ def test_a_typed_name_keeps_its_dashes_and_ends_a_search_in_either_spelling(tmp_
     assert list(study.search) == ["training_arguments.rounds"]
 
 
+def test_a_script_s_own_number_of_rows_is_searched_without_a_number_of_rows_for_the_evaluation(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text('parser.add_argument("--max_train_samples", type=int)\n')
+    search = {"max_train_samples": {"choices": [100, 200]}}
+    content = {"name": "own", "entry_script": str(tmp_path / "t.py"), "search": search, "n_trials": 2}
+
+    assert StudyFile.read(content).spec_at({"max_train_samples": 100}).max_train_samples == 100
+
+
 def searching(entry: str) -> str:
     """Return a study of a user's own script that also searches this."""
     return OWN.replace("n_trials", f"  training_arguments.{entry}\nn_trials")
