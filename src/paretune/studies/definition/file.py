@@ -481,26 +481,29 @@ def _copied(value: Any) -> Any:
     return {name: _copied(item) for name, item in value.items()} if isinstance(value, Mapping) else value
 
 
-_MAY_BE_EMPTY = ("job.environment.", "job.tags.", "job.training_arguments.")
+_NO_PATHS = ("job.environment.", "job.tags.")
+_MAY_BE_EMPTY = (*_NO_PATHS, "job.training_arguments.")
 
 
 def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) -> Any:
     """Return a value of the file with its paths resolved, and add a fault to `faults` for each key without a value.
 
-    Text in `environment`, `tags` and `training_arguments` may be empty.
+    Text in `environment`, `tags` and `training_arguments` may be empty. Text in `environment` and `tags` is no path.
     """
     if isinstance(value, dict):
         return {name: _plain(item, (*keys, name), faults, path) for name, item in value.items()}
     if isinstance(value, list):
         return [_plain(item, (*keys, str(number)), faults, path) for number, item in enumerate(value)]
-    is_blank = isinstance(value, str) and not value.strip() and not ".".join(keys).startswith(_MAY_BE_EMPTY)
+    name_in_full = ".".join(keys)
+    is_blank = isinstance(value, str) and not value.strip() and not name_in_full.startswith(_MAY_BE_EMPTY)
     if value is None or is_blank:
         name = next(key for key in reversed(keys) if not key.isdecimal())  # not the index of an item in a list
         rest = ", or take the line out for the default" if len(keys) < 3 else ""
         faults.append(Fault(keys, f"{name} has no value: give one{rest}"))
         return ""
     names_file = any(key in PATHS for key in keys) or keys[-2:] in (("simulation", "runs"), ("points", "table"))
-    if names_file and keys[0] in ("job", "search", "points", *TRAINING_KEYS):
+    may_be_path = keys[0] in ("job", "search", "points", *TRAINING_KEYS) and not name_in_full.startswith(_NO_PATHS)
+    if names_file and may_be_path:
         return type(value)(resolve(path, value))
     return value
 
