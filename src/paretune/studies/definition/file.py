@@ -466,7 +466,7 @@ def _sampler(study: StudyFile) -> Iterator[str]:
         yield f"{text}: write {{choices: [...]}}, or use another sampler"
     elif study.sampler == "split" and not can_be_split(study):
         times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.job.runs_user_code else metrics.OF_THE_CLUSTER))
-        metric = study.judged_by.metric if study.judged_by is not None else "f1"
+        metric = metrics.TASKS[study.job.task].quality if study.judged_by is None else study.judged_by.metric
         yield f"sampler split needs the objective {metric} and at least one of {times}, and no others: change them"
 
 

@@ -193,6 +193,11 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
         swap(f"search:\n  {RATE}\n  {BATCH}", "points: {full: {precision: [fp32, bf16]}}") + "sampler: tpe\n",
         ["sampler tpe is not for points", "leave it out"],
     ),
+    "a split of a language model without a metric of quality": (
+        swap("num_train_epochs: 2", "task: causal-lm").replace("f1: maximize", "job_seconds: minimize")
+        + "sampler: split\n",
+        [":11:", "sampler split needs the objective perplexity and at least one of"],
+    ),
     "a term without a value": (GOOD + "budget_usd:\n", [":11:", "budget_usd has no value"]),
     "a blank term in quotes": (GOOD + "budget_usd: ' '\n", [":11:", "budget_usd has no value"]),
     "a blank name of a term": (GOOD + "' ': 2\n", [":11:", "a key must be a name"]),
