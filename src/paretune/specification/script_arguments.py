@@ -152,8 +152,9 @@ def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
 def accumulates(spec: JobSpec) -> bool:
     """Return whether a job can use smaller batches with more accumulation steps instead.
 
-    False for a project, and for a script that does not get its batch from paretune, so that each attempt would be the
-    same. True for paretune's own training, and if the script's file is missing.
+    False for a project, and for a script that does not get both its batch and its accumulation steps from paretune: its
+    next attempt would be the same, or would have a smaller global batch. True for paretune's own training, and if the
+    script's file is missing.
     """
     if spec.project is not None or spec.entry_script is None or not _path(spec).is_file():
         return spec.project is None

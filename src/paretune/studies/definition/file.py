@@ -264,7 +264,7 @@ class StudyFile(Parameters):
         return make_spec(self.job.given(), point)
 
     def given(self) -> dict[str, Any]:
-        """Return the keys that were given. `read` turns them back into the same study."""
+        """Return the keys that were given, and the objectives. `read` turns them back into the same study."""
         given = super().given()
         given.pop("search", None)
         search = {name: entry.as_json() for name, entry in self.search.items()}
@@ -453,9 +453,9 @@ def _limits(study: StudyFile) -> Iterator[str]:
         return
     if billed := next((item for item in _launchers(study) if item.is_billed and not item.is_simulated), None):
         yield f"budget_usd is missing: jobs on {billed.title} are billed, so their study needs it; add budget_usd: 20"
-    # Without a budget, only n_trials ends a study whose dollars are notional (local jobs) or simulated.
+    # Without a budget, n_trials limits a study whose dollars are notional (local jobs) or simulated.
     elif study.n_trials is None and not study.tries_all:
-        yield "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"
+        yield "n_trials is missing: without budget_usd, this study needs that limit; add n_trials: 20, or budget_usd"
 
 
 def _sampler(study: StudyFile) -> Iterator[str]:
