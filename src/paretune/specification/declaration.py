@@ -197,6 +197,7 @@ class Parameters(BaseModel):
     def read(cls, values: Mapping[str, Any]) -> Self:
         """Create the model from strings or other values. An empty string means the default, except inside a mapping.
 
+        With a dotted name, an empty string is kept only if the mapping has nothing but strings, such as `tags.team`.
         Raises BadInput with the faults.
         """
         return cls(**{str(name): value for name, value in values.items()})
@@ -430,13 +431,15 @@ def _json_fault(text: str) -> str:
 
 
 def untyped(value: Any) -> Any:
-    """Convert unquoted strings (`Plain`) in a value to JSON types. `no` and `010` stay strings."""
+    """Convert unquoted strings (`Plain`), NumPy values and paths to JSON types. `no` and `010` stay strings."""
     if isinstance(value, Mapping):
         return {name: untyped(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [untyped(item) for item in value]
     if hasattr(value, "item"):
         return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, Plain):
         with suppress(ValueError):
             return json.loads(value, parse_constant=str)

@@ -139,7 +139,7 @@ _OF_FOUR_DIGITS = frozenset({THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, MFU, PEAK_ME
 
 
 def to_known_digits(values: Mapping[str, float]) -> dict[str, float]:
-    """Round paretune's own metrics to the digits that are meaningful for one job; other metrics keep all digits.
+    """Round seconds, rates, memory and dollars to the digits meaningful for one job; other metrics keep all digits.
 
     Seconds get two decimals; rates, memory, estimates and the hypervolume get four significant digits. Dollars get
     seven: for a job of up to 1,000 USD the error is below a tenth of a cent. Ledgers, budgets and searches use exact

@@ -10,8 +10,9 @@
 
 The file may set who owns and pays for a job, its limits, and where in AWS it runs, with which image. It may not set
 what the job computes. Typed parameters override the file; `tags` and `sagemaker` are merged entry by entry. A
-job on this machine ignores parameters that only jobs on instances use. Studies use only `budget` and `tags` of the
-file, because a study file states everything else. A relative path in `budget` is relative to the folder of the file.
+job on this machine ignores parameters that only jobs on instances use. A study with a study file uses only `budget` and
+`tags` of this file, because the study file states everything else; a study without one uses all parameters. A relative
+path in `budget` is relative to the folder of this file.
 """
 
 import tomllib

@@ -52,12 +52,15 @@ _SECRET_ARN = re.compile(
     rf"{IN_SECRETS_MANAGER}arn:aws[\w-]*:secretsmanager:[\w-]+:\d{{12}}:secret:[\w/+=.@-]{{1,400}}"
 )
 _RESERVED_VARIABLES = re.compile(
-    r"(PARETUNE|SM|AWS|LD|MLFLOW|PIP|MASTER|TRAINING_JOB)_.*|(PYTHON|BASH).*|.*(RANK|WORLD_SIZE)|PATH|HOME|ENV|SHELL|IFS"
-    "|CURRENT_HOST"
+    r"(PARETUNE|SM|AWS|LD|MLFLOW|PIP|MASTER|TRAINING_JOB)_.*|(PYTHON|BASH).*|PATH|HOME|ENV|SHELL|IFS|CURRENT_HOST"
+    # of processes, as torchrun, Lightning, Accelerate, MPI, Horovod and SageMaker's libraries name them; not LORA_RANK
+    r"|((LOCAL|GROUP|ROLE|NODE|MACHINE|GLOBAL|CROSS)_|(OMPI|PMIX?|MPI|MV2|SLURM|HOROVOD|SMDATAPARALLEL)_(\w*_)?)?"
+    r"(RANK|WORLD_SIZE)"
 )
 _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # metric names that MLflow allows
 _WITH_A_PROJECT = {
-    *("project", "entry_point", "training_arguments", "environment", "metric_definitions", "seed", "force", "dry_run"),
+    *("project", "entry_point", "ask_script", "training_arguments", "environment", "metric_definitions", "seed"),
+    *("force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
 }
 """Parameters that apply to a project's command, besides those for limits, money and the account."""
@@ -198,6 +201,8 @@ def _with_a_project(job: "JobSpec") -> Iterator[str]:
         remedy = f"it is for paretune's own training; use training_arguments ({{{name}: ...}})"
         if name == "entry_script":
             remedy = "the job runs the project's command; leave one of them out"
+        elif name == "register":
+            remedy = "leave it out, and register the model from the artifacts of the project's run"
         yield f"project={job.project} cannot be combined with {name}: {remedy}"
 
 

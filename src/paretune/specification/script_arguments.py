@@ -152,8 +152,9 @@ def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
 def accumulates(spec: JobSpec) -> bool:
     """Return whether a job can use smaller batches with more accumulation steps instead.
 
-    False for a project, and for a script that does not get its batch from paretune, so that each attempt would be the
-    same. True for paretune's own training, and if the script's file is missing.
+    False for a project, and for a script that does not get both its batch and its accumulation steps from paretune: its
+    next attempt would be the same, or would have a smaller global batch. True for paretune's own training, and if the
+    script's file is missing.
     """
     if spec.project is not None or spec.entry_script is None or not _path(spec).is_file():
         return spec.project is None
@@ -179,7 +180,7 @@ def argument_faults(spec: JobSpec) -> list[str]:
     bundled inputs, whether the script can be started with arguments, and the arguments themselves.
     """
     path = _path(spec)
-    if not spec.has_instances and (fault := _syntax_fault(path)):  # a container may have another version of Python
+    if not spec.has_instances and (fault := syntax_fault(path)):  # a container may have another version of Python
         return [fault]
     with collecting(faults := list[str]()):
         asked_options(spec)
@@ -221,7 +222,7 @@ def _bundled_faults(spec: JobSpec) -> list[str]:
     ]
 
 
-def _syntax_fault(path: Path) -> str:
+def syntax_fault(path: Path) -> str:
     """Return the fault of a script that this version of Python cannot parse; empty for other languages."""
     try:
         if path.suffix == ".py":
@@ -373,9 +374,8 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     formats = ("fp32", "bf16", "fp16")  # a script may have a switch for each, or one argument that takes these names
     if values.get("precision") in ("auto", *formats) and _name_in(script, "precision") in (None, *formats):
         precision = values.pop("precision")
-        values |= {precision: True} if precision in ("bf16", "fp16") else {}
-        if script.reads_anything and precision in ("fp16", "fp32"):
-            values["bf16"] = False  # some scripts, such as TRL's, use bf16 by default
+        others = [name for name in ("bf16", "fp16") if name != precision != "auto" and _may_be_on(script, name)]
+        values |= ({precision: True} if precision in ("bf16", "fp16") else {}) | dict.fromkeys(others, False)
     dataset, configuration = split_configuration(spec.dataset)
     if "dataset" in values and configuration:
         values |= {"dataset": dataset, "dataset_config_name": configuration}
@@ -388,6 +388,14 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         if name in values and not _name_in(script, name):
             del values[name]
     return {_name_in(script, name) or name: value for name, value in values.items()}
+
+
+def _may_be_on(script: OwnScript, number_format: str) -> bool:
+    """Return whether a script may use a number format by default, and has an argument that turns it off."""
+    if script.reads_anything:
+        return number_format == "bf16"  # some scripts, such as TRL's, use bf16 by default
+    action = script.arguments.get(script.argument(number_format) or "", "")
+    return action.startswith(OFF) or action in (TEXT_OF_BOOL, LITERAL)
 
 
 def _name_in(script: OwnScript, name: str) -> str | None:

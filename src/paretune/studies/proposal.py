@@ -19,6 +19,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE
 from paretune.specification.rules import launch_faults
-from paretune.specification.script_arguments import argument_of
+from paretune.specification.script_arguments import argument_of, syntax_fault
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OBJECTIVES
@@ -329,7 +330,8 @@ def _of_script(job: JobSpec, *, has_types: bool) -> dict[str, Any]:
             if lacking
             else "it declares no learning rate and no batch size"
         )
-        raise BadInput([f"{path.name}: {why} (its arguments: {declared}): list what to search in a study file"])
+        text = f"{path.name}: {why} (its arguments: {declared}): list what to search in a study file"
+        raise BadInput([syntax_fault(path) or text])
     return search
 
 
@@ -337,10 +339,14 @@ def _default_of(path: Path, argument: str) -> float | None:
     """Return the default of a script's argument, or None unless the source code shows it as a positive number.
 
     The default is the keyword argument `default` of a call that declares the argument, such as argparse's, or the
-    default value of an annotated field or a function parameter with that name.
+    default value of an annotated field or a function parameter with that name. A call counts before the others, because
+    a helper function may have a parameter of the same name.
     """
     plain_name = argument.replace("-", "_")
-    for node in ast.walk(ast.parse(read_text(str(path), LARGEST_SCRIPT))):
+    nodes = list[ast.AST]()
+    with suppress(SyntaxError):
+        nodes += ast.walk(ast.parse(read_text(path, LARGEST_SCRIPT)))
+    for node in sorted(nodes, key=lambda node: not isinstance(node, ast.Call)):
         value: ast.expr | None = None
         if isinstance(node, ast.Call):
             names = {w.value.lstrip("-").replace("-", "_") for w in node.args if _is_text(w)}  # type: ignore[attr-defined]

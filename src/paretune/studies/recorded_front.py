@@ -205,6 +205,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     earlier = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
     earlier = [each for each in earlier if each.params.get("objectives", goals) == goals]
     run = tracking.run(earlier[0].run_id) if earlier else tracking.create(f"study {name}", tags)
+    run.log_params({"objectives": goals})  # before pareto.csv, which `front` reads with them
     recorded = {each.tags.get(schema.TRIAL): each for each in tracking.runs(f"tags.`{schema.PARENT}` = '{run.run_id}'")}
     bounds = {f"constraint {key}": {"max": 0.0} for each in ended for key in each.constraints}
     trials = []
@@ -220,13 +221,13 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
             reason="" if each.state.name == "COMPLETE" else each.state.name.lower(),
         )
         trial = replace(trial, run_id=_run_of(trial, recorded.get(str(each.number)), run.run_id, tracking))
-        is_met = dict.fromkeys(bounds, 0.0)  # as in Optuna, a constraint that a trial has not set counts as met
+        # As in Optuna, a constraint that a trial has not set counts as met, and an infinite one as violated.
+        is_met = {key: 0.0 for key in bounds if amounts.get(key) != math.inf}
         trials.append(replace(trial, values={**is_met, **trial.values}))
     quality = judged_by(dict(sorted(objectives.items(), key=lambda item: item[1])))  # maximized objectives first
     answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, bounds, quality=quality))
     run.reopen()
     record_answer(answer, run, tracking)
-    run.log_params({"objectives": goals})
     run.end("FINISHED")
     ending, command = f"{len(trials)} Optuna trials", tracking.open_command(run.run_id)
     return StudyResult(answer=answer, run_id=run.run_id, ending=ending, open_command=command)

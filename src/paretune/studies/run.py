@@ -297,9 +297,9 @@ class StudyRun:
         self.run_id = open_run(self._tracking, table, given)
         self._run = self._tracking.run(self.run_id)
         self._run.reopen()
+        self._drive_alone(sha256(f"{file.name} {_described(given)}".encode()).hexdigest())
         names = {schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: given.command or None}
         self._run.set_tags({**names, schema.ORIGIN: workplace.launcher.origin})
-        self._drive_alone(sha256(f"{file.name} {_described(given)}".encode()).hexdigest())
         self._run.log_params(given.as_text())
         if file.design is not None:
             for line in file.design.findings():

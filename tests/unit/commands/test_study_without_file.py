@@ -146,6 +146,19 @@ def test_the_defaults_of_a_function_s_parameters_are_searched_around(
     assert search["per_device_train_batch_size"] == {"choices": [8, 16, 32, 64, 128]}
 
 
+def test_the_default_of_a_declared_argument_counts_before_that_of_a_function_s_parameter(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    helper = "import argparse\ndef optimizer(model, lr=5.0, batch_size=7): ...\n"
+    (workplace / "train.py").write_text(SCRIPT.replace("import argparse\n", helper))
+
+    assert main(["study", "train.py", "--budget_usd", "20", "--metric", "val_f1", "--dry_run"]) == 0
+
+    search = yaml.safe_load(capsys.readouterr().out)["search"]
+    assert search["learning_rate"] == {"low": 0.0125, "high": 0.8, "log": True}
+    assert search["per_device_train_batch_size"] == {"choices": [8, 16, 32, 64, 128]}
+
+
 def test_instance_types_are_those_on_the_estimated_front_each_with_its_reason(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,6 +241,10 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
         (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "x"], "budget_usd must be a number"),
         (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "3", "--metric", "f1"], "metric is for a script"),
         (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--learning_rate", "1", "--batch_size", "8"], "batch"),
+        (
+            ["broken.py", "--budget_usd", "3", "--metric", "val_f1"],
+            "entry_script broken.py, line 2: Python cannot read it",
+        ),
         (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--launcher", "sagemaker"], "needs an instance_type"),
         ([*REHEARSED[1:], "--budget_usd", "0.01"], "budget_usd 0.01 pays for fewer than 4 of these jobs"),
         (
@@ -248,5 +265,6 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
 def test_a_wrong_wish_is_refused_in_one_sentence_before_anything_starts(
     workplace: Path, script: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
+    (workplace / "broken.py").write_text("import argparse\nprint 1\n")
     assert main(["study", *words]) == 2
     assert sentence in capsys.readouterr().err

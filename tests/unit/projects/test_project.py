@@ -135,6 +135,15 @@ def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_p
     assert declared_parameters(str(tmp_path / "scripts"), "run.py") == {}
 
 
+def test_a_script_of_a_folder_may_be_asked_for_its_arguments(tmp_path: Path) -> None:
+    (folder := tmp_path / "scripts").mkdir()
+    loop = "for name in ('alpha', 'beta'):\n    p.add_argument(f'--{name}')\np.parse_args()\n"
+    (folder / "run.py").write_text(f"import argparse\np = argparse.ArgumentParser()\n{loop}")
+
+    with pytest.raises(BadInput, match=r"run\.py has no argument alfa: did you mean alpha\?; it has alpha, beta;"):
+        payload(folder, tmp_path, entry_point="run.py", ask_script=True, training_arguments={"alfa": 0.1})
+
+
 def test_a_shell_script_runs_in_bash_whatever_the_shell_of_this_machine(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

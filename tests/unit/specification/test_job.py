@@ -86,6 +86,8 @@ def test_texts_become_values_of_the_type_of_their_field() -> None:
     assert spec.fallback_instance_types == ("ml.g5.xlarge", "ml.g6.xlarge")
     assert (type(spec.global_batch_size), spec.plan().devices) == (int, 4)
     assert JobSpec(dataset=Path("rows.csv")).dataset == "rows.csv"
+    paths = JobSpec(entry_script="t.py", training_arguments={"folder": Path("a"), "files": [Path("b")]})
+    assert paths.training_arguments == {"folder": "a", "files": ["b"]}
 
 
 WRONG = [  # what was typed, and the beginning of its only fault
@@ -144,6 +146,7 @@ WRONG = [  # what was typed, and the beginning of its only fault
     ({"probe_steps": 20, "entry_script": "t.py"}, "probe_steps=20 is for paretune's own training, got entry_script=t."),
     ({"profile_steps": 5, "launcher": "simulated"}, "profile_steps=5 needs a real job"),
     ({"project": "p", "learning_rate": 1e-4}, "project=p cannot be combined with learning_rate: it is for"),
+    ({"project": "p", "register": "a"}, "project=p cannot be combined with register: leave it out, and register the m"),
     ({"project": "p", "launcher": "simulated"}, "project=p needs a real job"),
     ({"entry_point": "eval"}, "entry_point needs project"),
     ({"metric_definitions": [{"Name": "f1", "Regex": "("}], "entry_script": "t.py"}, "metric_definitions must be a li"),
@@ -192,6 +195,9 @@ WRONG = [  # what was typed, and the beginning of its only fault
     ),
     ({"environment.LD_PRELOAD": "x.so"}, "environment.LD_PRELOAD is set by AWS, Python or paretune"),
     ({"environment.AWS_PROFILE": "me"}, "environment.AWS_PROFILE is set by AWS, Python or paretune"),
+    ({"environment.RANK": "1"}, "environment.RANK is set by AWS, Python or paretune"),
+    ({"environment.LOCAL_WORLD_SIZE": "1"}, "environment.LOCAL_WORLD_SIZE is set by AWS, Python or paretune"),
+    ({"environment.OMPI_COMM_WORLD_RANK": "1"}, "environment.OMPI_COMM_WORLD_RANK is set by AWS, Python or paretune"),
     ({"environment": {"1A": "x"}}, "environment.1A must have a name of letters, digits and _"),
     ({"sagemaker": {"package_index": "https://u:p@pip"}}, "sagemaker.package_index must not contain a user"),
 ]
@@ -314,6 +320,11 @@ def test_draws_have_the_distributions_they_are_named_for() -> None:
 
 def test_an_environment_variable_may_be_empty() -> None:
     assert JobSpec.read({"environment.CUDA_VISIBLE_DEVICES": ""}).environment == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_only_a_rank_of_processes_is_a_reserved_variable() -> None:
+    environment = {"LORA_RANK": "16", "PAGERANK": "on"}
+    assert JobSpec(entry_script="t.py", environment=environment).environment == environment
 
 
 def test_a_text_of_a_json_line_may_contain_any_separator_of_lines(tmp_path: Path) -> None:

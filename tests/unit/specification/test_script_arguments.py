@@ -232,6 +232,21 @@ def test_a_script_with_switches_of_number_formats_gets_the_one_that_is_asked_for
     ]
 
 
+@pytest.mark.parametrize(
+    ("declared", "off"), [("action=argparse.BooleanOptionalAction", "--no-bf16"), ("type=bool", "--bf16 ")]
+)
+def test_a_number_format_that_a_script_uses_by_default_is_turned_off_for_another_one(
+    script: Path, declared: str, off: str
+) -> None:
+    switch = "parser.add_argument('--fp16', action='store_true')\n"
+    script.write_text(PLAIN + f"parser.add_argument('--bf16', {declared}, default=True)\n{switch}")
+
+    assert words(script, precision="fp32") == f"--output-dir /out {off}"
+    assert words(script, precision="fp16") == f"--output-dir /out --fp16 {off}"
+    assert words(script, precision="bf16") in ("--output-dir /out --bf16", "--output-dir /out --bf16 true")
+    assert words(script, precision="auto") == words(script) == "--output-dir /out"
+
+
 def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(script: Path) -> None:
     script.write_text("import hydra\n@hydra.main(config_name='conf')\ndef main(conf): ...\nmain()\n")
     arguments = {"optimizer.lr": 0.1, "+trainer.fast": True}

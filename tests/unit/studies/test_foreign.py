@@ -1,5 +1,6 @@
 """`paretune.log_study`: anybody's Optuna study, in MLflow."""
 
+import math
 from pathlib import Path
 
 import mlflow.artifacts
@@ -107,6 +108,37 @@ def test_what_a_study_forbids_is_not_recommended(workplace: Path) -> None:
         ranks = {row["trial"]: row["pareto_rank"] for row in result.rows()}
         assert ranks[0] == 0
         assert ranks[2] != 0
+
+
+def test_a_trial_with_an_infinite_constraint_is_not_recommended(workplace: Path) -> None:
+    study = optuna.create_study(study_name="bounded", directions=["minimize"])
+    for amount, value in ((math.inf, 1.0), (-math.inf, 2.0)):
+        trial = study.ask({"x": optuna.distributions.FloatDistribution(0, 1)})
+        trial.set_constraint("x", amount)
+        study.tell(trial, value)
+
+    result = paretune.log_study(study)
+
+    assert result.best["trial"] == study.best_trial.number == 1
+    assert [row["trial"] for row in result.rows() if row["pareto_rank"] == 0] == [1]
+
+
+def test_a_study_whose_recording_was_interrupted_has_a_front_and_keeps_its_objectives(
+    study: optuna.Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def set_tags(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("paretune.tracking.run_writer.Run.set_tags", set_tags)  # it writes ranks, after pareto.csv
+        with pytest.raises(KeyboardInterrupt):
+            paretune.log_study(study)
+
+    assert paretune.front("toy").objectives == {"cost": "minimize", "recall": "maximize"}
+    study.set_metric_names(["cost", "share found"])
+    paretune.log_study(study)
+    assert paretune.front("toy").objectives == {"cost": "minimize", "share found": "maximize"}
+    assert len(MlflowClient().search_runs(["0"], "tags.`paretune.kind` = 'study'")) == 2
 
 
 def test_a_study_without_an_ended_trial_is_refused(workplace: Path) -> None:

@@ -431,6 +431,7 @@ def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_pa
         first.driver.workplace.interruption.check()
         with pytest.raises(CallAgain, match="alpha 1 1 is working on the study shared, with different storage"):
             begin("beta")
+    assert [run.run_id for run in tracking.runs(f"tags.`{schema.KIND}` = 'study'")] == [first.run_id]
     assert begin("alpha").run_id == first.run_id  # its successor, which has its storage
 
     clock.sleep(601.0)  # its machine has died

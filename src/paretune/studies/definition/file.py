@@ -135,7 +135,7 @@ class StudyFile(Parameters):
             located = [(line, f"{path}:{line}: {text}") for line, text in file.faults]
         else:
             document = _copied(values)
-        typed = {name.replace("-", "_"): text for name, text in (overrides or {}).items() if sets_value(name, text)}
+        typed = {_field_name(name): text for name, text in (overrides or {}).items() if sets_value(name, text)}
         if typed:
             _name_fully(document, typed)
         located += [(0, text) for name, text in typed.items() for text in _override(document, name, text)]
@@ -264,7 +264,7 @@ class StudyFile(Parameters):
         return make_spec(self.job.given(), point)
 
     def given(self) -> dict[str, Any]:
-        """Return the keys that were given. `read` turns them back into the same study."""
+        """Return the keys that were given, and the objectives. `read` turns them back into the same study."""
         given = super().given()
         given.pop("search", None)
         search = {name: entry.as_json() for name, entry in self.search.items()}
@@ -387,7 +387,7 @@ def _clashes(study: StudyFile) -> Iterator[Fault]:
         prefix, _, inner = name.partition(INSIDE)
         if name in given or (inner and inner in (given.get(prefix) or {})):
             yield Fault(("search", name), f"{name} is in job and in search: take it out of one of them")
-    if "max_train_samples" in study.search and study.job.max_eval_samples is None:
+    if "max_train_samples" in study.search and study.job.max_eval_samples is None and not study.job.runs_user_code:
         # F1 must be compared on the same rows, but by default their number depends on the number of training rows.
         text = "max_train_samples also changes the rows that F1 is measured on (a ninth of it): set max_eval_samples in"
         yield Fault(("search", "max_train_samples"), f"{text} job")
@@ -453,9 +453,9 @@ def _limits(study: StudyFile) -> Iterator[str]:
         return
     if billed := next((item for item in _launchers(study) if item.is_billed and not item.is_simulated), None):
         yield f"budget_usd is missing: jobs on {billed.title} are billed, so their study needs it; add budget_usd: 20"
-    # Without a budget, only n_trials ends a study whose dollars are notional (local jobs) or simulated.
+    # Without a budget, n_trials limits a study whose dollars are notional (local jobs) or simulated.
     elif study.n_trials is None and not study.tries_all:
-        yield "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"
+        yield "n_trials is missing: without budget_usd, this study needs that limit; add n_trials: 20, or budget_usd"
 
 
 def _sampler(study: StudyFile) -> Iterator[str]:
@@ -466,7 +466,7 @@ def _sampler(study: StudyFile) -> Iterator[str]:
         yield f"{text}: write {{choices: [...]}}, or use another sampler"
     elif study.sampler == "split" and not can_be_split(study):
         times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.job.runs_user_code else metrics.OF_THE_CLUSTER))
-        metric = study.judged_by.metric if study.judged_by is not None else "f1"
+        metric = metrics.TASKS[study.job.task].quality if study.judged_by is None else study.judged_by.metric
         yield f"sampler split needs the objective {metric} and at least one of {times}, and no others: change them"
 
 
@@ -481,26 +481,29 @@ def _copied(value: Any) -> Any:
     return {name: _copied(item) for name, item in value.items()} if isinstance(value, Mapping) else value
 
 
-_MAY_BE_EMPTY = ("job.environment.", "job.tags.", "job.training_arguments.")
+_NO_PATHS = ("job.environment.", "job.tags.")
+_MAY_BE_EMPTY = (*_NO_PATHS, "job.training_arguments.")
 
 
 def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) -> Any:
     """Return a value of the file with its paths resolved, and add a fault to `faults` for each key without a value.
 
-    Text in `environment`, `tags` and `training_arguments` may be empty.
+    Text in `environment`, `tags` and `training_arguments` may be empty. Text in `environment` and `tags` is no path.
     """
     if isinstance(value, dict):
         return {name: _plain(item, (*keys, name), faults, path) for name, item in value.items()}
     if isinstance(value, list):
         return [_plain(item, (*keys, str(number)), faults, path) for number, item in enumerate(value)]
-    is_blank = isinstance(value, str) and not value.strip() and not ".".join(keys).startswith(_MAY_BE_EMPTY)
+    name_in_full = ".".join(keys)
+    is_blank = isinstance(value, str) and not value.strip() and not name_in_full.startswith(_MAY_BE_EMPTY)
     if value is None or is_blank:
         name = next(key for key in reversed(keys) if not key.isdecimal())  # not the index of an item in a list
         rest = ", or take the line out for the default" if len(keys) < 3 else ""
         faults.append(Fault(keys, f"{name} has no value: give one{rest}"))
         return ""
     names_file = any(key in PATHS for key in keys) or keys[-2:] in (("simulation", "runs"), ("points", "table"))
-    if names_file and keys[0] in ("job", "search", "points", *TRAINING_KEYS):
+    may_be_path = keys[0] in ("job", "search", "points", *TRAINING_KEYS) and not name_in_full.startswith(_NO_PATHS)
+    if names_file and may_be_path:
         return type(value)(resolve(path, value))
     return value
 
@@ -524,6 +527,12 @@ def _name_fully(document: dict[str, Any], typed: Mapping[str, str]) -> None:
         document["search"] = {full_name({**job, **own_code}, str(name)): entry for name, entry in search.items()}
 
 
+def _field_name(name: str) -> str:
+    """Return an option's name with - replaced by _, except inside a mapping: there, both are different names."""
+    outer, dot, inner = name.partition(INSIDE)
+    return outer.replace("-", "_") + dot + inner
+
+
 def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     """Write one option of the command line into the document, and return its faults."""
     if name in IN_THE_FILE:
@@ -536,6 +545,8 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
         hint = unknown(JobSpec, name).replace("paretune train", "paretune study")
         return [f"unknown parameter {name}: {near}" if near else hint]
     search, job = document.get("search"), document.get("job") or {}
+    if isinstance(search, dict):  # an argument of a script may be typed with - or _
+        name = next((key for key in search if str(key).replace("-", "_") == name.replace("-", "_")), name)
     entry = search.get(name) if isinstance(search, dict) else None
     if isinstance(entry, dict) and "choices" in entry and "," in text and not text.lstrip().startswith("{"):
         entry["choices"] = [Plain(part) for part in split_list(text)]

@@ -89,8 +89,8 @@ class Design:
     """The rows of `points`, each with the parameters of one job, shuffled by `seed`.
 
     The training seeds of a row's replicates count up from the row's own `seed`, else from `first_seed`, and skip seeds
-    that rows with the same parameters already have. Raises BadInput if a table has no rows or cannot be read, if a seed
-    is not a whole number, or if `d_optimal` is too small or its package is missing.
+    that rows with the same parameters already have. Raises BadInput if a table has no rows, has a row with too many
+    cells or cannot be read, if a seed is not a whole number, or if `d_optimal` is too small or its package is missing.
     """
 
     def __init__(self, points: Points, seed: int, first_seed: int = 42) -> None:
@@ -225,8 +225,11 @@ def _optimal(every: Sequence[tuple[str, ...]], count: int, seed: int) -> list[tu
 
 def _table(path: str) -> list[tuple[Level, Labels]]:
     text = read_text(path, _LARGEST_TABLE, must="points: table must name a CSV file, and ")
-    lines = csv.DictReader(text.splitlines())
-    cells = ({name: Plain(cell) for name, cell in line.items() if name and cell} for line in lines)
+    header, *lines = [*csv.reader(text.splitlines())] or [[]]
+    if ragged := [number for number, line in enumerate(lines, 2) if any(line[len(header) :])]:
+        fault = f"line {ragged[0]} of {path} has more cells than the header"
+        raise BadInput([f"points: {fault}: quote a cell that contains a comma, and write decimals with a point"])
+    cells = ({name: Plain(cell) for name, cell in zip(header, line, strict=False) if name and cell} for line in lines)
     rows = [row for row in cells if row]  # spreadsheets may write lines that have only commas
     if not rows:
         raise BadInput([f"points: {path} has no rows: write a header line of parameter names, then one line per row"])

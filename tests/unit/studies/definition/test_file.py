@@ -96,6 +96,15 @@ def test_what_may_be_empty_is_so_if_the_file_says_so_in_quotes(lines: str, tmp_p
     assert {**study.job.environment, **study.job.training_arguments, **study.job.tags}["PREFIX"] == ""
 
 
+def test_a_tag_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "reviews").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    job = read(tmp_path, swap("num_train_epochs: 2", "dataset: reviews\n  tags: {dataset: reviews}")).job
+
+    assert (job.dataset, job.tags) == (str(tmp_path / "reviews"), {"dataset": "reviews"})
+
+
 def test_a_blank_item_of_a_list_is_named_by_its_list(tmp_path: Path) -> None:
     assert "study.yaml:6: choices has no value: give one" in faults(tmp_path, GOOD.replace("[16, 64]", '[16, ""]'))
 
@@ -183,6 +192,11 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     "a sampler of a design": (
         swap(f"search:\n  {RATE}\n  {BATCH}", "points: {full: {precision: [fp32, bf16]}}") + "sampler: tpe\n",
         ["sampler tpe is not for points", "leave it out"],
+    ),
+    "a split of a language model without a metric of quality": (
+        swap("num_train_epochs: 2", "task: causal-lm").replace("f1: maximize", "job_seconds: minimize")
+        + "sampler: split\n",
+        [":11:", "sampler split needs the objective perplexity and at least one of"],
     ),
     "a term without a value": (GOOD + "budget_usd:\n", [":11:", "budget_usd has no value"]),
     "a blank term in quotes": (GOOD + "budget_usd: ' '\n", [":11:", "budget_usd has no value"]),

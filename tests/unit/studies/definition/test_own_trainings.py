@@ -131,6 +131,29 @@ def test_a_typed_argument_ends_the_search_of_a_script_s_argument_or_replaces_its
     assert study.search == {"training_arguments.rounds": Choices(values=(20, 30))}
 
 
+@pytest.mark.parametrize("typed", ["training_arguments.weight-decay", "training_arguments.weight_decay"])
+def test_a_typed_name_keeps_its_dashes_and_ends_a_search_in_either_spelling(tmp_path: Path, typed: str) -> None:
+    (tmp_path / "t.py").write_text(
+        'parser.add_argument("--weight-decay", type=float)\nparser.add_argument("--rounds", type=int)\n'
+    )
+    search = {"weight_decay": {"choices": [0.1, 0.2]}, "rounds": {"choices": [5, 10]}}
+    content = {"name": "own", "entry_script": str(tmp_path / "t.py"), "search": search, "n_trials": 2}
+
+    study = StudyFile.read(content, {typed: "0.3", "tags.cost-center": "a"})
+
+    assert study.job.training_arguments == {"weight-decay": 0.3}
+    assert study.job.tags == {"cost-center": "a"}
+    assert list(study.search) == ["training_arguments.rounds"]
+
+
+def test_a_script_s_own_number_of_rows_is_searched_without_a_number_of_rows_for_the_evaluation(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text('parser.add_argument("--max_train_samples", type=int)\n')
+    search = {"max_train_samples": {"choices": [100, 200]}}
+    content = {"name": "own", "entry_script": str(tmp_path / "t.py"), "search": search, "n_trials": 2}
+
+    assert StudyFile.read(content).spec_at({"max_train_samples": 100}).max_train_samples == 100
+
+
 def searching(entry: str) -> str:
     """Return a study of a user's own script that also searches this."""
     return OWN.replace("n_trials", f"  training_arguments.{entry}\nn_trials")

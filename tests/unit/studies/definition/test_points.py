@@ -55,6 +55,15 @@ def test_a_table_is_taken_as_it_is_and_repeats_of_a_single_row_show_its_noise_an
     assert design.correlations().empty
 
 
+def test_a_row_of_a_table_with_more_cells_than_the_header_is_refused(tmp_path: Path) -> None:
+    (path := tmp_path / "rows.csv").write_text("num_train_epochs,global_batch_size\n2,16,,\n1,5,16\n")
+    with pytest.raises(BadInput, match=r"^points: line 3 of .*rows\.csv has more cells than the header: quote a cell"):
+        rows({"table": str(path)})
+
+    path.write_text("num_train_epochs,global_batch_size\n2,16,,\n")  # as spreadsheets write empty columns
+    assert rows({"table": str(path)}) == [{"num_train_epochs": 2.0, "global_batch_size": 16}]
+
+
 def test_an_empty_cell_of_a_table_is_a_level_in_correlations(tmp_path: Path) -> None:
     cells = [f"{precision},{rate}\n" for precision in ("fp32", "bf16", "") for rate in ("1e-5", "3e-5")]
     (path := tmp_path / "rows.csv").write_text("precision,learning_rate\n" + "".join(cells))
