@@ -31,7 +31,8 @@ from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
 from paretune.studies.search.money import OF_ESTIMATES
 
-_MOST_POINTS = 5_000  # with more points, or a searched range, points are not listed: `_DRAWN` of them are drawn
+# With more points than this and no design, or a searched range, points are not listed: `_DRAWN` of them are drawn.
+_MOST_POINTS = 5_000
 _DRAWN = 300
 FIRST_PREDICTED = 1_000_000
 """Predicted points are numbered from here, above the numbers of all trials."""
@@ -50,16 +51,16 @@ MOST_REPEATS = 12  # limit on a study's repeats: twice what three points need; r
 class Sampled:
     """Proposes the jobs of a study whose sampler is not `split`: points from one of Optuna's samplers, or all in turn.
 
-    If no range is searched and there are at most 5,000 points, all points are listed: the rows of a design in their own
-    order, other points in a random order set by the study's seed. Otherwise points are drawn at random. A trial starts
-    only if the budgets cover one of these points. For a design and with the sampler `grid`, the trial gets this point.
+    The rows of a design are listed in their own order. If no range is searched and there are at most 5,000 points, they
+    are listed in a random order set by the study's seed. Otherwise points are drawn at random. A trial starts only if
+    the budgets cover one of these points. For a design and with the sampler `grid`, the trial gets this point.
     Otherwise one of Optuna's samplers chooses the trial's point, see `StudyTable.ask`.
     """
 
     def __init__(self, driver: Driver) -> None:
         self._driver, self._money = driver, driver.money
         file, size = driver.file, driver.file.size()
-        self._is_exact = size is not None and size <= _MOST_POINTS
+        self._is_exact = file.design is not None or (size is not None and size <= _MOST_POINTS)
         points = file.jobs_at() if self._is_exact else []
         if not file.design:
             random.Random(file.seed).shuffle(points)

@@ -76,6 +76,14 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
     assert len(desk.launcher.created) == 4  # it is not paid for again
 
 
+def test_every_row_of_a_large_design_is_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paretune.studies.search.next_job._MOST_POINTS", len(RATES) - 1)
+    driver = desk.driver(search={}, points={"full": {"learning_rate": list(RATES)}}, sampler=None)
+
+    assert searched(driver) == "every point was tried"
+    assert rates(driver) == list(RATES)
+
+
 def test_a_trial_is_admitted_as_every_job_is_and_refused_before_it_is_paid(desk: Desk) -> None:
     class Full(JudgedLauncher):
         def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> JobSetup:
