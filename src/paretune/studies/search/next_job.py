@@ -346,4 +346,6 @@ class Verification:
             return "the training does not depend on the seed: all repeats gave exactly the same values"
         if repeats_usd + (all_under_way + 1) * point.means.get(metrics.COST_USD, 0.0) > search_usd:
             return f"all repeats together may not cost more than the search ({search_usd:.4g} USD)"
+        if reason := driver.why_not(spec):
+            return reason
         return Start(point.trial.point, changes, point.number)
