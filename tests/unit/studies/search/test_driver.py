@@ -115,6 +115,12 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
     assert "no remaining point's worst case fits what is left of the budget" in reason
 
 
+def test_a_study_whose_jobs_may_all_cost_more_than_max_cost_usd_names_that_and_not_its_budget(desk: Desk) -> None:
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "max_cost_usd": 0.0001})
+    remedy = "raise it, or lower max_runtime_minutes, which bounds each job"
+    assert searched(driver) == f"no remaining point's worst case fits max_cost_usd: {remedy}"
+
+
 def test_a_type_without_a_price_is_left_out_and_named(desk: Desk) -> None:
     types = {"instance_type": Choices(values=("ml.p3.2xlarge", SMALL)), "learning_rate": Choices(values=RATES[:2])}
     driver = desk.driver(search=types, job={"max_runtime_minutes": 6})
