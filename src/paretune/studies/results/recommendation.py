@@ -161,7 +161,10 @@ def _risk(front: StudyFront, point: Configuration) -> str:
     probability, count = collapse_risk(front, point), len(point.trials)
     if point.collapses:
         again = f"the next run collapses with a probability of about {probability:.0%}"
-        above = f"the {label(front.quality or '')} above is the mean of runs that trained"
+        name = label(front.quality or "")
+        above = f"none trained, so the {name} above is that of collapsed runs"
+        if point.trained:
+            above = f"the {name} above is the mean of runs that trained"
         return f"{point.collapses} of its {count} run{'s' * (count > 1)} collapsed, and {again}; {above}."
     if not probability:
         return ""
