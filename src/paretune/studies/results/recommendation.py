@@ -32,7 +32,7 @@ class Pick:
     risk: str = ""  # a sentence about collapses; empty if there is nothing to say
     runs: str = ""  # the number of runs that it is based on and, if known, why there are no more
     command: str = ""  # the command that repeats its job; empty if its parameters are not a valid job
-    real_command: str = ""  # for a simulated configuration, the command that runs its job for money; else empty
+    real_command: str = ""  # for a simulated configuration, the command that really runs its job; else empty
 
     @property
     def title(self) -> str:
