@@ -7,8 +7,8 @@ records are written in this order:
     -> outcome written to the run -> end and cost of the trial recorded -> end reported to Optuna
 
 A local job dies with its driver. The next driver then ends the trial as interrupted, records its cost, and starts the
-job again from its checkpoint. Only one driver at a time works on a study (see `ledger.lock`). With `once`, a driver
-does what can be done now, leaves its jobs to the next driver, and raises CallAgain.
+job again as a new trial, from its first step. Only one driver at a time works on a study (see `ledger.lock`). With
+`once`, a driver does what can be done now, leaves its jobs to the next driver, and raises CallAgain.
 """
 
 from collections.abc import Callable, Mapping

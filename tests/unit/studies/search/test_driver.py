@@ -563,7 +563,7 @@ def test_an_interrupted_study_stops_its_jobs_records_them_and_asks_for_their_poi
     assert spent_usd == pytest.approx(again.table.balance().spent_usd)  # the page shows all that was paid
 
 
-def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(desk: Desk) -> None:
+def test_a_job_that_cannot_outlive_its_driver_is_run_again(desk: Desk) -> None:
     desk.launcher.jobs_outlive_submitter = False
     first = desk.driver()
     first.begin(Start({"learning_rate": RATES[0]}))
