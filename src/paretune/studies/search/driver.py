@@ -151,9 +151,11 @@ class TrialJob:
         return self._end(TrialStatus.of_end(kind, end.reason, is_stopped=is_stopped, is_lost=is_lost), end.reason)
 
     def _end(self, status: TrialStatus, reason: str, **more: Any) -> Trial:
+        kind = self._job.document.spec.instance_type
         return replace(
             self.trial,
             status=status,
+            ran_on="" if kind == self.spec.instance_type else kind,
             cost_usd=self._job.bill.cost_usd,
             billed_s=self._job.bill.billable_seconds,
             kept_usd=self._job.bill.kept_usd,

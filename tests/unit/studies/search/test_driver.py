@@ -29,6 +29,7 @@ from paretune.pricing import Price
 from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver, Start
@@ -171,6 +172,23 @@ def test_a_next_attempt_that_aws_refuses_is_tried_again_later(desk: Desk) -> Non
     assert searched(driver) == "every point was tried"
 
     assert rates(driver) == list(RATES)
+
+
+def test_what_a_job_took_on_a_fallback_type_is_not_taken_for_that_of_its_own_type(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: (
+        CAPACITY if (spec.instance_type, spec.learning_rate) == (SMALL, RATES[0]) else DONE
+    )
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "fallback_instance_types": LARGE})
+    searched(driver)
+
+    front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, {})
+    usd = {point.trial.point["learning_rate"]: point.means["cost_usd"] for point in front.points}
+    assert usd == pytest.approx({RATES[0]: 3 * USD, **dict.fromkeys(RATES[1:], USD)})  # with the refused attempt
+    (moved,) = (trial for trial in driver.trials.values() if trial.ran_on)
+    assert (moved.ran_on, moved.point["learning_rate"]) == (LARGE, RATES[0])
+    assert len(driver.ended.longest_s) == len(RATES) - 1
+    attributes = [trial.user_attrs for trial in driver.table.study.get_trials()]
+    assert ["seconds" in each for each in attributes].count(False) == 1
 
 
 @pytest.mark.parametrize(("n_trials", "more"), [(None, ""), (2, " with --n_trials 4")])
