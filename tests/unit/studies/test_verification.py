@@ -8,7 +8,7 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
 from paretune.tracking import schema
-from tests.support.scripted_jobs import SMALL
+from tests.support.scripted_jobs import DONE, MEMORY, SMALL
 from tests.support.scripted_study import RATES, Desk, repeated, searched
 
 
@@ -79,3 +79,22 @@ def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:
 
     assert count == 1
     assert "all repeats together may not cost more than the search" in why[0]
+
+
+def test_a_point_whose_repeat_runs_out_of_memory_does_not_keep_others_from_being_repeated(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: (
+        MEMORY if spec.per_device_train_batch_size == 16 and spec.seed != 42 else DONE
+    )
+    driver = desk.driver(search={"per_device_train_batch_size": Choices(values=(16, 8, 4, 2, 1))})
+    searched(driver)
+
+    def picks() -> list[Pick]:
+        front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
+        points = {point.trial.point["per_device_train_batch_size"]: point for point in front.points}
+        return [Pick(titles=("the knee",), point=points[batch], reason="") for batch in (16, 8)]
+
+    _, why = repeated(driver, picks)
+
+    large, small = (pick.point for pick in picks())
+    assert (len(large.trials), len(small.trials)) == (1, RUNS)
+    assert "ran out of memory" in why[large.number]

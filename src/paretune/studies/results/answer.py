@@ -149,7 +149,8 @@ class StudyAnswer:
         why_none = "there is no command: a job with these parameters cannot be launched"
         commands = list(filter(None, [pick.command or ("" if self.front.is_foreign else why_none)]))
         if pick.real_command:
-            commands = [f"again in the simulation: {pick.command}", f"for real, which costs money: {pick.real_command}"]
+            money = ", which costs money" * owner(pick.point.trial.spec.instance_type).is_billed
+            commands = [f"again in the simulation: {pick.command}", f"for real{money}: {pick.real_command}"]
         if pick is self.picks[0]:
             return "\n  ".join([" ".join(self.opening()), *commands])
         head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self.front.in_words(pick.point)}"

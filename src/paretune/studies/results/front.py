@@ -197,17 +197,15 @@ def merge(
     rows, fewest = next(iter(counts)) or None if len(counts) == 1 else None, _fewest_equal(families)
     noises, values_of = dict[str, RunNoise](), [dict[str, list[float]]() for _ in families]
     for name in dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded]):
-        alike = [
-            (first.seconds_key if name in metrics.OF_THE_CLUSTER else None) or first.number for first, *_ in families
-        ]
         # Each group has the values of runs that differ in nothing that affects this metric.
-        groups = defaultdict[object, list[float]](list)
-        for key, runs in zip(alike, families, strict=True):
-            groups[key] += _values(runs, name, without=collapsed if name == judged.metric else ())
+        groups, keys = defaultdict[object, list[float]](list), [_keys_of(runs, name) for runs in families]
+        for runs, of_runs in zip(families, keys, strict=True):
+            for trial, key in zip(runs, of_runs, strict=True):
+                groups[key] += _values([trial], name, without=collapsed if name == judged.metric else ())
         noises[name] = pooled_noise(name, list(groups.values()), rows, quality, fewest)
-        for key, runs, values in zip(alike, families, values_of, strict=True):
+        for of_runs, runs, values in zip(keys, families, values_of, strict=True):
             if of_point := _values(runs, name):
-                values[name] = groups[key] or of_point
+                values[name] = [value for key in dict.fromkeys(of_runs) for value in groups[key]] or of_point
     points = []
     for runs, values in zip(families, values_of, strict=True):
         means = {name: fmean(numbers) for name, numbers in values.items()}
@@ -224,6 +222,14 @@ def merge(
     if model is not None:
         points = _with_collapses(points, judged_runs, model, noises[judged.metric], judged)
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
+
+
+def _keys_of(runs: Sequence[Trial], name: str) -> list[object]:
+    """Return a key for each run of a configuration: runs with equal keys differ in nothing that affects a metric."""
+    first, *_ = runs
+    if name not in metrics.OF_THE_CLUSTER:
+        return [first.number] * len(runs)
+    return [(first.seconds_key or first.number, trial.ran_on) for trial in runs]
 
 
 def value_of(trial: Trial, objective: str) -> float | None:

@@ -32,7 +32,7 @@ class Pick:
     risk: str = ""  # a sentence about collapses; empty if there is nothing to say
     runs: str = ""  # the number of runs that it is based on and, if known, why there are no more
     command: str = ""  # the command that repeats its job; empty if its parameters are not a valid job
-    real_command: str = ""  # for a simulated configuration, the command that runs its job for money; else empty
+    real_command: str = ""  # for a simulated configuration, the command that really runs its job; else empty
 
     @property
     def title(self) -> str:
@@ -161,7 +161,10 @@ def _risk(front: StudyFront, point: Configuration) -> str:
     probability, count = collapse_risk(front, point), len(point.trials)
     if point.collapses:
         again = f"the next run collapses with a probability of about {probability:.0%}"
-        above = f"the {label(front.quality or '')} above is the mean of runs that trained"
+        name = label(front.quality or "")
+        above = f"none trained, so the {name} above is that of collapsed runs"
+        if point.trained:
+            above = f"the {name} above is the mean of runs that trained"
         return f"{point.collapses} of its {count} run{'s' * (count > 1)} collapsed, and {again}; {above}."
     if not probability:
         return ""

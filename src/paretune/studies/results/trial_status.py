@@ -29,7 +29,7 @@ class TrialStatus(Enum):
     COMPLETED = "Completed"
     OUT_OF_MEMORY = "OutOfMemory"
     DIVERGED = "Diverged"
-    CUT_OFF = "CutOff"  # at its maximum runtime: retried once if the search asks for it, with a longer limit
+    CUT_OFF = "CutOff"  # at its maximum runtime: retried once if the search asks for it
     FAILED = "Failed"  # by itself: retried once if the search asks for it
     STOPPED = "Stopped"  # on request
     INTERRUPTED = "Interrupted"  # its job died with its driver, so the point was not at fault: retried

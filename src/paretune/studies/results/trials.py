@@ -18,7 +18,7 @@ from paretune.studies.results.trial_status import TrialStatus
 PREDICTED = "predicted"
 FOREIGN = {"project": "optuna"}  # `Trial.given` of a trial that another program ran
 AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
-"""Parameters that are shown as the job used them, whether or not they are searched."""
+"""Parameters that are shown as the job began with them, whether or not they are searched."""
 
 _NO_EFFECT_ON_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
 """Parameters that do not change a job's seconds, and those of the batch, whose resulting sizes are compared instead."""
@@ -62,6 +62,7 @@ class Trial:
     changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point
     measured: Mapping[str, float] = field(default_factory=dict)  # all metrics of its run, if it completed
     worst_usd: float | None = None  # dollars reserved for its job; None if the price is unknown
+    ran_on: str = ""  # instance type of its last attempt, if that is one of its fallback types
     kept_usd: float | None = None  # limit on the cost of the warm pool that is kept after its job; None without a pool
     billed_s: float | None = None  # billed seconds; None if unknown
     ended_at: float = 0.0  # when it ended by the launcher's clock, in seconds since the epoch
@@ -117,7 +118,7 @@ class Trial:
     def value(self, name: str) -> str | int | float | None:
         """Return the value of a parameter, or None if it is unknown.
 
-        The value comes from the trial's point; for parameters in AS_RUN, it is the value that the job used, if known.
+        The value comes from the trial's point; for parameters in AS_RUN, it is what the job began with, if known.
         """
         # A script may choose its own batch if none was given.
         given = _BATCH if name == "global_batch_size" else _BATCH[2:]

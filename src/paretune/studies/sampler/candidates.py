@@ -329,7 +329,8 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[st
     """Return a row for each trial, and set `space.rows`, if it is unknown, to the median of the trials' attribute ROWS.
 
     A trial that does not have its parameters yet counts if it has claimed a job. Trials are left out if they lack a
-    searched parameter, are in the queue or make no valid job, or if their outcome says nothing about their point.
+    searched parameter, are in the queue or make no valid job, or if their outcome says nothing about their point. A
+    trial with an infinite objective has diverged.
 
     Seconds come from the attribute SECONDS, otherwise from an objective in seconds, otherwise from dollars and the
     price, otherwise from the time between the trial's start and end.
@@ -349,7 +350,9 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[st
         point = {name: params[name] for name in space.searched}
         if (job := space.job(point, is_probe=is_probe)) is not None:
             values = tuple(trial.values) if trial.state == TrialState.COMPLETE and not job.is_probe else None
-            measured = dict(zip(objectives, values or (), strict=False))
+            measured = {n: v for n, v in zip(objectives, values or (), strict=False) if math.isfinite(v)}
+            if values is not None and not all(map(math.isfinite, values)):
+                values, status = None, TrialStatus.DIVERGED
             timed = (
                 [attributes[SECONDS]]
                 if SECONDS in attributes

@@ -632,9 +632,7 @@ class Decision:
         running = [row.job for row in self._rows if row.is_training and not row.values]
         position, sign = self._aims.objectives.index(self._aims.metric), self._sign
         values = [sign * row.values[position] for row in measured if row.values]
-        lost = [
-            row.baseline is not None and sign * (v - row.baseline) < 0 for row, v in zip(measured, values, strict=True)
-        ]
+        lost = [row.baseline is not None and v < sign * row.baseline for row, v in zip(measured, values, strict=True)]
         jobs = [*(row.job for row in measured), *running]
         in_percent = max(map(abs, values), default=0.0) > 1.0
         spread = self._aims.spread and self._aims.spread * (100.0 if in_percent else 1.0)

@@ -52,7 +52,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     - `train_rows`: training rows of the whole data set
     - `baseline`: quality of a model that predicts one class for every row; a run with a worse quality has collapsed
     - `outcome`, if the job failed: out_of_memory, cut_off (at its time limit), diverged, failed, or interrupted (which
-      says nothing about the job's parameters)
+      says nothing about the job's parameters); a trial with an infinite objective has diverged
 
     Without `seconds`, the sampler uses an objective in seconds, such as job_seconds; without such an objective, it uses
     cost_usd divided by the price; without dollars, the time between the trial's start and end.

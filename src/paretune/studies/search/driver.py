@@ -7,8 +7,8 @@ records are written in this order:
     -> outcome written to the run -> end and cost of the trial recorded -> end reported to Optuna
 
 A local job dies with its driver. The next driver then ends the trial as interrupted, records its cost, and starts the
-job again from its checkpoint. Only one driver at a time works on a study (see `ledger.lock`). With `once`, a driver
-does what can be done now, leaves its jobs to the next driver, and raises CallAgain.
+job again as a new trial, from its first step. Only one driver at a time works on a study (see `ledger.lock`). With
+`once`, a driver does what can be done now, leaves its jobs to the next driver, and raises CallAgain.
 """
 
 from collections.abc import Callable, Mapping
@@ -151,9 +151,11 @@ class TrialJob:
         return self._end(TrialStatus.of_end(kind, end.reason, is_stopped=is_stopped, is_lost=is_lost), end.reason)
 
     def _end(self, status: TrialStatus, reason: str, **more: Any) -> Trial:
+        kind = self._job.document.spec.instance_type
         return replace(
             self.trial,
             status=status,
+            ran_on="" if kind == self.spec.instance_type else kind,
             cost_usd=self._job.bill.cost_usd,
             billed_s=self._job.bill.billable_seconds,
             kept_usd=self._job.bill.kept_usd,

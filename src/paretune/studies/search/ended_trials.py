@@ -46,7 +46,8 @@ class EndedTrials:
             number of its last trial.
         failed: identities of jobs that failed and are not `assumed_fixed`: retried only if the sampler asks for it.
         retries: identity of each job that is to be retried, to its last trial and the earliest time of the retry.
-        longest_s: hash of a job without its seed, to the seconds of the longest completed job with that hash.
+        longest_s: hash of a job without its seed, to the seconds of the longest completed job with that hash, without
+            those that ran on a fallback type.
         most_running: number of jobs that the launcher has allowed to run at the same time; infinite if it has refused
             none. More are tried at `asked_again_at`.
         refused: number of refusals in a row while no other job ran.
@@ -69,7 +70,7 @@ class EndedTrials:
         self.most_running, self.asked_again_at, self.refused = math.inf, 0.0, 0
         for trial in ended:
             of_jobs.setdefault(trial.identity, []).append(trial)
-            if (seconds := trial.measured.get(metrics.JOB_SECONDS)) is not None:
+            if (seconds := trial.measured.get(metrics.JOB_SECONDS)) is not None and not trial.ran_on:
                 alike = trial.spec.spec_hash(but=["seed"])
                 self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), seconds)
             if (others := trial.running_when_refused) is not None:

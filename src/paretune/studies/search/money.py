@@ -5,7 +5,7 @@ unlikely to reach, and reserves the worst case of that limit before the job is c
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
@@ -20,6 +20,8 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.table import StudyTable
+
+MAX_COST = "max_cost_usd"  # the parameter, as messages name it
 
 # Time limits are these multiples. They are generous, because a job that is cut off costs money and shows nothing.
 _OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest completed job that differs at most in its seed
@@ -114,8 +116,8 @@ class Money:
         """Return the worst case of a job in dollars, on its most expensive instance type; None if a price is unknown.
 
         If the training code is the user's own, nobody knows how much it writes. So until a job has completed, the worst
-        case includes an unusually long upload. Raises BudgetRefused if max_cost_usd is set and the worst case is higher
-        or a price is unknown.
+        case includes an unusually long upload. Raises BudgetRefused if max_cost_usd is set and the worst case without
+        that upload is higher or a price is unknown.
         """
         launcher = self._workplace.launcher
         usd = launcher.admit(spec)
@@ -172,6 +174,22 @@ class Money:
         if status is not None and status.left_usd < left_usd:
             return f"what is left of {status.sentence()}"
         return "" if budget_usd is None else f"what is left of the budget ({left_usd:.4g} USD)"
+
+    def limit_below(self, jobs: Collection[JobSpec]) -> str:
+        """Describe the limit that keeps jobs that are not affordable from starting; return an empty string if none.
+
+        It is `MAX_COST` if the worst case of every job exceeds that, or is unknown, else the tightest budget.
+        """
+        if not jobs:
+            return ""
+        return MAX_COST if all(map(self._exceeds_max_cost, jobs)) else self.tightest_budget()
+
+    def _exceeds_max_cost(self, spec: JobSpec) -> bool:
+        try:
+            self.worst_usd(spec)
+        except BudgetRefused:
+            return True
+        return False
 
     def _estimated(self, spec: JobSpec) -> tuple[float, bool]:
         """Return a limit in minutes from a job's estimate, and whether the estimate exceeds the job's own limit.

@@ -29,9 +29,10 @@ from paretune.studies.sampler.decision import Expected
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
-from paretune.studies.search.money import OF_ESTIMATES
+from paretune.studies.search.money import MAX_COST, OF_ESTIMATES
 
-_MOST_POINTS = 5_000  # with more points, or a searched range, points are not listed: `_DRAWN` of them are drawn
+# With more points than this and no design, or a searched range, points are not listed: `_DRAWN` of them are drawn.
+_MOST_POINTS = 5_000
 _DRAWN = 300
 FIRST_PREDICTED = 1_000_000
 """Predicted points are numbered from here, above the numbers of all trials."""
@@ -50,16 +51,16 @@ MOST_REPEATS = 12  # limit on a study's repeats: twice what three points need; r
 class Sampled:
     """Proposes the jobs of a study whose sampler is not `split`: points from one of Optuna's samplers, or all in turn.
 
-    If no range is searched and there are at most 5,000 points, all points are listed: the rows of a design in their own
-    order, other points in a random order set by the study's seed. Otherwise points are drawn at random. A trial starts
-    only if the budgets cover one of these points. For a design and with the sampler `grid`, the trial gets this point.
+    The rows of a design are listed in their own order. If no range is searched and there are at most 5,000 points, they
+    are listed in a random order set by the study's seed. Otherwise points are drawn at random. A trial starts only if
+    the budgets cover one of these points. For a design and with the sampler `grid`, the trial gets this point.
     Otherwise one of Optuna's samplers chooses the trial's point, see `StudyTable.ask`.
     """
 
     def __init__(self, driver: Driver) -> None:
         self._driver, self._money = driver, driver.money
         file, size = driver.file, driver.file.size()
-        self._is_exact = size is not None and size <= _MOST_POINTS
+        self._is_exact = file.design is not None or (size is not None and size <= _MOST_POINTS)
         points = file.jobs_at() if self._is_exact else []
         if not file.design:
             random.Random(file.seed).shuffle(points)
@@ -75,23 +76,23 @@ class Sampled:
         while self._left and not self._is_open(self._left[0][1]):  # do not recheck points that are done
             self._left.popleft()
         drawn = (_drawn(file, self._draw) for _ in range(_DRAWN))
-        too_long = too_expensive = 0
+        too_long, too_expensive = 0, list[JobSpec]()
         for point, spec in self._left if self._is_exact else file.jobs_at(drawn):
             if not self._is_open(spec):
                 continue
             if self._can_be_paid(spec):  # create a trial only if the budgets cover some point
                 return Start(point, accepts=None if file.tries_all else self._accepts)
-            is_too_long = self._money.exceeds_limit(spec)
-            too_long, too_expensive = too_long + is_too_long, too_expensive + (not is_too_long)
+            if self._money.exceeds_limit(spec):
+                too_long += 1
+            else:
+                too_expensive.append(self._money.limited(spec))
         tried = f"every {'other ' * bool(too_long)}point was tried"
         reason = tried if self._is_exact else "no new point was found"
         if too_expensive:
-            none_fits = f"none of the {too_expensive:,} points drawn has a worst case that fits"
+            none_fits = f"none of the {len(too_expensive):,} points drawn has a worst case that fits"
             if self._is_exact:
                 none_fits = "no remaining point's worst case fits"
-            budget = self._money.tightest_budget()
-            fix = f"raise {'the budget' if budget else 'it'}, or lower max_runtime_minutes, which bounds each job"
-            reason = f"{none_fits} {budget or 'max_cost_usd'}: {fix}"
+            reason = f"{none_fits} {_with_remedy(self._money.limit_below(too_expensive))}"
         if not too_long:
             return reason
         skipped = "1 point was skipped because its estimate exceeds"
@@ -109,6 +110,12 @@ class Sampled:
         """Return whether a point's job may run now and should end in time, and the budgets cover its worst case."""
         jobs = self._driver.file.jobs_at([point])
         return any(self._is_open(job) and self._can_be_paid(job) for _, job in jobs)
+
+
+def _with_remedy(limit: str) -> str:
+    """Return a limit from `Money.limit_below`, followed by what to change so that more jobs start."""
+    raised = "it" if limit == MAX_COST else "the budget"
+    return f"{limit}: raise {raised}, or lower max_runtime_minutes, which bounds each job"
 
 
 def some_jobs(file: StudyFile) -> list[JobSpec]:
@@ -157,7 +164,7 @@ class Split:
         )
         self.sampler.accepts = self._accepts
         self._limited: dict[Any, JobSpec] = {}  # accepted jobs with their time limits, by identity
-        self._is_short = False  # whether a job was too expensive
+        self._too_expensive = list[JobSpec]()  # jobs that were too expensive, with their shortest time limits
 
     def propose(self) -> Start | str:
         """Return the next job, or the reason why there is none."""
@@ -165,7 +172,7 @@ class Split:
         if reason := driver.why_over():
             return reason
         self._limited.clear()
-        self._is_short = False
+        self._too_expensive.clear()
         # The search keeps enough dollars for two repeats of the most expensive trial on the front so far: the cost of
         # the first one, and the worst case of the second, which must fit into the budget before it starts.
         goals, constraints = driver.file.goals, driver.file.constraints
@@ -209,9 +216,10 @@ class Split:
         """
         if self._driver.why_not(job.spec):
             return False
-        limited = next(filter(self._is_affordable, self._limits(job, expected)), None)
+        limits = self._limits(job, expected)
+        limited = next(filter(self._is_affordable, limits), None)
         if limited is None:
-            self._is_short = True
+            self._too_expensive.append(limits[-1] if limits else job.spec)
             return False
         self._limited[job.identity] = limited
         return True
@@ -242,11 +250,11 @@ class Split:
 
     def _why_none(self) -> str:
         driver = self._driver
-        if self._is_short and (left := driver.money.tightest_budget()):
-            if not driver.ended.completed:
-                fix = "raise the budget, or lower max_runtime_minutes, which bounds each job"
-                return f"no job's worst case fits {left}: {fix}"
-            return f"no worthwhile job's worst case fits {left}, which must also cover repeats of recommended points"
+        if limit := driver.money.limit_below(self._too_expensive):
+            none_fits = f"no {'worthwhile ' * bool(driver.ended.completed)}job's worst case fits"
+            if driver.ended.completed and limit != MAX_COST:
+                return f"{none_fits} {limit}, which must also cover repeats of recommended points"
+            return f"{none_fits} {_with_remedy(limit)}"
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
         if driver.running or any(name in trial.values for trial in driver.trials.values()):
@@ -334,8 +342,9 @@ class Verification:
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
         repeats_usd = sum(trial.cost_usd or 0.0 for trial in repeating)
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials) - repeats_usd
-        if driver.money.has_budget and not driver.money.affordable()(driver.money.limited(spec)):
-            return f"the worst case of another run does not fit {driver.money.tightest_budget()}"
+        limited = driver.money.limited(spec)
+        if not driver.money.affordable()(limited):
+            return f"the worst case of another run does not fit {driver.money.limit_below([limited])}"
         if repeats >= RUNS:
             collapsed = f", {point.collapses} run{'s' * (point.collapses != 1)} collapsed" if point.collapses else ""
             return f"{len(point.trials) - 1} of {repeats} repeats completed{collapsed}"
@@ -345,4 +354,6 @@ class Verification:
             return "the training does not depend on the seed: all repeats gave exactly the same values"
         if repeats_usd + (all_under_way + 1) * point.means.get(metrics.COST_USD, 0.0) > search_usd:
             return f"all repeats together may not cost more than the search ({search_usd:.4g} USD)"
+        if reason := driver.why_not(spec):
+            return reason
         return Start(point.trial.point, changes, point.number)

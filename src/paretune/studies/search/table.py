@@ -285,13 +285,19 @@ class _Chosen(BaseSampler):
 
 
 def _shown(trial: Trial) -> dict[str, Any]:
-    """Return the user attributes of an ended trial that `SplitSampler` reads."""
+    """Return the user attributes of an ended trial that `SplitSampler` reads.
+
+    A job that ran on a fallback type gets no seconds, because that type has another speed and price. So the sampler
+    learns from its objectives. Only a probe, which has none, keeps its seconds.
+    """
     if trial.status is not TrialStatus.COMPLETED:
         return {candidates.OUTCOME: trial.status.name.lower(), candidates.SECONDS: trial.billed_s or 0.0}
     measured, spec = trial.measured, trial.spec
-    attributes: dict[str, float | None] = {candidates.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
+    attributes, has_moved = dict[str, float | None](), bool(trial.ran_on) and not trial.is_probe
+    if not has_moved:
+        attributes[candidates.SECONDS] = measured.get(metrics.BILLABLE_SECONDS)
     speed, training_s = measured.get(metrics.THROUGHPUT_SAMPLES), measured.get(metrics.TRAIN_SECONDS)
-    if speed and training_s is not None and not spec.runs_user_code:
+    if speed and training_s is not None and not spec.runs_user_code and not has_moved:
         attributes[candidates.STEP_S] = spec.plan().global_batch_size / speed
         attributes[candidates.STARTUP_S] = max(0.0, measured[metrics.BILLABLE_SECONDS] - training_s)
         if spec.probe_steps is None and spec.max_train_samples is None:

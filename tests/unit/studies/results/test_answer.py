@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from paretune.studies.recorded_front import front
 from paretune.studies.results.answer import failures
 from paretune.studies.results.page import page
@@ -43,6 +45,14 @@ def test_a_metric_of_ones_own_is_called_by_its_name() -> None:
     loss = [replace(trial, values={**trial.values, "eval_loss": 0.6}) for trial in trials if trial.values]
     losses = answer(loss, {"cost_usd": "minimize", "eval_loss": "minimize"}, {}, name="own")
     assert {point.collapse_probability for point in losses.front.points} == {0.0}  # a loss cannot collapse
+
+
+@pytest.mark.parametrize(("kind", "money"), [("local", ""), ("ml.g5.xlarge", ", which costs money")])
+def test_the_real_command_of_a_simulated_job_costs_money_only_in_a_cloud(kind: str, money: str) -> None:
+    parameters = {"launcher": "simulated", "simulation.runs": "runs.csv", "instance_type": kind}
+    trials = [trial_of(0, 1.0, 0.9, given=parameters, origin="simulated")]
+
+    assert f"for real{money}: paretune train" in answer(trials, COST_AND_F1, {}, name="s").text()
 
 
 def result_of(*trials: Trial, budget_usd: float | None = None) -> StudyResult:

@@ -65,6 +65,8 @@ def test_the_probability_of_a_collapse_is_stated_unless_repeats_or_certainty_spe
     assert "1 of its 3 runs collapsed, and the next run collapses with a probability of about 20%" in risk(
         [*rows, *again], 0.2, 1
     )
+    assert risk([*rows, *again], 0.2, 1).endswith("; the F1 above is the mean of runs that trained.")
+    assert risk(rows, 0.9, 1).endswith("; none trained, so the F1 above is that of collapsed runs.")
 
 
 def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> None:

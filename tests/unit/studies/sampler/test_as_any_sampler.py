@@ -1,5 +1,6 @@
 """`SplitSampler` for people who know Optuna: Optuna's own suite for samplers, and the usual ways to use Optuna."""
 
+import math
 import multiprocessing
 import pickle
 from collections import Counter
@@ -179,12 +180,18 @@ def test_what_is_enqueued_is_trained_and_no_probe() -> None:
     assert study.trials[0].params["learning_rate"] == 5e-5
 
 
-def test_trainings_that_a_pruner_ends_or_that_give_nan_do_not_end_the_search() -> None:
+@pytest.mark.parametrize(("usd", "f1"), [(math.nan, 0.8), (math.inf, 0.8), (0.1, -math.inf)])
+def test_trainings_that_a_pruner_ends_or_that_give_no_finite_number_do_not_end_the_search(
+    usd: float, f1: float
+) -> None:
+    trained = list[int]()
+
     def troubled(trial: Trial) -> tuple[float, float]:
-        usd, f1 = objective(trial)
-        if trial.number == 4:
+        values = objective(trial)
+        trained.append(trial.number)
+        if len(trained) == 2:
             raise optuna.TrialPruned
-        return (float("nan") if trial.number == 5 else usd), f1
+        return (usd, f1) if len(trained) == 3 else values
 
     study = optuna.create_study(directions=DIRECTIONS, sampler=SplitSampler(job(), SPACE))
     study.optimize(troubled, n_trials=30)

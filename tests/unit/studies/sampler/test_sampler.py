@@ -1,5 +1,6 @@
 """`SplitSampler` in studies of plain Optuna: a toy replaces training and bill."""
 
+import itertools
 import math
 import re
 import runpy
@@ -280,6 +281,27 @@ def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_w
     assert len(study.trials) < 80
     assert min(trial.values[1] for trial in study.best_trials) == pytest.approx(1.0)
     assert {trial.params["training_arguments.kind"] for trial in study.best_trials} == {"tree"}
+
+
+def test_a_loss_worse_than_its_baseline_is_a_collapse_as_a_maximized_metric_is() -> None:
+    def predicted(direction: str, sign: float) -> list[tuple[dict[str, Any], float, float]]:
+        sampler = SplitSampler(job(), SPACE, objectives=["cost_usd", "loss"])
+        study = optuna.create_study(directions=["minimize", direction], sampler=sampler)
+        for rate, batch in itertools.product((2e-5, 5e-5, 1e-4, 4e-4), (8, 64)):
+            loss = 0.6 if rate == 4e-4 else 0.2 + 0.2 * abs(math.log10(rate / 5e-5)) + 0.001 * batch
+            trial = optuna.trial.create_trial(
+                params={"instance_type": "ml.g5.xlarge", BATCH: batch, "learning_rate": rate},
+                distributions=SPACE,
+                values=[1.0, sign * loss],
+                user_attrs={"seconds": START_S + ROWS / batch, "baseline": sign * 0.5},
+            )
+            study.add_trial(trial)
+        beliefs = sampler.predicted(study)
+        return [(candidate.point, float(belief.mean), float(belief.chance)) for candidate, belief in beliefs]
+
+    minimized = predicted("minimize", 1.0)
+    assert minimized
+    assert minimized == predicted("maximize", -1.0)
 
 
 def test_free_jobs_are_searched_for_the_front() -> None:

@@ -29,6 +29,7 @@ from paretune.pricing import Price
 from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver, Start
@@ -77,6 +78,14 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
     assert len(desk.launcher.created) == 4  # it is not paid for again
 
 
+def test_every_row_of_a_large_design_is_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paretune.studies.search.next_job._MOST_POINTS", len(RATES) - 1)
+    driver = desk.driver(search={}, points={"full": {"learning_rate": list(RATES)}}, sampler=None)
+
+    assert searched(driver) == "every point was tried"
+    assert rates(driver) == list(RATES)
+
+
 def test_a_trial_is_admitted_as_every_job_is_and_refused_before_it_is_paid(desk: Desk) -> None:
     class Full(JudgedLauncher):
         def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> JobSetup:
@@ -106,6 +115,12 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
     assert {trial.state.name for trial in driver.table.study.get_trials()} == {"COMPLETE"}  # rejected points leave none
     assert desk.said == ["study scripted: 8 points; trial 0 runs: ml.g5.xlarge, rate 1e-5, batch 16"]
     assert "no remaining point's worst case fits what is left of the budget" in reason
+
+
+def test_a_study_whose_jobs_may_all_cost_more_than_max_cost_usd_names_that_and_not_its_budget(desk: Desk) -> None:
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "max_cost_usd": 0.0001})
+    remedy = "raise it, or lower max_runtime_minutes, which bounds each job"
+    assert searched(driver) == f"no remaining point's worst case fits max_cost_usd: {remedy}"
 
 
 def test_a_type_without_a_price_is_left_out_and_named(desk: Desk) -> None:
@@ -158,6 +173,23 @@ def test_a_next_attempt_that_aws_refuses_is_tried_again_later(desk: Desk) -> Non
     assert searched(driver) == "every point was tried"
 
     assert rates(driver) == list(RATES)
+
+
+def test_what_a_job_took_on_a_fallback_type_is_not_taken_for_that_of_its_own_type(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: (
+        CAPACITY if (spec.instance_type, spec.learning_rate) == (SMALL, RATES[0]) else DONE
+    )
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "fallback_instance_types": LARGE})
+    searched(driver)
+
+    front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, {})
+    usd = {point.trial.point["learning_rate"]: point.means["cost_usd"] for point in front.points}
+    assert usd == pytest.approx({RATES[0]: 3 * USD, **dict.fromkeys(RATES[1:], USD)})  # with the refused attempt
+    (moved,) = (trial for trial in driver.trials.values() if trial.ran_on)
+    assert (moved.ran_on, moved.point["learning_rate"]) == (LARGE, RATES[0])
+    assert len(driver.ended.longest_s) == len(RATES) - 1
+    attributes = [trial.user_attrs for trial in driver.table.study.get_trials()]
+    assert ["seconds" in each for each in attributes].count(False) == 1
 
 
 @pytest.mark.parametrize(("n_trials", "more"), [(None, ""), (2, " with --n_trials 4")])
@@ -563,7 +595,7 @@ def test_an_interrupted_study_stops_its_jobs_records_them_and_asks_for_their_poi
     assert spent_usd == pytest.approx(again.table.balance().spent_usd)  # the page shows all that was paid
 
 
-def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(desk: Desk) -> None:
+def test_a_job_that_cannot_outlive_its_driver_is_run_again(desk: Desk) -> None:
     desk.launcher.jobs_outlive_submitter = False
     first = desk.driver()
     first.begin(Start({"learning_rate": RATES[0]}))

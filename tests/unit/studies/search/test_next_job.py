@@ -126,6 +126,15 @@ def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_aske
     assert driver.table.balance().spent_usd <= float(budget_usd)
 
 
+@pytest.mark.parametrize("money", [{"n_trials": "9"}, {"budget_usd": "500"}])
+def test_a_search_whose_jobs_may_all_cost_more_than_max_cost_usd_names_that(
+    workplace: Path, money: dict[str, str]
+) -> None:
+    driver = made(workplace, STUDY.replace("budget_usd: 500\n", ""), max_cost_usd="0.01", **money)
+
+    assert driver.run(Split(driver).propose).startswith("no job's worst case fits max_cost_usd: raise it")
+
+
 USD_PER_HOUR = 1.408  # of ml.g5.xlarge in us-east-1
 
 
