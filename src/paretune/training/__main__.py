@@ -54,8 +54,8 @@ def main(folder: JobFolder) -> int:
             stop_requested = processes.stop_request()
             from paretune.training.job import train
 
-            if not train(document, folder, stop_requested):
-                folder.stopped.touch()
+            ended = folder.finished if train(document, folder, stop_requested) else folder.stopped
+            ended.touch()
         # A job that stopped early has failed if the failure file gives a reason, such as its deadline.
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
@@ -98,7 +98,7 @@ def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobF
     if processes.world_size(document.spec, hosts) == 1:
         return False
     arguments = processes.torchrun_arguments(document.spec, hosts, folder.root, grace_s=grace_s)
-    processes.run_torchrun(arguments, folder.stopped)
+    processes.run_torchrun(arguments, (folder.stopped, folder.finished))
     return True
 
 
