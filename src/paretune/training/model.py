@@ -12,6 +12,7 @@ from unittest.mock import patch
 import torch
 import transformers
 from huggingface_hub import snapshot_download
+from safetensors import SafetensorError
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
@@ -485,7 +486,7 @@ def write_model(
     try:
         _merge_adapters(base)
         _write(base, folder, formats, division)
-    except (MemoryError, RuntimeError, OSError) as error:  # out of memory, or the disk is full
+    except (MemoryError, RuntimeError, OSError, SafetensorError) as error:  # out of memory, or the disk is full
         for path in folder.glob("model*.safetensors*"):
             path.unlink()
         reason = f"{type(error).__name__}: {first_line(error)}"
