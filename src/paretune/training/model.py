@@ -479,9 +479,9 @@ def write_model(
     base.hf_quantizer = None
     if hasattr(base.config, "quantization_config"):
         del base.config.quantization_config
+    if processes.is_first() and spec.task != metrics.CAUSAL_LM:  # the configuration has the class names
+        base.config.save_pretrained(folder)
     if not spec.lora.merge:
-        if processes.is_first() and spec.task != metrics.CAUSAL_LM:  # the configuration has the class names
-            base.config.save_pretrained(folder)
         return
     try:
         _merge_adapters(base)

@@ -325,6 +325,22 @@ def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
     assert "No space left on device" in trained.messages[0]
 
 
+def test_adapters_that_could_not_be_merged_keep_the_classes(
+    base_of: Callable[..., Path], make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = make(base_of())
+
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.nn.Module, "set_submodule", fail)
+
+    trained.write()
+
+    assert "CUDA out of memory" in trained.messages[0]
+    assert transformers.AutoConfig.from_pretrained(trained.path).id2label == dict(enumerate(LABELS))
+
+
 @pytest.mark.parametrize("fine_tuning", ["full", "lora"])
 def test_a_model_comes_back_in_the_number_format_of_its_files(
     base_of: Callable[..., Path], tmp_path: Path, fine_tuning: str
