@@ -60,9 +60,11 @@ def main(folder: JobFolder) -> int:
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
         kind, sentence = classify_failure(error, runs_here=hosts is None)
+        # A full disk has no room for the log and the reason; the exit code reports it.
         if not folder.failure.exists():  # otherwise a child process has reported it
-            _print(error, folder)
-        with suppress(OSError):  # a full disk has no room for the reason; the exit code reports it
+            with suppress(OSError):
+                _print(error, folder)
+        with suppress(OSError):
             folder.write_failure(kind, sentence)
         return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
 

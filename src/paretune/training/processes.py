@@ -8,6 +8,7 @@ fails, torchrun stops the other processes of its instance. Processes of other in
 when the process group times out (NCCL). On SageMaker, the job ends as soon as one instance fails.
 """
 
+import errno
 import os
 import signal
 import threading
@@ -74,7 +75,8 @@ def run_torchrun(arguments: list[str], ended: Collection[Path]) -> None:
     """Run torchrun in this process until all processes of this instance have ended.
 
     Processes that finished, or stopped as requested, have written one of the files `ended`. Raises RuntimeError if a
-    process failed (the message names the process), or if the processes were stopped before their final checkpoint.
+    process failed (the message names the process), or if the processes were stopped before their final checkpoint, and
+    OSError if the disk is full.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -84,6 +86,8 @@ def run_torchrun(arguments: list[str], ended: Collection[Path]) -> None:
         run.main(arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
+        if failure.exitcode == errno.ENOSPC:  # the code of `__main__` for a full disk
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         cause = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
         raise RuntimeError(f"process {rank} ended with {cause}") from error
     except SignalException as error:

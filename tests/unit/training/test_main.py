@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,6 +71,7 @@ def test_a_full_disk_ends_with_the_exit_code_for_it(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(JobDocument, "read", full)
     monkeypatch.setattr(JobFolder, "write_failure", full)
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=full))  # the log is on the same disk
 
     assert job_process.main(folder) == errno.ENOSPC
 

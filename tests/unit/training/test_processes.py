@@ -1,5 +1,6 @@
 """How torchrun is called on each instance, and how processes wait for each other."""
 
+import errno
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from paretune.specification.container import Hosts, JobFolder
 from paretune.specification.job import JobSpec
@@ -61,6 +63,16 @@ def test_torchrun_that_is_stopped_has_not_failed_if_its_processes_finished(
     folder.finished.touch()
 
     run_torchrun([], (folder.stopped, folder.finished))
+
+
+def test_the_full_disk_of_one_process_is_that_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(_: list[str]) -> None:
+        raise ChildFailedError("job", {0: ProcessFailure(local_rank=0, pid=1, exitcode=errno.ENOSPC, error_file="")})
+
+    monkeypatch.setattr(run, "main", fill)
+
+    with pytest.raises(OSError, match="No space left on device"):
+        run_torchrun([], ())
 
 
 def test_the_network_is_the_cluster_s_unless_the_user_chose_one() -> None:
