@@ -112,8 +112,10 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
     sentence = first_line(error)
     if isinstance(error, BadInput):
         return FailureKind.BAD_INPUT, str(error)
-    if isinstance(error, ModuleNotFoundError):
-        package = (error.name or sentence).partition(".")[0]
+    # The error of a library, such as transformers, may have no name, but be raised from the one that has it.
+    missing = (link.name for link in causes(error) if isinstance(link, ModuleNotFoundError) and link.name)
+    if isinstance(error, ModuleNotFoundError) and (name := next(missing, None)):
+        package = name.partition(".")[0]
         remedy = "list it in the job's requirements, or set sagemaker.training_image to an image that has it"
         if runs_here:
             remedy = f"install it for {sys.executable}"

@@ -20,11 +20,34 @@ from paretune.training.__main__ import classify_failure
 from tests.support.processes import wait_until
 
 
+def because_of(error: Exception) -> ModuleNotFoundError:
+    """Return the error that transformers raises from `error`, which one of its imports has raised."""
+    missing = ModuleNotFoundError("Could not import module 'Trainer'. Are its requirements defined correctly?")
+    missing.__cause__ = error
+    return missing
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
         (BadInput(["seed must be at least 0"]), FailureKind.BAD_INPUT, "seed must be at least 0"),
         (ModuleNotFoundError("No module named 'peft'", name="peft"), FailureKind.BAD_INPUT, "package peft is missing"),
+        (
+            because_of(ModuleNotFoundError("No module named 'google.protobuf'", name="google.protobuf")),
+            FailureKind.BAD_INPUT,
+            "package google is missing",
+        ),
+        (
+            because_of(RuntimeError("operator torchvision::nms does not exist")),
+            FailureKind.ERROR,
+            "ModuleNotFoundError: Could not import module 'Trainer'. Are its requirements defined correctly?, because "
+            "of RuntimeError: operator torchvision::nms does not exist",
+        ),
+        (
+            ModuleNotFoundError("Requirement 'wandb>=0.12' not met"),
+            FailureKind.ERROR,
+            "ModuleNotFoundError: Requirement 'wandb>=0.12' not met",
+        ),
         (MemoryError(), FailureKind.OUT_OF_MEMORY, "MemoryError"),
         (OSError(28, "No space left on device"), FailureKind.DISK_FULL, "the disk is full"),
         (
