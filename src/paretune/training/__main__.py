@@ -131,7 +131,7 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
         return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
     if type(error).__name__ == "ScriptEnded":  # compared by name: our own training does not import its module
         return FailureKind.ERROR, str(error)
-    if _LOST_CONNECTION.search(str(error)):
+    if isinstance(error, RuntimeError) and _LOST_CONNECTION.search(str(error)):  # as gloo and NCCL raise it
         return FailureKind.ERROR, f"another process of the job ended first: {sentence}"
     if isinstance(error, subprocess.CalledProcessError):  # the command itself has printed why
         words = error.cmd if isinstance(error.cmd, str) else " ".join(map(str, error.cmd))

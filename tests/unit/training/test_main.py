@@ -55,6 +55,12 @@ def because_of(error: Exception) -> ModuleNotFoundError:
             FailureKind.ERROR,
             "another process of the job ended first: [pair.cc:553] Connection closed by peer",
         ),
+        (BrokenPipeError(32, "Broken pipe"), FailureKind.ERROR, "BrokenPipeError: [Errno 32] Broken pipe"),
+        (
+            ConnectionError("('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))"),
+            FailureKind.ERROR,
+            "ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))",
+        ),
         (ValueError("odd"), FailureKind.ERROR, "ValueError: odd"),
         (FileNotFoundError(2, "No such file", "rows.csv"), FailureKind.ERROR, f"'rows.csv' (looked in {Path.cwd()})"),
         (
