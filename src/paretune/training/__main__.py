@@ -59,7 +59,7 @@ def main(folder: JobFolder) -> int:
         # A job that stopped early has failed if the failure file gives a reason, such as its deadline.
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
-        kind, sentence = classify_failure(error, runs_here=hosts is None)
+        kind, sentence = classify_failure(error, runs_here=watchdog.STARTED_AT not in os.environ)
         # A full disk has no room for the log and the reason; the exit code reports it.
         if not folder.failure.exists():  # otherwise a child process has reported it
             with suppress(OSError):
