@@ -32,7 +32,7 @@ from paretune.specification.container import JobDocument, JobFolder, JobReport, 
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import F1, THROUGHPUT_SAMPLES
 from paretune.training import device
-from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows, masked, pad_multiple
+from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows, masked
 
 WARM_UP = 5  # steps that are not timed in the recipe, the Trainer and the loop
 RECIPE_SHARE = 4  # the recipe runs a fourth of the steps, which is enough: all its batches are 512 tokens long
@@ -227,6 +227,6 @@ def _three(left: torch.Tensor, right: torch.Tensor, gradient: torch.Tensor) -> N
 
 def _rows_of(options: argparse.Namespace, prepared: PreparedDataset) -> tuple[TokenRows, GlobalBatchSampler]:
     """Return the rows and the batches of a paretune job."""
-    rows = TokenRows(prepared.folder / "train", pad_id=0, pad_multiple=pad_multiple(128) if device.has_gpu() else 1)
+    rows = TokenRows(prepared.folder / "train", pad_id=0, longest=128 if device.has_gpu() else None)
     plan = replace(JobSpec().plan(), per_device_train_batch_size=options.batch, global_batch_size=0)
     return rows, GlobalBatchSampler(rows.lengths, plan, rank=0, seed=options.seed)

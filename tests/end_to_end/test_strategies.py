@@ -242,6 +242,38 @@ def test_instances_stop_after_the_same_step_and_go_on_as_if_never_stopped(long_j
     assert curves(stopped[0]) == expected
 
 
+STOP_AT_THE_END = '''
+"""Stops the job while its first process is writing the model."""
+import os, signal, sys
+from pathlib import Path
+
+if os.environ.get("RANK") == "0" and "paretune.training" in " ".join(sys.orig_argv):
+    import paretune.training.job as job
+
+    write_model = job.write_model
+
+    def stop_and_write(*arguments):
+        os.kill(os.getppid(), signal.SIGTERM)  # torchrun
+        Path(__file__).with_name("sent").touch()
+        write_model(*arguments)
+
+    job.write_model = stop_and_write
+'''
+
+
+def test_processes_that_are_stopped_after_their_last_step_finish_the_job(one_process: JobSpec, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", on_two_processes(one_process.replace(num_train_epochs=1.0)))
+    (tmp_path / "sitecustomize.py").write_text(STOP_AT_THE_END)
+
+    run([job], environment={"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": f"{tmp_path}:{SOURCE}"})
+
+    assert (tmp_path / "sent").exists()
+    assert JobReport.model_validate_json(job.report.read_text()).metrics["f1"] > 0
+    assert [*job.model.glob("*.safetensors")]
+    assert not job.failure.exists()
+    assert not job.stopped.exists()
+
+
 def test_an_instance_that_is_gone_ends_the_others_and_is_not_called_the_cause(
     long_job: JobSpec, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STOPPED_ITSELF = "MaxRuntimeExceeded: the job stopped itself"  # first words of the reason that `stop_at` gives
 STARTED_AT = "PARETUNE_STARTED_AT"
 """Variable in which container_start.py keeps the time of the container's start, in seconds of time.monotonic(), which
-all processes of a Linux machine share."""
+all processes of a Linux machine share. Outside of SageMaker's containers, it is not set."""
 SILENCE_S = 1800.0  # seconds without activity after which a job counts as hanging
 SAMPLES = 10  # minimum number of samples within SILENCE_S
 _LONGEST_INTERVAL_S = 10.0

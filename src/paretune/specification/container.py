@@ -85,6 +85,7 @@ class JobFolder:
     report = _Below("output/data/report.json")  # exists only when the job has finished
     profile = _Below(f"output/data/{PROFILE}")  # trace.json.gz, profile.json, profile.md
     failure = _Below("output/failure")
+    finished = _Below("output/finished")  # exists if paretune's own training has finished on this instance
     stopped = _Below("output/stopped")  # exists if the job was asked to stop, and saved a checkpoint before it did
     log = _Below("output/job.log")  # everything that the job printed
 

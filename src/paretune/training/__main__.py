@@ -54,15 +54,17 @@ def main(folder: JobFolder) -> int:
             stop_requested = processes.stop_request()
             from paretune.training.job import train
 
-            if not train(document, folder, stop_requested):
-                folder.stopped.touch()
+            ended = folder.finished if train(document, folder, stop_requested) else folder.stopped
+            ended.touch()
         # A job that stopped early has failed if the failure file gives a reason, such as its deadline.
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
-        kind, sentence = classify_failure(error, runs_here=hosts is None)
+        kind, sentence = classify_failure(error, runs_here=watchdog.STARTED_AT not in os.environ)
+        # A full disk has no room for the log and the reason; the exit code reports it.
         if not folder.failure.exists():  # otherwise a child process has reported it
-            _print(error, folder)
-        with suppress(OSError):  # a full disk has no room for the reason; the exit code reports it
+            with suppress(OSError):
+                _print(error, folder)
+        with suppress(OSError):
             folder.write_failure(kind, sentence)
         return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
 
@@ -98,7 +100,7 @@ def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobF
     if processes.world_size(document.spec, hosts) == 1:
         return False
     arguments = processes.torchrun_arguments(document.spec, hosts, folder.root, grace_s=grace_s)
-    processes.run_torchrun(arguments, folder.stopped)
+    processes.run_torchrun(arguments, (folder.stopped, folder.finished))
     return True
 
 
@@ -110,8 +112,10 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
     sentence = first_line(error)
     if isinstance(error, BadInput):
         return FailureKind.BAD_INPUT, str(error)
-    if isinstance(error, ModuleNotFoundError):
-        package = (error.name or sentence).partition(".")[0]
+    # The error of a library, such as transformers, may have no name, but be raised from the one that has it.
+    missing = (link.name for link in causes(error) if isinstance(link, ModuleNotFoundError) and link.name)
+    if isinstance(error, ModuleNotFoundError) and (name := next(missing, None)):
+        package = name.partition(".")[0]
         remedy = "list it in the job's requirements, or set sagemaker.training_image to an image that has it"
         if runs_here:
             remedy = f"install it for {sys.executable}"
@@ -127,7 +131,7 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
         return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
     if type(error).__name__ == "ScriptEnded":  # compared by name: our own training does not import its module
         return FailureKind.ERROR, str(error)
-    if _LOST_CONNECTION.search(str(error)):
+    if isinstance(error, RuntimeError) and _LOST_CONNECTION.search(str(error)):  # as gloo and NCCL raise it
         return FailureKind.ERROR, f"another process of the job ended first: {sentence}"
     if isinstance(error, subprocess.CalledProcessError):  # the command itself has printed why
         words = error.cmd if isinstance(error.cmd, str) else " ".join(map(str, error.cmd))

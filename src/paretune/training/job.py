@@ -27,7 +27,7 @@ from paretune.training.model import (
     use_fused_norms,
     write_model,
 )
-from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows, pad_multiple
+from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows
 from paretune.training.strategies import Replicas, Shards
 from paretune.training.tasks import Evaluation, summed_loss
 
@@ -104,8 +104,8 @@ class _Job:
     def _rows(self, split: str) -> TokenRows:
         """Return the rows of a split. Rows for evaluation are sorted by length, the longest first."""
         folder, pad_id = self._folder.dataset / split, self._tokenizer.pad_token_id
-        multiple = pad_multiple(self._spec.max_seq_length) if device.has_gpu() else 1
-        return TokenRows(folder, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
+        longest = self._spec.max_seq_length if device.has_gpu() else None
+        return TokenRows(folder, pad_id=pad_id, longest=longest, longest_first=split != "train")
 
     def _evaluate(self, rows: TokenRows) -> dict[str, float]:
         """Return the loss and metrics on these rows."""

@@ -12,6 +12,7 @@ from unittest.mock import patch
 import torch
 import transformers
 from huggingface_hub import snapshot_download
+from safetensors import SafetensorError
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
@@ -478,14 +479,14 @@ def write_model(
     base.hf_quantizer = None
     if hasattr(base.config, "quantization_config"):
         del base.config.quantization_config
+    if processes.is_first() and spec.task != metrics.CAUSAL_LM:  # the configuration has the class names
+        base.config.save_pretrained(folder)
     if not spec.lora.merge:
-        if processes.is_first() and spec.task != metrics.CAUSAL_LM:  # the configuration has the class names
-            base.config.save_pretrained(folder)
         return
     try:
         _merge_adapters(base)
         _write(base, folder, formats, division)
-    except (MemoryError, RuntimeError, OSError) as error:  # out of memory, or the disk is full
+    except (MemoryError, RuntimeError, OSError, SafetensorError) as error:  # out of memory, or the disk is full
         for path in folder.glob("model*.safetensors*"):
             path.unlink()
         reason = f"{type(error).__name__}: {first_line(error)}"

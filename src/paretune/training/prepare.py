@@ -17,6 +17,7 @@ from typing import Any
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.hub import accepts_connections, hub_address
 from paretune.core.packages import can_be_imported
+from paretune.core.untrusted import exists
 from paretune.specification import metrics
 from paretune.specification.container import TELLS, write_json
 from paretune.specification.inputs import BUNDLED
@@ -39,7 +40,7 @@ def main(arguments: list[str]) -> int:
     logging.disable(logging.WARNING)
     try:
         local = (BUNDLED, ".", "/", "~")
-        is_of_hub = any(not name.startswith(local) and not Path(name).exists() for name in (spec.model, spec.dataset))
+        is_of_hub = any(not name.startswith(local) and not exists(name) for name in (spec.model, spec.dataset))
         if is_of_hub and not accepts_connections(hub_address(os.environ)):
             os.environ["HF_HUB_OFFLINE"] = "1"  # read by imports below; else each file takes minutes of retries
         write_json(answer, _prepare(spec, cache, *arguments[3:]))

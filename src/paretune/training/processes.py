@@ -8,11 +8,12 @@ fails, torchrun stops the other processes of its instance. Processes of other in
 when the process group times out (NCCL). On SageMaker, the job ends as soon as one instance fails.
 """
 
+import errno
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,11 +71,12 @@ def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_
     return [*arguments, "-m", "paretune.training", str(root)]
 
 
-def run_torchrun(arguments: list[str], stopped: Path) -> None:
+def run_torchrun(arguments: list[str], ended: Collection[Path]) -> None:
     """Run torchrun in this process until all processes of this instance have ended.
 
-    If the processes stopped as requested, they have written the file `stopped`. Raises RuntimeError if a process
-    failed (the message names the process), or if the processes were stopped before their final checkpoint.
+    Processes that finished, or stopped as requested, have written one of the files `ended`. Raises RuntimeError if a
+    process failed (the message names the process), or if the processes were stopped before their final checkpoint, and
+    OSError if the disk is full.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -84,10 +86,12 @@ def run_torchrun(arguments: list[str], stopped: Path) -> None:
         run.main(arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
+        if failure.exitcode == errno.ENOSPC:  # the code of `__main__` for a full disk
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         cause = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
         raise RuntimeError(f"process {rank} ended with {cause}") from error
     except SignalException as error:
-        if not stopped.exists():
+        if not any(path.exists() for path in ended):  # torchrun raises this even if all processes ended with code 0
             raise RuntimeError(f"stopped by {error.sigval.name} before its final checkpoint was written") from error
 
 

@@ -25,6 +25,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, multilab
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from paretune.core.errors import refuse
+from paretune.core.untrusted import parse_json
 from paretune.specification import metrics
 from paretune.specification.container import MOST_CLASSES_IN_MATRIX
 from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns
@@ -343,6 +344,8 @@ def _listed(cell: Any) -> Any:
     text = cell.strip() if isinstance(cell, str) else ""
     if not (text.startswith("[") and text.endswith("]")):
         return cell
+    with suppress(ValueError):
+        return parse_json(text, lax=True)  # Python would read JSON's escapes of one emoji as two invalid characters
     with suppress(ValueError, SyntaxError):
         return ast.literal_eval(_GAP.sub(", ", text))
     return None

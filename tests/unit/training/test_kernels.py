@@ -17,7 +17,7 @@ from paretune.training.device import DTYPES
 from paretune.training.loop import Loop
 from paretune.training.meter import Meter
 from paretune.training.model import needs_masks, use_causal_attention, use_fused_norms
-from paretune.training.rows.tokenized import MOST_LENGTHS, TokenRows, masked, pad_multiple
+from paretune.training.rows.tokenized import MOST_LENGTHS, TokenRows, masked, padded_length
 from tests.support.small_models import Calls, batch_of, small
 from tests.support.trainings import SPEC, report_of
 
@@ -115,10 +115,12 @@ def test_all_weights_have_gradients_in_fp32_and_in_bf16(kind: str, task: str, fo
 
 def test_batches_on_a_gpu_have_few_lengths_and_little_padding() -> None:
     for longest in range(4, 1025):
-        multiple = pad_multiple(longest)
-        assert multiple % 8 == 0
-        assert -(-longest // multiple) <= MOST_LENGTHS
-        assert multiple <= max(8, longest / MOST_LENGTHS + 8)
+        lengths = [padded_length(length, longest) for length in range(1, longest + 1)]
+        different = sorted(set(lengths))
+        assert len(different) <= MOST_LENGTHS
+        assert different.pop() == longest  # more than the model's positions would fail
+        assert all(length % 8 == 0 for length in different)
+        assert all(0 <= padded - length < longest / MOST_LENGTHS + 8 for length, padded in enumerate(lengths, 1))
 
 
 def test_the_labels_of_a_row_are_those_of_its_batch(tmp_path: Path) -> None:

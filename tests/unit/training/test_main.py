@@ -1,16 +1,19 @@
 """How failures are classified, and how the first process of a container ends."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.core.watchdog import STARTED_AT
 from paretune.specification.container import FailureKind, JobDocument, JobFolder, write_json
 from paretune.specification.job import JobSpec
 from paretune.training import __main__ as job_process
@@ -19,17 +22,46 @@ from paretune.training.__main__ import classify_failure
 from tests.support.processes import wait_until
 
 
+def because_of(error: Exception) -> ModuleNotFoundError:
+    """Return the error that transformers raises from `error`, which one of its imports has raised."""
+    missing = ModuleNotFoundError("Could not import module 'Trainer'. Are its requirements defined correctly?")
+    missing.__cause__ = error
+    return missing
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
         (BadInput(["seed must be at least 0"]), FailureKind.BAD_INPUT, "seed must be at least 0"),
         (ModuleNotFoundError("No module named 'peft'", name="peft"), FailureKind.BAD_INPUT, "package peft is missing"),
+        (
+            because_of(ModuleNotFoundError("No module named 'google.protobuf'", name="google.protobuf")),
+            FailureKind.BAD_INPUT,
+            "package google is missing",
+        ),
+        (
+            because_of(RuntimeError("operator torchvision::nms does not exist")),
+            FailureKind.ERROR,
+            "ModuleNotFoundError: Could not import module 'Trainer'. Are its requirements defined correctly?, because "
+            "of RuntimeError: operator torchvision::nms does not exist",
+        ),
+        (
+            ModuleNotFoundError("Requirement 'wandb>=0.12' not met"),
+            FailureKind.ERROR,
+            "ModuleNotFoundError: Requirement 'wandb>=0.12' not met",
+        ),
         (MemoryError(), FailureKind.OUT_OF_MEMORY, "MemoryError"),
         (OSError(28, "No space left on device"), FailureKind.DISK_FULL, "the disk is full"),
         (
             RuntimeError("[pair.cc:553] Connection closed by peer [10.0.0.2]:56753"),
             FailureKind.ERROR,
             "another process of the job ended first: [pair.cc:553] Connection closed by peer",
+        ),
+        (BrokenPipeError(32, "Broken pipe"), FailureKind.ERROR, "BrokenPipeError: [Errno 32] Broken pipe"),
+        (
+            ConnectionError("('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))"),
+            FailureKind.ERROR,
+            "ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))",
         ),
         (ValueError("odd"), FailureKind.ERROR, "ValueError: odd"),
         (FileNotFoundError(2, "No such file", "rows.csv"), FailureKind.ERROR, f"'rows.csv' (looked in {Path.cwd()})"),
@@ -54,6 +86,38 @@ def test_a_missing_package_is_installed_where_the_job_runs() -> None:
     assert classify_failure(error)[1].endswith("or set sagemaker.training_image to an image that has it")
 
 
+@pytest.mark.parametrize(
+    ("variables", "remedy"),
+    [
+        ({}, f"install it for {sys.executable}"),
+        ({STARTED_AT: "0.0"}, "or set sagemaker.training_image to an image that has it"),
+    ],
+    ids=["a cluster's nodes", "SageMaker"],
+)
+def test_a_package_that_an_instance_lacks_is_installed_or_listed(
+    tmp_path: Path, variables: dict[str, str], remedy: str
+) -> None:
+    folder, script = JobFolder(tmp_path), tmp_path / "mine.py"
+    folder.make()
+    script.write_text("import no_such_package\n")
+    write_json(folder.document, JobDocument.first("job", JobSpec(entry_script=str(script))).as_json())
+    hosts = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
+    write_json(folder.resource_config, hosts)
+
+    assert (
+        subprocess.run(
+            [sys.executable, "-m", "paretune.training", tmp_path], env=os.environ | variables, capture_output=True
+        ).returncode
+        == 1
+    )
+
+    failure = folder.read_failure()
+    assert failure is not None
+    assert failure[0] is FailureKind.BAD_INPUT
+    assert failure[1].startswith("package no_such_package is missing")
+    assert failure[1].endswith(remedy)
+
+
 def test_a_cause_that_says_the_same_is_not_repeated() -> None:
     error = KeyError("label")
     error.__cause__ = KeyError("label")
@@ -70,6 +134,7 @@ def test_a_full_disk_ends_with_the_exit_code_for_it(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(JobDocument, "read", full)
     monkeypatch.setattr(JobFolder, "write_failure", full)
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=full))  # the log is on the same disk
 
     assert job_process.main(folder) == errno.ENOSPC
 

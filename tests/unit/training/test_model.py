@@ -12,7 +12,7 @@ import torch
 import transformers
 from bitsandbytes.nn import Linear4bit
 from peft import PeftModel
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from paretune.core.errors import BadInput
 from paretune.estimating.formats import formats_of
@@ -298,14 +298,22 @@ def test_a_language_model_is_written_whatever_transformers_says_of_its_generatio
     assert json.loads((trained.path / "generation_config.json").read_text())["temperature"] == 0.5
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("No space left on device"),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+    ids=["configuration", "weights"],
+)
 def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
-    base_of: Callable[..., Path], make: Make, monkeypatch: pytest.MonkeyPatch
+    base_of: Callable[..., Path], make: Make, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     trained = make(base_of())
 
     def fill(*_: object, **__: object) -> None:
         (trained.path / "model-00001-of-00002.safetensors").write_bytes(b"half")
-        raise OSError("No space left on device")
+        raise error
 
     monkeypatch.setattr(transformers.PreTrainedModel, "save_pretrained", fill)
 
@@ -315,6 +323,22 @@ def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
     with safe_open(trained.path / "adapter_model.safetensors", "pt") as adapters:
         assert len([*adapters.keys()]) > 0
     assert "No space left on device" in trained.messages[0]
+
+
+def test_adapters_that_could_not_be_merged_keep_the_classes(
+    base_of: Callable[..., Path], make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = make(base_of())
+
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.nn.Module, "set_submodule", fail)
+
+    trained.write()
+
+    assert "CUDA out of memory" in trained.messages[0]
+    assert transformers.AutoConfig.from_pretrained(trained.path).id2label == dict(enumerate(LABELS))
 
 
 @pytest.mark.parametrize("fine_tuning", ["full", "lora"])

@@ -59,6 +59,16 @@ def test_faults_of_model_data_and_training_arguments_are_reported_at_once(
     assert [fault[: len(beginning)] for fault, beginning in zip(faults, expected, strict=True)] == expected
 
 
+def test_a_name_that_is_too_long_for_a_file_is_a_fault(
+    faults_of: Callable[..., list[str]], tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    (fault,) = faults_of(model=str(tiny_model), dataset="a" * 300)
+
+    assert fault.startswith("dataset aaa")
+
+
 @pytest.mark.slow
 def test_rows_and_model_are_prepared_without_the_code_that_trains(
     run_prepare: Callable[..., Any], tiny_model: Path, reviews: Path

@@ -1,6 +1,8 @@
 """How torchrun is called on each instance, and how processes wait for each other."""
 
+import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -8,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from torch.distributed import run
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from paretune.specification.container import Hosts
+from paretune.specification.container import Hosts, JobFolder
 from paretune.specification.job import JobSpec
-from paretune.training.processes import network_environment, torchrun_arguments
+from paretune.training.processes import network_environment, run_torchrun, torchrun_arguments
 
 ROOT = Path("/opt/ml")
 TWO = JobSpec(instance_type="ml.g5.12xlarge", instance_count=2)
@@ -41,6 +45,34 @@ def test_processes_of_one_machine_meet_on_a_free_port() -> None:
 
     assert parsed.standalone
     assert parsed.nproc_per_node == "3"
+
+
+def test_torchrun_that_is_stopped_has_not_failed_if_its_processes_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = JobFolder(tmp_path)
+    folder.make()
+
+    def stop(_: list[str]) -> None:
+        raise SignalException("Process 1 got signal: 15", signal.SIGTERM)
+
+    monkeypatch.setattr(run, "main", stop)
+    with pytest.raises(RuntimeError, match="stopped by SIGTERM before its final checkpoint was written"):
+        run_torchrun([], (folder.stopped, folder.finished))
+
+    folder.finished.touch()
+
+    run_torchrun([], (folder.stopped, folder.finished))
+
+
+def test_the_full_disk_of_one_process_is_that_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(_: list[str]) -> None:
+        raise ChildFailedError("job", {0: ProcessFailure(local_rank=0, pid=1, exitcode=errno.ENOSPC, error_file="")})
+
+    monkeypatch.setattr(run, "main", fill)
+
+    with pytest.raises(OSError, match="No space left on device"):
+        run_torchrun([], ())
 
 
 def test_the_network_is_the_cluster_s_unless_the_user_chose_one() -> None:

@@ -161,7 +161,7 @@ def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("write", [json.dumps, repr, lambda items: str(np.array(items)), " ".join])
 def test_words_and_their_labels_are_read_however_they_are_written(tmp_path: Path, write: Any) -> None:
-    words, labels = ["it's", "in", "Rome", "[1]"], ["O", "O", "B-LOC", "O"]
+    words, labels = ["it's", "in", "Rome", "[1]", "\U0001f600"], ["O", "O", "B-LOC", "O", "O"]
     with (tmp_path / "rows.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *[(write(words), write(labels))] * 20])
 
@@ -169,7 +169,7 @@ def test_words_and_their_labels_are_read_however_they_are_written(tmp_path: Path
 
     assert names == ("B-LOC", "O")
     assert read["train"].labels is not None
-    assert read["train"].labels.tolist() == [[1, 1, 0, 1]] * 18
+    assert read["train"].labels.tolist() == [[1, 1, 0, 1, 1]] * 18
     assert read["train"].texts == [" ".join(words)] * 18
 
 

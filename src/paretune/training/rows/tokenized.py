@@ -65,13 +65,13 @@ class TokenRows:
     """Reads one split of N rows, and makes batches. `lengths` (N,) holds each row's number of tokens.
 
     `label_counts` (N,) holds how many labels of each row count in the loss. A batch is as long as its longest row,
-    rounded up to a multiple of `pad_multiple`. With `longest_first`, rows are sorted by descending length, so that
-    batches need little padding.
+    or the `padded_length` of it if `longest`, the highest possible number of tokens in a row, is given. With
+    `longest_first`, rows are sorted by descending length, so that batches need little padding.
     """
 
-    def __init__(self, folder: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
+    def __init__(self, folder: Path, *, pad_id: int, longest: int | None = None, longest_first: bool = False) -> None:
         self._tokens = np.asarray(np.load(folder / "tokens.npy", mmap_mode="r"))
-        self._pad_id, self._pad_multiple = pad_id, pad_multiple
+        self._pad_id, self._longest = pad_id, longest
         lengths = np.load(folder / "lengths.npy")
         order = np.argsort(-lengths, kind="stable") if longest_first else np.arange(len(lengths))
         self.lengths: np.ndarray = lengths[order]
@@ -94,12 +94,12 @@ class TokenRows:
     def batch(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return the batch of the rows `index`: input_ids and attention_mask (B, T) int64, and labels.
 
-        B is len(index), and T is the length of the longest row, rounded up. Labels are int64 (B,) for classes, float32
+        B is len(index), and T is the length of the longest row, or more. Labels are int64 (B,) for classes, float32
         (B, C) for flags, and int64 (B, T) for words. For causal-lm, labels are the tokens, int64 (B, T).
         """
         rows = np.asarray(index)
-        longest = max(1, int(self.lengths[rows].max()))  # texts may be empty; a batch has at least one column
-        width = -(-longest // self._pad_multiple) * self._pad_multiple
+        length = max(1, int(self.lengths[rows].max()))  # texts may be empty; a batch has at least one column
+        width = length if self._longest is None else padded_length(length, self._longest)
         inside = np.arange(width) < self.lengths[rows][:, None]
         positions = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
         tokens = np.where(inside, self._tokens[positions], self._pad_id).astype(np.int64)
@@ -185,13 +185,14 @@ class GlobalBatchSampler:
         return rows[np.argsort(-self._lengths[rows], kind="stable")]
 
 
-def pad_multiple(longest: int) -> int:
-    """Return a number of tokens. The lengths of batches on a GPU are rounded up to multiples of this number.
+def padded_length(length: int, longest: int) -> int:
+    """Return `length` rounded up, so that batches of rows with up to `longest` tokens have few different lengths.
 
-    It is a multiple of 8, for tensor cores. If rows have up to `longest` tokens, batches have at most MOST_LENGTHS
-    different lengths, so that few shapes are compiled.
+    There are at most MOST_LENGTHS of them, so that few shapes are compiled. All are multiples of 8, for tensor cores,
+    except `longest` itself, which is never exceeded: the model may have no more positions.
     """
-    return 8 * -(-longest // (8 * MOST_LENGTHS))
+    multiple = 8 * -(-longest // (8 * MOST_LENGTHS))
+    return min(-(-length // multiple) * multiple, longest)
 
 
 def masked(batch: dict[str, torch.Tensor], form: torch.dtype | None = None) -> dict[str, torch.Tensor]:

@@ -72,15 +72,16 @@ def tokens_of(prepared: PreparedDataset, split: str) -> list[list[int]]:
 # --- reading
 
 
-@pytest.mark.parametrize(("multiple", "with_labels", "longest_first"), [(1, True, False), (8, False, True)])
+@pytest.mark.parametrize(("longest", "with_labels", "longest_first"), [(None, True, False), (64, False, True)])
 def test_a_batch_is_what_padding_by_hand_gives(
-    tmp_path: Path, multiple: int, with_labels: bool, longest_first: bool
+    tmp_path: Path, longest: int | None, with_labels: bool, longest_first: bool
 ) -> None:
+    multiple = 1 if longest is None else 8
     source = np.random.default_rng(0)
     rows = [source.integers(10, 99, size=size).tolist() for size in (3, 1, 7, 12, 2, 8, 5)]
     labels = [0, 1, 2, 0, 1, 2, 0]
     _write_split(tmp_path / "train", rows, np.array(labels) if with_labels else None)
-    split = TokenRows(tmp_path / "train", pad_id=PAD, pad_multiple=multiple, longest_first=longest_first)
+    split = TokenRows(tmp_path / "train", pad_id=PAD, longest=longest, longest_first=longest_first)
     order = sorted(range(7), key=lambda row: -len(rows[row])) if longest_first else list(range(7))
 
     for index in ([0], [4, 0, 2], [6, 5, 4, 3, 2, 1, 0], [1, 1]):
@@ -93,6 +94,14 @@ def test_a_batch_is_what_padding_by_hand_gives(
         assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
     assert len(split) == 7
     assert split.lengths.tolist() == [len(rows[row]) for row in order]
+
+
+def test_a_batch_is_not_longer_than_the_positions_of_the_model(tmp_path: Path) -> None:
+    _write_split(tmp_path / "train", [[1] * 100, [1] * 20], np.array([0, 1]))
+    split = TokenRows(tmp_path / "train", pad_id=PAD, longest=100)
+
+    assert split.batch([0, 1])["input_ids"].shape == (2, 100)
+    assert split.batch([1])["input_ids"].shape == (1, 32)
 
 
 # --- preparing
