@@ -198,7 +198,7 @@ def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> d
     hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
     shapes = [(hidden, hidden)] * 4 + [(hidden, inner), (inner, hidden)]
     layers = [[make(*shape) for shape in shapes] for _ in range(config.num_hidden_layers)]
-    widest = options.batch * int(rows.lengths.max()) + options.batch * 8  # rows are padded to a multiple of 8 on a GPU
+    widest = options.batch * int(rows.lengths.max())
     columns = {size: make(widest, size) for size in {hidden, inner}}
     samples, started = 0, time.perf_counter()
     for step in range(options.steps):
@@ -227,6 +227,6 @@ def _three(left: torch.Tensor, right: torch.Tensor, gradient: torch.Tensor) -> N
 
 def _rows_of(options: argparse.Namespace, prepared: PreparedDataset) -> tuple[TokenRows, GlobalBatchSampler]:
     """Return the rows and the batches of a paretune job."""
-    rows = TokenRows(prepared.folder / "train", pad_id=0, longest=128 if device.has_gpu() else None)
+    rows = TokenRows(prepared.folder / "train", pad_id=0, has_few_lengths=device.has_gpu())
     plan = replace(JobSpec().plan(), per_device_train_batch_size=options.batch, global_batch_size=0)
     return rows, GlobalBatchSampler(rows.lengths, plan, rank=0, seed=options.seed)

@@ -95,10 +95,14 @@ class JobFolder:
             path.mkdir(parents=True, exist_ok=True)
 
     def write_failure(self, kind: FailureKind, sentence: str) -> None:
-        """Record why the job failed. A reason that is already recorded is kept, because it caused the later ones."""
-        self.failure.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError), self.failure.open("x") as file:
-            file.write(f"{kind.value}: {sentence}\n")
+        """Record why the job failed, unless the disk is full.
+
+        A reason that is already recorded is kept, because it caused the later ones.
+        """
+        with contextlib.suppress(OSError):
+            self.failure.parent.mkdir(parents=True, exist_ok=True)
+            with self.failure.open("x") as file:
+                file.write(f"{kind.value}: {sentence}\n")
 
     def read_failure(self) -> tuple[FailureKind, str] | None:
         """Return the kind and the sentence of the failure file, or None if there is no such file.

@@ -54,18 +54,19 @@ def main(folder: JobFolder) -> int:
             stop_requested = processes.stop_request()
             from paretune.training.job import train
 
-            ended = folder.finished if train(document, folder, stop_requested) else folder.stopped
-            ended.touch()
+            if not train(document, folder, stop_requested):
+                folder.stopped.touch()
+            else:
+                with suppress(OSError):  # a full disk must not fail a job that has finished
+                    folder.finished.touch()
         # A job that stopped early has failed if the failure file gives a reason, such as its deadline.
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
         kind, sentence = classify_failure(error, runs_here=watchdog.STARTED_AT not in os.environ)
-        # A full disk has no room for the log and the reason; the exit code reports it.
         if not folder.failure.exists():  # otherwise a child process has reported it
-            with suppress(OSError):
+            with suppress(OSError):  # a full disk has no room for the log; the exit code reports it
                 _print(error, folder)
-        with suppress(OSError):
-            folder.write_failure(kind, sentence)
+        folder.write_failure(kind, sentence)
         return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
 
 
@@ -100,7 +101,7 @@ def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobF
     if processes.world_size(document.spec, hosts) == 1:
         return False
     arguments = processes.torchrun_arguments(document.spec, hosts, folder.root, grace_s=grace_s)
-    processes.run_torchrun(arguments, (folder.stopped, folder.finished))
+    processes.run_torchrun(arguments, folder)
     return True
 
 

@@ -104,8 +104,8 @@ class _Job:
     def _rows(self, split: str) -> TokenRows:
         """Return the rows of a split. Rows for evaluation are sorted by length, the longest first."""
         folder, pad_id = self._folder.dataset / split, self._tokenizer.pad_token_id
-        longest = self._spec.max_seq_length if device.has_gpu() else None
-        return TokenRows(folder, pad_id=pad_id, longest=longest, longest_first=split != "train")
+        has_few_lengths = device.has_gpu()
+        return TokenRows(folder, pad_id=pad_id, has_few_lengths=has_few_lengths, longest_first=split != "train")
 
     def _evaluate(self, rows: TokenRows) -> dict[str, float]:
         """Return the loss and metrics on these rows."""

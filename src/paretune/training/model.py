@@ -479,9 +479,8 @@ def write_model(
     base.hf_quantizer = None
     if hasattr(base.config, "quantization_config"):
         del base.config.quantization_config
-    if processes.is_first() and spec.task != metrics.CAUSAL_LM:  # the configuration has the class names
-        base.config.save_pretrained(folder)
     if not spec.lora.merge:
+        _write_class_names(base, folder, spec.task)
         return
     try:
         _merge_adapters(base)
@@ -489,11 +488,18 @@ def write_model(
     except (MemoryError, RuntimeError, OSError, SafetensorError) as error:  # out of memory, or the disk is full
         for path in folder.glob("model*.safetensors*"):
             path.unlink()
+        _write_class_names(base, folder, spec.task)
         reason = f"{type(error).__name__}: {first_line(error)}"
         say(f"the adapters could not be merged; the model folder has only the adapters ({reason})")
         return
     for path in folder.glob("adapter_*") if processes.is_first() else ():  # only it knows that the model is written
         path.unlink()
+
+
+def _write_class_names(base: Any, folder: Path, task: str) -> None:
+    """Write the configuration of a classifier, which has the class names, next to its adapters."""
+    if processes.is_first() and task != metrics.CAUSAL_LM:
+        base.config.save_pretrained(folder)
 
 
 def _write(model: Any, folder: Path, formats: Formats, division: Any) -> None:

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 
 from paretune.core import watchdog
-from paretune.specification.container import Hosts
+from paretune.specification.container import Hosts, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
 
@@ -71,12 +71,12 @@ def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_
     return [*arguments, "-m", "paretune.training", str(root)]
 
 
-def run_torchrun(arguments: list[str], ended: Collection[Path]) -> None:
+def run_torchrun(arguments: list[str], folder: JobFolder) -> None:
     """Run torchrun in this process until all processes of this instance have ended.
 
-    Processes that finished, or stopped as requested, have written one of the files `ended`. Raises RuntimeError if a
-    process failed (the message names the process), or if the processes were stopped before their final checkpoint, and
-    OSError if the disk is full.
+    Processes that finished, or stopped as requested, have left a file in the job's folder that says so. Raises
+    RuntimeError if a process failed (the message names the process), or if the processes were stopped before their
+    final checkpoint, and OSError if the disk is full.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -91,7 +91,8 @@ def run_torchrun(arguments: list[str], ended: Collection[Path]) -> None:
         cause = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
         raise RuntimeError(f"process {rank} ended with {cause}") from error
     except SignalException as error:
-        if not any(path.exists() for path in ended):  # torchrun raises this even if all processes ended with code 0
+        # Torchrun raises this even if all processes ended with code 0. A script's first process writes the report last.
+        if not any(path.exists() for path in (folder.stopped, folder.finished, folder.report)):
             raise RuntimeError(f"stopped by {error.sigval.name} before its final checkpoint was written") from error
 
 

@@ -1,5 +1,6 @@
 """What the launching and the training side exchange, written and read back."""
 
+import errno
 import tempfile
 from pathlib import Path
 
@@ -66,6 +67,20 @@ def test_the_first_reason_of_a_failure_is_kept_and_the_text_of_another_program_i
 
     folder.failure.write_bytes(b"AlgorithmError: exit code 1: \xff\n")
     assert folder.read_failure() == (FailureKind.ERROR, "AlgorithmError: exit code 1: \N{REPLACEMENT CHARACTER}")
+
+
+def test_a_full_disk_has_no_room_for_a_reason_and_hides_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = JobFolder(tmp_path)
+    monkeypatch.setattr(Path, "open", full)
+
+    folder.write_failure(FailureKind.ERROR, "no progress for 30 minutes")
+
+    assert folder.read_failure() is None
 
 
 def test_lines_of_an_events_file_that_are_no_events_hide_no_others(tmp_path: Path) -> None:

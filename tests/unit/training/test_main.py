@@ -133,10 +133,31 @@ def test_a_full_disk_ends_with_the_exit_code_for_it(tmp_path: Path, monkeypatch:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(JobDocument, "read", full)
-    monkeypatch.setattr(JobFolder, "write_failure", full)
+    monkeypatch.setattr(Path, "open", full)
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=full))  # the log is on the same disk
 
     assert job_process.main(folder) == errno.ENOSPC
+
+
+def test_a_full_disk_does_not_fail_a_job_that_has_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = JobFolder(tmp_path)
+    folder.make()
+    write_json(folder.document, JobDocument.first("job", JobSpec()).as_json())
+    write_json(folder.resource_config, {"current_host": "a", "hosts": ["a"], "network_interface_name": "lo"})
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr(device, "machine_faults", lambda spec: [])
+    monkeypatch.setattr("paretune.training.job.train", lambda *_: True)
+    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "touch", full)
+    try:
+        assert job_process.main(folder) == 0
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
 
 
 def test_a_training_stops_itself_at_its_deadline_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,8 +47,9 @@ def test_processes_of_one_machine_meet_on_a_free_port() -> None:
     assert parsed.nproc_per_node == "3"
 
 
+@pytest.mark.parametrize("ended", ["stopped", "finished", "report"])
 def test_torchrun_that_is_stopped_has_not_failed_if_its_processes_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str
 ) -> None:
     folder = JobFolder(tmp_path)
     folder.make()
@@ -58,21 +59,21 @@ def test_torchrun_that_is_stopped_has_not_failed_if_its_processes_finished(
 
     monkeypatch.setattr(run, "main", stop)
     with pytest.raises(RuntimeError, match="stopped by SIGTERM before its final checkpoint was written"):
-        run_torchrun([], (folder.stopped, folder.finished))
+        run_torchrun([], folder)
 
-    folder.finished.touch()
+    getattr(folder, ended).touch()
 
-    run_torchrun([], (folder.stopped, folder.finished))
+    run_torchrun([], folder)
 
 
-def test_the_full_disk_of_one_process_is_that_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_full_disk_of_one_process_is_that_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fill(_: list[str]) -> None:
         raise ChildFailedError("job", {0: ProcessFailure(local_rank=0, pid=1, exitcode=errno.ENOSPC, error_file="")})
 
     monkeypatch.setattr(run, "main", fill)
 
     with pytest.raises(OSError, match="No space left on device"):
-        run_torchrun([], ())
+        run_torchrun([], JobFolder(tmp_path))
 
 
 def test_the_network_is_the_cluster_s_unless_the_user_chose_one() -> None:

@@ -65,14 +65,16 @@ class TokenRows:
     """Reads one split of N rows, and makes batches. `lengths` (N,) holds each row's number of tokens.
 
     `label_counts` (N,) holds how many labels of each row count in the loss. A batch is as long as its longest row,
-    or the `padded_length` of it if `longest`, the highest possible number of tokens in a row, is given. With
-    `longest_first`, rows are sorted by descending length, so that batches need little padding.
+    rounded up by `padded_length` if `has_few_lengths`. With `longest_first`, rows are sorted by descending length, so
+    that batches need little padding.
     """
 
-    def __init__(self, folder: Path, *, pad_id: int, longest: int | None = None, longest_first: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, pad_id: int, has_few_lengths: bool = False, longest_first: bool = False
+    ) -> None:
         self._tokens = np.asarray(np.load(folder / "tokens.npy", mmap_mode="r"))
-        self._pad_id, self._longest = pad_id, longest
         lengths = np.load(folder / "lengths.npy")
+        self._pad_id, self._longest = pad_id, int(lengths.max(initial=1)) if has_few_lengths else None
         order = np.argsort(-lengths, kind="stable") if longest_first else np.arange(len(lengths))
         self.lengths: np.ndarray = lengths[order]
         self._start = (np.cumsum(lengths) - lengths)[order]
@@ -189,7 +191,7 @@ def padded_length(length: int, longest: int) -> int:
     """Return `length` rounded up, so that batches of rows with up to `longest` tokens have few different lengths.
 
     There are at most MOST_LENGTHS of them, so that few shapes are compiled. All are multiples of 8, for tensor cores,
-    except `longest` itself, which is never exceeded: the model may have no more positions.
+    except `longest`, the length of the longest row, because the model may have no more positions.
     """
     multiple = 8 * -(-longest // (8 * MOST_LENGTHS))
     return min(-(-length // multiple) * multiple, longest)

@@ -72,16 +72,18 @@ def tokens_of(prepared: PreparedDataset, split: str) -> list[list[int]]:
 # --- reading
 
 
-@pytest.mark.parametrize(("longest", "with_labels", "longest_first"), [(None, True, False), (64, False, True)])
+@pytest.mark.parametrize(
+    ("has_few_lengths", "with_labels", "longest_first"), [(False, True, False), (True, False, True)]
+)
 def test_a_batch_is_what_padding_by_hand_gives(
-    tmp_path: Path, longest: int | None, with_labels: bool, longest_first: bool
+    tmp_path: Path, has_few_lengths: bool, with_labels: bool, longest_first: bool
 ) -> None:
-    multiple = 1 if longest is None else 8
+    multiple = 8 if has_few_lengths else 1
     source = np.random.default_rng(0)
-    rows = [source.integers(10, 99, size=size).tolist() for size in (3, 1, 7, 12, 2, 8, 5)]
+    rows = [source.integers(10, 99, size=size).tolist() for size in (3, 1, 7, 16, 2, 8, 5)]
     labels = [0, 1, 2, 0, 1, 2, 0]
     _write_split(tmp_path / "train", rows, np.array(labels) if with_labels else None)
-    split = TokenRows(tmp_path / "train", pad_id=PAD, longest=longest, longest_first=longest_first)
+    split = TokenRows(tmp_path / "train", pad_id=PAD, has_few_lengths=has_few_lengths, longest_first=longest_first)
     order = sorted(range(7), key=lambda row: -len(rows[row])) if longest_first else list(range(7))
 
     for index in ([0], [4, 0, 2], [6, 5, 4, 3, 2, 1, 0], [1, 1]):
@@ -96,9 +98,9 @@ def test_a_batch_is_what_padding_by_hand_gives(
     assert split.lengths.tolist() == [len(rows[row]) for row in order]
 
 
-def test_a_batch_is_not_longer_than_the_positions_of_the_model(tmp_path: Path) -> None:
+def test_a_batch_is_never_longer_than_the_longest_row(tmp_path: Path) -> None:
     _write_split(tmp_path / "train", [[1] * 100, [1] * 20], np.array([0, 1]))
-    split = TokenRows(tmp_path / "train", pad_id=PAD, longest=100)
+    split = TokenRows(tmp_path / "train", pad_id=PAD, has_few_lengths=True)
 
     assert split.batch([0, 1])["input_ids"].shape == (2, 100)
     assert split.batch([1])["input_ids"].shape == (1, 32)
