@@ -163,11 +163,13 @@ def _has_run(run: RecordedRun) -> bool:
 def _leave_gaps(run: RecordedRun, workplace: Workplace) -> str:
     """Return a remark on a finished job that was not found, so that the gaps in its record cannot be filled.
 
-    Later calls of `sync` try again only if it is a local job, which may be in another folder.
+    Later calls of `sync` try again only if it is a local or simulated job, whose files may be in another folder.
     """
-    if not workplace.launcher.jobs_outlive_submitter:
+    if not workplace.launcher.jobs_outlive_submitter or workplace.launcher.traits.is_simulated:
         there = f"run `{command_line('sync')}` in the folder in which it was started"
-        return f"the gaps in its record cannot be filled, because {workplace.home} does not contain its job: {there}"
+        deleted = f"if its files are deleted, delete the tag {schema.GAP} of the run in MLflow"
+        why = f"{workplace.home} does not contain its job"
+        return f"the gaps in its record cannot be filled, because {why}: {there}, or, {deleted}"
     workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
     return "the gaps in its record cannot be filled, because its job no longer exists"
 

@@ -432,13 +432,16 @@ class JobSpec(Parameters):
     def chooses(self, *names: str) -> bool:
         """Return whether the user's own program chooses its batch or learning rate, whose parameters are `names`.
 
-        True for a project, and for a script to which none of them is given. Scripts with Hugging Face's parser always
-        get both.
+        True for a project, and for a script to which none of them is given. A script with Hugging Face's parser gets
+        both even then, unless its text shows that it declares none of them.
         """
         if self.entry_script is None or not self.model_fields_set.isdisjoint(names):
             return self.project is not None
-        is_read = is_file(self.entry_script)  # without the file, the job keeps its global batch size
-        return is_read and not read_own_script(at_home(self.entry_script).resolve()).has_hugging_face_parser
+        if not is_file(self.entry_script):  # without the file, the job keeps its global batch size
+            return False
+        script = read_own_script(at_home(self.entry_script).resolve())
+        is_given = not script.is_complete or any(map(script.argument, names))
+        return not (script.has_hugging_face_parser and is_given)
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
         """Return 12 hexadecimal digits, equal for jobs that compute the same thing apart from parameters in `but`."""

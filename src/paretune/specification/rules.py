@@ -54,7 +54,7 @@ _SECRET_ARN = re.compile(
 _RESERVED_VARIABLES = re.compile(
     r"(PARETUNE|SM|AWS|LD|MLFLOW|PIP|MASTER|TRAINING_JOB)_.*|(PYTHON|BASH).*|PATH|HOME|ENV|SHELL|IFS|CURRENT_HOST"
     # of processes, as torchrun, Lightning, Accelerate, MPI, Horovod and SageMaker's libraries name them; not LORA_RANK
-    r"|((LOCAL|GROUP|ROLE|NODE|MACHINE|GLOBAL|CROSS)_|(OMPI|PMIX?|MPI|MV2|SLURM|HOROVOD|SMDATAPARALLEL)_(\w*_)?)?"
+    r"|((LOCAL|GROUP|ROLE|NODE|MACHINE|GLOBAL|CROSS)_|(OMPI|PMIX?|MPI|MV2|HOROVOD|SMDATAPARALLEL)_(\w*_)?)?"
     r"(RANK|WORLD_SIZE)"
 )
 _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # metric names that MLflow allows

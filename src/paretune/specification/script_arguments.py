@@ -394,7 +394,10 @@ def _may_be_on(script: OwnScript, number_format: str) -> bool:
     """Return whether a script may use a number format by default, and has an argument that turns it off."""
     if script.reads_anything:
         return number_format == "bf16"  # some scripts, such as TRL's, use bf16 by default
-    action = script.arguments.get(script.argument(number_format) or "", "")
+    option = script.argument(number_format)
+    if script.parser in ("hydra", "jsonargparse"):  # whose switches have values; fp16.enabled is a key of DeepSpeed
+        return option is not None and not any(name.startswith(f"{option}.") for name in script.arguments)
+    action = script.arguments.get(option or "", "")
     return action.startswith(OFF) or action in (TEXT_OF_BOOL, LITERAL)
 
 

@@ -89,6 +89,7 @@ def test_a_large_batch_asks_for_a_larger_rate(changes: dict[str, Any], message: 
 
 PLAIN = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr')\n"
 TRAINER = "import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n"
+OWN_FIELDS = "from transformers import HfArgumentParser\n@dataclass\nclass Model:\n    size: int = 1\n"
 GIVEN = {"learning_rate": 5e-5, "per_device_train_batch_size": 16}
 
 
@@ -101,6 +102,8 @@ GIVEN = {"learning_rate": 5e-5, "per_device_train_batch_size": 16}
         (PLAIN, {"per_device_train_batch_size": 16}, False),  # and here, its learning rate
         (PLAIN, GIVEN, True),
         (TRAINER, {}, True),  # such a script always gets both
+        (f"{OWN_FIELDS}\nHfArgumentParser(Model)\n", {}, False),  # unless it declares neither
+        (f"{OWN_FIELDS}    learning_rate: float = 1e-3\nHfArgumentParser(Model)\n", {}, False),
     ],
 )
 def test_a_program_that_chooses_its_batch_or_rate_is_not_asked_for_a_larger_rate(

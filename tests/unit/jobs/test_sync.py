@@ -2,7 +2,7 @@
 
 import os
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -347,17 +347,33 @@ def test_the_gaps_of_a_local_job_of_another_machine_are_left_to_that_machine(des
     assert "its job no longer exists" in desk.sync()[run_id].remark  # the same machine with fewer cores
 
 
-def test_the_gaps_of_a_local_job_of_another_folder_are_left_to_that_folder(desk: Desk) -> None:
-    desk.account.jobs_outlive_submitter = False
+@pytest.mark.parametrize("is_simulated", [False, True])
+def test_the_gaps_of_a_job_of_another_folder_are_left_to_that_folder(desk: Desk, is_simulated: bool) -> None:
+    desk.account.jobs_outlive_submitter = is_simulated
+    desk.account.traits = replace(desk.account.traits, is_simulated=is_simulated)  # type: ignore[misc]
     run_id = desk.leave(DONE)
     desk.sync()
     desk.tag(run_id, "gap", "true")
 
     jobs, desk.account.jobs = desk.account.jobs, {}  # this folder has no jobs
-    assert "in the folder in which it was started" in desk.sync()[run_id].remark
+    remark = desk.sync()[run_id].remark
+    assert "in the folder in which it was started" in remark
+    assert "if its files are deleted, delete the tag paretune.gap of the run" in remark
 
     desk.account.jobs = jobs
     assert desk.sync()[run_id].result is not None
+    assert desk.sync() == {}
+
+
+def test_the_gaps_of_a_deleted_local_job_end_with_the_tag_of_its_run(desk: Desk) -> None:
+    desk.account.jobs_outlive_submitter = False
+    run_id = desk.leave(DONE)
+    desk.sync()
+    desk.tag(run_id, "gap", "true")
+    desk.account.jobs = {}
+    assert "paretune.gap" in desk.sync()[run_id].remark
+
+    desk.client.delete_tag(run_id, "paretune.gap")
     assert desk.sync() == {}
 
 

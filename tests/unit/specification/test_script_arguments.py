@@ -247,6 +247,17 @@ def test_a_number_format_that_a_script_uses_by_default_is_turned_off_for_another
     assert words(script, precision="auto") == words(script) == "--output-dir /out"
 
 
+def test_a_number_format_in_the_configuration_of_hydra_is_turned_off_for_another_one(script: Path) -> None:
+    script.write_text("import hydra\n@hydra.main(config_name='conf', config_path='.')\ndef main(conf): ...\nmain()\n")
+    script.with_name("conf.yaml").write_text("bf16: true\nfp16: {enabled: false}\n")
+
+    assert words(script, precision="fp32") == "bf16=false"
+    assert words(script, precision="bf16") == "bf16=true"
+
+    script.write_text("from jsonargparse import CLI\ndef main(bf16: bool = True): ...\nCLI(main)\n")
+    assert words(script, precision="fp32") == "--bf16 false"
+
+
 def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(script: Path) -> None:
     script.write_text("import hydra\n@hydra.main(config_name='conf')\ndef main(conf): ...\nmain()\n")
     arguments = {"optimizer.lr": 0.1, "+trainer.fast": True}

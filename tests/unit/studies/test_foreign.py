@@ -123,6 +123,15 @@ def test_a_trial_with_an_infinite_constraint_is_not_recommended(workplace: Path)
     assert [row["trial"] for row in result.rows() if row["pareto_rank"] == 0] == [1]
 
 
+def test_an_infinite_constraint_is_not_said_to_be_missing(workplace: Path) -> None:
+    study = optuna.create_study(study_name="bounded", directions=["minimize"])
+    trial = study.ask({"x": optuna.distributions.FloatDistribution(0, 1)})
+    trial.set_constraint("x", math.inf)
+    study.tell(trial, 1.0)
+
+    assert "constraint x was not measured or is not finite." in str(paretune.log_study(study))
+
+
 def test_a_study_whose_recording_was_interrupted_has_a_front_and_keeps_its_objectives(
     study: optuna.Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ class StudyFile(Parameters):
         typed = {_field_name(name): text for name, text in (overrides or {}).items() if sets_value(name, text)}
         if typed:
             _name_fully(document, typed)
+            typed = {_as_in_file(document, name): text for name, text in typed.items()}
         located += [(0, text) for name, text in typed.items() for text in _override(document, name, text)]
         study, of_study = cls.check(document)
         for fault in [*faults, *of_study]:
@@ -533,6 +534,17 @@ def _field_name(name: str) -> str:
     return outer.replace("-", "_") + dot + inner
 
 
+def _as_in_file(document: Mapping[str, Any], name: str) -> str:
+    """Return a typed name as the file spells a searched parameter or an argument of a script, with - or _."""
+    search, job = (document.get(key) for key in ("search", "job"))
+    names, prefix = [*map(str, search)] if isinstance(search, dict) else [], f"training_arguments{INSIDE}"
+    if isinstance(job, dict):
+        arguments = job.get("training_arguments")
+        names += [key for key in map(str, job) if key.startswith(prefix)]
+        names += [f"{prefix}{key}" for key in arguments] if isinstance(arguments, dict) else []
+    return next((known for known in names if known.replace("-", "_") == name.replace("-", "_")), name)
+
+
 def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     """Write one option of the command line into the document, and return its faults."""
     if name in IN_THE_FILE:
@@ -545,8 +557,6 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
         hint = unknown(JobSpec, name).replace("paretune train", "paretune study")
         return [f"unknown parameter {name}: {near}" if near else hint]
     search, job = document.get("search"), document.get("job") or {}
-    if isinstance(search, dict):  # an argument of a script may be typed with - or _
-        name = next((key for key in search if str(key).replace("-", "_") == name.replace("-", "_")), name)
     entry = search.get(name) if isinstance(search, dict) else None
     if isinstance(entry, dict) and "choices" in entry and "," in text and not text.lstrip().startswith("{"):
         entry["choices"] = [Plain(part) for part in split_list(text)]

@@ -225,12 +225,15 @@ def _optimal(every: Sequence[tuple[str, ...]], count: int, seed: int) -> list[tu
 
 def _table(path: str) -> list[tuple[Level, Labels]]:
     text = read_text(path, _LARGEST_TABLE, must="points: table must name a CSV file, and ")
-    header, *lines = [*csv.reader(text.splitlines())] or [[]]
-    if ragged := [number for number, line in enumerate(lines, 2) if any(line[len(header) :])]:
+    numbered = [pair for pair in enumerate(csv.reader(text.splitlines()), 1) if any(map(str.strip, pair[1]))]
+    header, lines = numbered[0][1] if numbered else [], [line for _, line in numbered[1:]]
+    if ragged := [number for number, line in numbered if any(map(str.strip, line[len(header) :]))]:
         fault = f"line {ragged[0]} of {path} has more cells than the header"
-        raise BadInput([f"points: {fault}: quote a cell that contains a comma, and write decimals with a point"])
-    cells = ({name: Plain(cell) for name, cell in zip(header, line, strict=False) if name and cell} for line in lines)
-    rows = [row for row in cells if row]  # spreadsheets may write lines that have only commas
+        remedy = "quote a cell that contains a comma, and write decimals with a point"
+        raise BadInput([f"points: {fault}: begin with a header line of parameter names, {remedy}"])
+    pairs = (zip(header, line, strict=False) for line in lines)
+    cells = ({name: Plain(cell) for name, cell in line if name.strip() and cell.strip()} for line in pairs)
+    rows = [row for row in cells if row]
     if not rows:
         raise BadInput([f"points: {path} has no rows: write a header line of parameter names, then one line per row"])
     return [(row, {name: spell(value) for name, value in row.items() if name != "seed"}) for row in rows]

@@ -169,7 +169,9 @@ def _nothing(front: StudyFront) -> list[str]:
         return [f"{len(front.points)} probes have measured seconds, and no training run has completed."]
     closest = min(trained, key=lambda point: _missed(front, point))
     absent = [name for name in front.objectives if name not in closest.means]
-    reasons = dict.fromkeys([*front.unmet(closest), *(f"{label(name)} was not measured" for name in absent)])
+    reasons = dict.fromkeys(
+        [*front.unmet(closest), *(f"{label(name)} was not measured or is not finite" for name in absent)]
+    )
     count = "1 configuration has" if len(trained) == 1 else f"{len(trained)} configurations have"
     head = f"{count} completed, but none can be recommended; the closest is trial"
     return [f"{head} {closest.number}: {'; '.join(reasons)}."]

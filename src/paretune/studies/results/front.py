@@ -402,7 +402,7 @@ class StudyFront:
         sentences = []
         for name, end in point.unmet:
             if name not in point.means:
-                sentences.append(f"{label(name)} was not measured")
+                sentences.append(f"{label(name)} was not measured or is not finite")
                 continue
             side, bound = {"min": "below", "max": "above"}[end], self.text(name, self.constraints[name][end], 0.0)
             sentences.append(f"{label(name)} is {self.text(name, point.means[name])}, {side} {bound}")

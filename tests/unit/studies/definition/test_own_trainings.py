@@ -145,6 +145,21 @@ def test_a_typed_name_keeps_its_dashes_and_ends_a_search_in_either_spelling(tmp_
     assert study.job.tags == {"cost-center": "a"}
     assert list(study.search) == ["training_arguments.rounds"]
 
+    content |= {"search": {"rounds": {"choices": [5, 10]}}, "job": {"training_arguments": {"weight_decay": 0.1}}}
+    study = StudyFile.read(content, {typed: "0.3"})
+    assert study.job.training_arguments == {"weight_decay": 0.3}
+
+
+def test_a_fault_of_a_typed_value_names_no_line_of_the_file_in_either_spelling(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text('parser.add_argument("--weight-decay", type=float)\n')
+    path = tmp_path / "s.yaml"
+    search = "search:\n  weight-decay: {choices: [0.1, 0.2]}\n  seed: {choices: [1, 2]}\n"
+    path.write_text(f"name: own\nentry_script: {tmp_path}/t.py\nn_trials: 2\n{search}")
+
+    with pytest.raises(BadInput) as caught:
+        StudyFile.read(str(path), {"training_arguments.weight_decay": "0.3,0.3"})
+    assert not caught.value.faults[0].startswith(str(path))
+
 
 def test_a_script_s_own_number_of_rows_is_searched_without_a_number_of_rows_for_the_evaluation(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text('parser.add_argument("--max_train_samples", type=int)\n')

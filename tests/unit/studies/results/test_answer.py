@@ -122,9 +122,11 @@ def test_the_closest_point_says_what_it_has_not_measured_although_another_point_
     without_f1 = trial_of(1, 1.0, 0.0, values={"cost_usd": 1.0, "job_seconds": 10.0})
     fast = {"job_seconds": {"max": 3600.0}}
 
-    assert words([slow, without_f1], COST_AND_F1, fast).endswith("the closest is trial 1: F1 was not measured.")
+    assert words([slow, without_f1], COST_AND_F1, fast).endswith(
+        "the closest is trial 1: F1 was not measured or is not finite."
+    )
     both = words([without_f1], COST_AND_F1, {"f1": {"min": 0.5}})
-    assert both.endswith("the closest is trial 1: F1 was not measured.")
+    assert both.endswith("the closest is trial 1: F1 was not measured or is not finite.")
 
 
 def test_a_point_that_misses_a_bound_by_a_few_seconds_is_closer_than_one_without_half_its_f1() -> None:
