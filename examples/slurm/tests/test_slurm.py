@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -175,6 +176,18 @@ def test_a_job_that_slurm_ends_early_is_not_said_to_have_reached_its_limit(
     assert failure is not None
     assert failure[0] is kind
     assert ended_as.lower() in failure[1].lower()
+
+
+def test_a_job_that_ran_out_of_memory_keeps_the_reason_of_its_training(place: Place, tmp_path: Path) -> None:
+    job, record = place.submit("deaf"), tmp_path / "slurm" / "1.json"
+    place.first_event(job)
+    content = json.loads(record.read_text())
+    record.write_text(json.dumps(content | {"ended_as": "OUT_OF_MEMORY"}))  # Slurm has killed one of its processes
+    job.folder.write_failure(FailureKind.DISK_FULL, "no space left")
+    os.killpg(content["pid"], signal.SIGKILL)
+
+    assert place.end(job) is JobState.FAILED
+    assert job.status().failure == (FailureKind.DISK_FULL, "no space left")
 
 
 def test_slurm_s_own_reason_is_shown_if_it_takes_no_job(place: Place, tmp_path: Path) -> None:

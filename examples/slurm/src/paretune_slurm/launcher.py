@@ -60,7 +60,7 @@ _KINDS = {
     "BOOT_FAIL": FailureKind.INTERNAL,
     "PREEMPTED": FailureKind.INTERNAL,
 }
-"""What a state of sacct means for the next attempt, whatever the training reports. All other states are errors."""
+"""What a state of sacct means for the next attempt. All other states are errors."""
 _UNANSWERED = re.compile("timed out|zero bytes|receive failure|connection reset", re.IGNORECASE)
 """Parts of sbatch's messages if slurmctld got the request and did not answer; Slurm may have created the job."""
 BATCH = """#!/bin/bash
@@ -158,13 +158,14 @@ class SlurmJob(FolderJob):
         if state.startswith("CANCELLED"):
             return {**end, "state": JobState.STOPPED.value, "reason": f"Slurm says that it was {state.lower()}"}
         says = f"Slurm says {state} (exit code {row.get('ExitCode', '')}) of batch job {self.number}"
-        if state in _KINDS:  # before the limit: the training also stops with a checkpoint if Slurm preempts the job
-            return {**end, "state": JobState.FAILED.value, "kind": _KINDS[state].value, "reason": says}
+        kind = _KINDS.get(state, FailureKind.ERROR)
+        if kind is FailureKind.INTERNAL:  # before the limit: a preempted training also stops with a checkpoint
+            return {**end, "state": JobState.FAILED.value, "kind": kind.value, "reason": says}
         limit_s = float(self._order["max_seconds"])
         if state == "TIMEOUT" or self.folder.stopped.exists() or end["seconds"] >= limit_s:
             end["reason"] = f"MaxRuntimeExceeded: it ran longer than {limit_s / 60:g} minutes"
             return {**end, "state": JobState.STOPPED.value}
-        kind, reason = self.folder.read_failure() or (FailureKind.ERROR, says)
+        kind, reason = self.folder.read_failure() or (kind, says)
         return {**end, "state": JobState.FAILED.value, "kind": kind.value, "reason": reason}
 
     def _read_end(self) -> dict[str, Any]:
