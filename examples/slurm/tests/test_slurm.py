@@ -144,6 +144,19 @@ def test_a_job_of_another_home_is_not_said_to_be_missing(place: Place, cluster: 
 
     with pytest.raises(LostContact, match=f"{job.name} is batch job 1 of Slurm.*set PARETUNE_HOME"):
         other_home.attach(job.name)
+    assert other_home.location_tags() != place.launcher.location_tags()  # its jobs have other names
+
+
+def test_a_job_whose_files_were_removed_is_missing_once_its_folder_is_created(
+    place: Place, cluster: dict[str, str], tmp_path: Path
+) -> None:
+    job, other_home = place.submit("quick"), launcher_of(cluster, tmp_path / "other")
+    with pytest.raises(LostContact, match="create this folder, and `paretune sync` closes the run"):
+        other_home.attach(job.name)
+
+    (tmp_path / "other" / "slurm" / job.name).mkdir(parents=True)
+
+    assert other_home.attach(job.name) is None
 
 
 def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) -> None:
