@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -143,6 +144,19 @@ def test_a_job_of_another_home_is_not_said_to_be_missing(place: Place, cluster: 
 
     with pytest.raises(LostContact, match=f"{job.name} is batch job 1 of Slurm.*set PARETUNE_HOME"):
         other_home.attach(job.name)
+    assert other_home.location_tags() != place.launcher.location_tags()  # its jobs have other names
+
+
+def test_a_job_whose_files_were_removed_is_missing_once_its_folder_is_created(
+    place: Place, cluster: dict[str, str], tmp_path: Path
+) -> None:
+    job, other_home = place.submit("quick"), launcher_of(cluster, tmp_path / "other")
+    with pytest.raises(LostContact, match="create this folder, and `paretune sync` closes the run"):
+        other_home.attach(job.name)
+
+    (tmp_path / "other" / "slurm" / job.name).mkdir(parents=True)
+
+    assert other_home.attach(job.name) is None
 
 
 def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) -> None:
@@ -175,6 +189,18 @@ def test_a_job_that_slurm_ends_early_is_not_said_to_have_reached_its_limit(
     assert failure is not None
     assert failure[0] is kind
     assert ended_as.lower() in failure[1].lower()
+
+
+def test_a_job_that_ran_out_of_memory_keeps_the_reason_of_its_training(place: Place, tmp_path: Path) -> None:
+    job, record = place.submit("deaf"), tmp_path / "slurm" / "1.json"
+    place.first_event(job)
+    content = json.loads(record.read_text())
+    record.write_text(json.dumps(content | {"ended_as": "OUT_OF_MEMORY"}))  # Slurm has killed one of its processes
+    job.folder.write_failure(FailureKind.DISK_FULL, "no space left")
+    os.killpg(content["pid"], signal.SIGKILL)
+
+    assert place.end(job) is JobState.FAILED
+    assert job.status().failure == (FailureKind.DISK_FULL, "no space left")
 
 
 def test_slurm_s_own_reason_is_shown_if_it_takes_no_job(place: Place, tmp_path: Path) -> None:

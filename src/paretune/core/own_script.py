@@ -82,6 +82,7 @@ class OwnScript:
     required: tuple[str, ...]  # required arguments; without -- if positional
     aliases: tuple[frozenset[str], ...]  # groups of options that are spellings of the same one
     is_complete: bool  # whether there are no other arguments
+    declares_all: bool  # whether there are none, except those that a library may add to the script's parser
     mentions_seed: bool
     first_words: tuple[str, ...]  # one of these must precede its options, such as `fit` of LightningCLI
     is_notebook: bool  # whether it calls get_ipython(), which only notebooks have
@@ -115,7 +116,13 @@ def with_options(script: OwnScript, options: Options) -> OwnScript:
     Required arguments that the source shows are kept.
     """
     required = tuple(dict.fromkeys((*script.required, *options.required)))
-    return replace(script, arguments={**options.actions}, required=required, is_complete=options.is_complete)
+    return replace(
+        script,
+        arguments={**options.actions},
+        required=required,
+        is_complete=options.is_complete,
+        declares_all=options.is_complete,
+    )
 
 
 def read_own_script(path: Path) -> OwnScript:
@@ -165,21 +172,13 @@ def _declared(path: Path, texts: _Texts, configurations: _Configurations, option
     declared = [(file, call) for file, call in calls if getattr(call.func, "attr", "") == "add_argument"]
     words = [(word, call) for _, call in declared for word in call.args]
     arguments = {**_added(words), **options.actions}
-    named = [(getattr(call.func, "attr", getattr(call.func, "id", "")), call) for _, call in calls]
-    spellings = (frozenset(_options(call)) for name, call in named if name in _ADDS_OPTION)
+    spellings = (frozenset(_options(call)) for _, call in calls if _name(call.func) in _ADDS_OPTION)
     required = [_required(call) for file, call in declared if file.parent == path.parent]
     settings = _settings(main, [file for file, *_ in configurations], program.nodes, arguments)
     sets_tracking = bool(re.search(r"\bset_tracking_uri\(", text))
     is_named = all(isinstance(word, ast.Constant) for word, _ in words)
-    parsers = {getattr(getattr(call.func, "value", None), "id", "") for _, call in declared} - {""}
-    own_names = {node.name for node in program.nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    is_extended = any(
-        _MAY_ADD_OPTIONS.search(name)
-        and name not in own_names
-        and parsers & {getattr(word, "id", "") for word in call.args}
-        for name, call in named
-    )
     is_argparse = parser == "argparse" and bool(arguments)
+    declares_all = parser in ("places", "none") or ((options.is_complete or is_argparse) and is_named)
     return OwnScript(
         settings=settings,
         loggers=tuple(name for name, trace in _LOGGERS.items() if re.search(trace, text, re.MULTILINE)),
@@ -188,14 +187,37 @@ def _declared(path: Path, texts: _Texts, configurations: _Configurations, option
         arguments=arguments,
         required=() if "add_subparsers" in text else (*filter(None, required), *options.required),
         aliases=tuple(group for group in spellings if len(group) > 1),
-        is_complete=parser in ("places", "none")
-        or ((options.is_complete or is_argparse) and is_named and not is_extended),
+        is_complete=declares_all and not (declared and _may_be_extended(program, [call for _, call in declared])),
+        declares_all=declares_all,
         mentions_seed=bool(re.search(r"\bseed\b", text)),
         first_words=("fit",) if _FIT.search(main) else options.commands,
         is_notebook=bool(_NOTEBOOK.search(main)),
         constants={name: node.lineno for node in ast.parse(main).body for name in _constants(node)},
         metrics=tuple(dict.fromkeys(name for node in program.nodes for name in _metrics(node, settings))),
     )
+
+
+def _may_be_extended(program: Program, declared: Iterable[ast.Call]) -> bool:
+    """Return whether a library may add options to a parser, because it gets the parser or makes one of its `parents`.
+
+    `declared` has the calls of `add_argument`.
+    """
+    own = {node.name for node in program.nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    parsers = {_name(getattr(call.func, "value", None)) for call in declared} - {""}
+    for call in program.calls:
+        words = [*call.args, *(item.value for item in call.keywords)]
+        may_add = _MAY_ADD_OPTIONS.search(_name(call.func)) and _name(call.func) not in own
+        if may_add and not parsers.isdisjoint(map(_name, words)):
+            return True
+        parents = [each for item in call.keywords if item.arg == "parents" for each in getattr(item.value, "elts", ())]
+        if any(isinstance(each, ast.Call) and _name(each.func) not in own for each in parents):
+            return True
+    return False
+
+
+def _name(node: ast.AST | None) -> str:
+    """Return `c` for `a.b.c` and for `c`; empty for anything else."""
+    return str(getattr(node, "attr", getattr(node, "id", "")))
 
 
 def _modules(script: Path) -> Iterator[tuple[Path, str]]:
@@ -288,7 +310,7 @@ def _metrics(node: ast.AST, settings: Collection[str]) -> Iterator[str]:
         if name.endswith(("metrics", "results", "summary")):
             yield from _keys(ast.Dict(keys=[target.slice], values=[node.value]))
     elif isinstance(node, ast.Call):
-        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        name = _name(node.func)
         if name in _PRINTS:
             yield from numbers_in(_printed(node.args), settings)
         if name in _LOGS_DICTIONARY:

@@ -59,7 +59,8 @@ class Program:
         self.nodes = [node for tree in trees.values() for node in ast.walk(tree)]
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
         self.functions, self.classes = dict[str, _Function](), dict[str, ast.ClassDef]()
-        for node in self.nodes:  # the script's own come first, and those at the top level before methods
+        at_top = [node for tree in trees.values() for node in tree.body]
+        for node in (*at_top, *self.nodes):  # the top level before methods, and the script before its modules
             if isinstance(node, _Function):
                 self.functions.setdefault(node.name, node)
             elif isinstance(node, ast.ClassDef):
@@ -124,7 +125,8 @@ def _decorated(program: Program, attribute: str) -> list[tuple[_Function, ast.ex
     """Return the functions that have a decorator of this name, each with the decorator."""
     return [
         (function, decorator)
-        for function in program.functions.values()
+        for function in program.nodes
+        if isinstance(function, _Function)
         for decorator in function.decorator_list
         if _last_name(decorator.func if isinstance(decorator, ast.Call) else decorator) == attribute
     ]

@@ -48,13 +48,14 @@ has only one slash left."""
 _KEY = re.compile(
     r"\bhf_\w{20,}|\b(AKIA|ASIA)[A-Z0-9]{16}|\bgh[pousr]_\w{30,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}|\bsk-[\w-]{20,}"
     r"|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{35}|(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
-    r"|(?:(?<=https://)|(?<=https:/))(?=[A-Za-z_-]*\d)[\w-]{20,}(?=@)"
+    r"|(?:(?<=https://)|(?<=https:/))(?!(?P<organization>[\w-]+)@dev\.azure\.com/(?P=organization)/)"
+    r"(?=[A-Za-z_-]*\d)[\w-]{20,}(?=@)"
     r"|-----BEGIN [^-\n]{0,40}\b(?i:key)\b[^-\n]{0,40}-----.*?(-----END[^-]*-----|\Z)",
     re.DOTALL,
 )
 """Tokens of the Hugging Face Hub, AWS, GitHub, GitLab, Slack, Google and others, bearer tokens, tokens in place of a
-user and password (Azure DevOps, Gemfury), and keys in PEM. A key in PEM without its last line ends at the end of the
-text."""
+user and password (Azure DevOps, Gemfury), and keys in PEM. Azure DevOps itself puts an organization's name, no secret,
+in that place. A key in PEM without its last line ends at the end of the text."""
 _NEXT_STRING = "\0\n"  # between the strings of a list; ends a password, and is in no line of a log
 
 
@@ -88,7 +89,8 @@ def _without_secrets_in(value: object) -> object:
 def without_secrets(text: str) -> str:
     """Return the text without passwords in addresses, and with `...` in place of well-known kinds of keys.
 
-    The user of an address is removed together with the password. One without a password stays.
+    The user of an address is removed together with the password. One without a password stays, unless it looks like a
+    token.
 
     >>> without_secrets("postgresql://ann:pass/wo@rd@host/studies")
     'postgresql://host/studies'

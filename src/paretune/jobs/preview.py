@@ -225,7 +225,7 @@ def small_disk(job: ForeseenJob) -> str:
         return ""
     needed = least_volume_gib(job.disk_bytes)
     local_gib = spec.instance().local_storage_gib  # an instance with its own disks has no volume
-    if max(given_gib, local_gib) >= needed:
+    if (local_gib or given_gib) >= needed:
         return ""
     if local_gib:
         disk = f"the disk of {spec.instance_type} with {local_gib} GiB"

@@ -21,11 +21,12 @@ REQUIREMENTS = "requirements.txt"
 SCRIPT_FOLDER = "script"
 LARGEST_MIB = 50  # size limit of the unpacked code; a larger folder probably contains more than code
 _NEEDED_IN_A_JOB = ("core", "specification", "estimating", "training")  # folders whose modules the training imports
+_SECRET_FOLDERS = {".aws", ".ssh", ".gnupg", ".azure", ".docker", ".kube", ".huggingface", ".pip"}
 _NEVER = {
     *(".git", ".paretune", ".venv", "venv", ".conda", ".tox", ".nox", "node_modules", "mlruns", "mlartifacts"),
     *("mlflow.db", "mlflow.db-journal", "mlflow.db-wal", "mlflow.db-shm"),
     *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
-    *(".aws", ".ssh", ".gnupg", ".azure", ".docker", ".kube", ".huggingface", ".pip"),
+    *_SECRET_FOLDERS,
 }
 _CODE = (".py", ".sh", ".yaml", ".yml", ".toml", ".json", "requirements.txt", "MLproject")  # ends of names
 _MOST_FILES = 50_000  # limit for a folder of code that is not in a git repository
@@ -109,11 +110,13 @@ def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
 def _names_a_secret(path: Path, name: Path, inside: Path) -> bool:
     """Return whether a file's name in the folder `inside`, or that of the file there to which it links, is a secret's.
 
-    Such a link would travel as a copy of the file.
+    Such a link would travel as a copy of the file. All files in a folder such as .docker count as secrets.
     """
     names = [name]
     if path.is_symlink() and path.is_file() and (target := path.resolve()).is_relative_to(inside):
         names.append(target.relative_to(inside))
+    if any(_SECRET_FOLDERS.intersection(each.parts) for each in names):
+        return True
     return any(is_secret_name(text) for each in names for text in (each.name, each.as_posix()))
 
 

@@ -199,7 +199,7 @@ def argument_faults(spec: JobSpec) -> list[str]:
             keeps = f"to keep the global batch size of {each.plan().global_batch_size} on {each.instance_type}"
             needs = f"{path.name} would need an argument {' and '.join(more)}, which it does not have"
             faults.append(f"fallback_instance_types: {keeps}, {needs}: give only global_batch_size, or leave it out")
-    if not (script.has_hugging_face_parser or script.is_complete):
+    if not (script.has_hugging_face_parser or script.declares_all):
         return faults
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
     passed |= {name for group in script.aliases if group & passed for name in group}
@@ -368,7 +368,7 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     values |= {name: str(at_home(values[name])) for name in INPUT_FILES if str(values.get(name)).startswith("~")}
     if "learning_rate" in values:
         values["learning_rate"] = plan.learning_rate
-    may_take_seed = script.mentions_seed and not script.is_complete
+    may_take_seed = script.mentions_seed and not script.declares_all
     if not (script.argument("seed") or has_plan or script.parser == "hydra" or may_take_seed):
         values.pop("seed", None)  # a study sets the seed to repeat a job, even if the script has no such argument
     formats = ("fp32", "bf16", "fp16")  # a script may have a switch for each, or one argument that takes these names

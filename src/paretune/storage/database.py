@@ -4,7 +4,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,11 +67,12 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
         connection.isolation_level = None  # otherwise Python's driver begins transactions itself, and too late
         connection.execute("PRAGMA busy_timeout = 60000")
 
-    try:
+    url: sa.URL | None = None
+    with suppress(ValueError):  # if the port is not a number
         url = sa.make_url(with_driver(address))
-    except ValueError:  # its text may show a part of the password
-        rule = "its port must be a number; in a password, write %40 for @ and %3A for :"
-        raise sa.exc.ArgumentError(rule) from None
+    # This error, and that of a connection to a host with an @, would show a part of the password.
+    if url is None or "@" in (url.host or ""):
+        raise sa.exc.ArgumentError("its port must be a number; in a password, write %40 for @ and %3A for :")
     if url.drivername.startswith("postgresql+psycopg"):  # AWS's NAT gateways forget a connection idle for 350 s
         url = url.set(query={"keepalives_idle": "60", **url.query})
     engine = sa.create_engine(url, poolclass=sa.NullPool)

@@ -70,6 +70,16 @@ def test_its_own_functions_that_get_the_parser_hide_no_argument_nor_does_another
         ("import click\n", False),
         ("for name in names:\n    p.add_argument(f'--{name}')\np.add_argument('--lr')\n", False),
         (f"import deepspeed\n{PARSER}p = deepspeed.add_config_arguments(p)\n", False),
+        (f"from library import add_args\n{PARSER}add_args(parser=p)\n", False),
+        (
+            "import library\nclass Main:\n    def __init__(self):\n        self.parser = argparse.ArgumentParser()\n"
+            "        self.parser.add_argument('--lr')\n        library.add_args(self.parser)\n",
+            False,
+        ),
+        (
+            "import library\np = argparse.ArgumentParser(parents=[library.parser()])\np.add_argument('--lr')\n",
+            False,
+        ),
     ],
 )
 def test_a_script_whose_arguments_its_text_does_not_show_is_not_complete(

@@ -219,6 +219,28 @@ def test_the_options_are_those_of_the_function_that_the_script_starts_not_of_ano
     assert words(script, data_dir="d", learning_rate=0.5) == "--learning_rate 0.5 --data_dir d"
 
 
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("def fit(rate=0.1): ...\n", "class Trainer:\n    def fit(self, batch): ...\nfire.Fire(fit)\n"),
+        (
+            "import typer\napp = typer.Typer()\n@app.command()\ndef fit(rate: float = 0.1): ...\n",
+            "def fit(): app()\nfit()\n",
+        ),
+    ],
+    ids=["fire", "typer"],
+)
+def test_a_function_of_a_module_that_the_script_starts_is_not_hidden_by_another_with_its_name(
+    script: Path, module: str, text: str
+) -> None:
+    (script.parent / "helper.py").write_text(module)
+    script.write_text(f"import fire\nfrom helper import *\n{text}")
+
+    own = read_own_script(script)
+
+    assert (list(own.arguments), own.is_complete, own.required) == (["rate"], True, ())
+
+
 def test_a_script_of_hydra_has_the_keys_of_its_files(script: Path) -> None:
     script.write_text("import hydra\n@hydra.main(config_path='conf', config_name='config')\ndef main(c): ...\nmain()\n")
     conf = script.parent / "conf"

@@ -94,6 +94,7 @@ def test_a_json_document_without_what_would_command_a_terminal_has_the_same_valu
         ("https://hooks.slack.com/services/T0/B0/abc", "https://hooks.slack.com/services/..."),
         ("Authorization: Bearer abc.def-012345678", "Authorization: Bearer ..."),
         (f"git+https://{'hunter2' * 3}@dev.azure.com/ann/_git/x", "git+https://...@dev.azure.com/ann/_git/x"),
+        ("https://abc-team-university-2024@dev.azure.com/abc-team-university-2024/_git/x", None),  # an organization
         ("https://ann@dev.azure.com/ann/_git/x ssh://APKA0123456789ABCDEF@host/x", None),
         ("-----BEGIN KEY-----\nhunter2\n-----END KEY----- after", "... after"),
         ("-----BEGIN RSA PRIVATE KEY-----\nhunter2", "..."),

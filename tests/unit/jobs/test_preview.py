@@ -159,17 +159,19 @@ def test_a_job_that_its_limit_will_end_is_refused_if_it_is_paid_unless_it_is_typ
 
 
 @pytest.mark.parametrize(
-    ("instance_type", "disk", "remedy"),
+    ("instance_type", "given_gib", "disk", "remedy"),
     [
-        ("ml.m5.large", "sagemaker.volume_size_in_gb 100", "--sagemaker.volume_size_in_gb 310, or leave it out"),
-        ("ml.g5.xlarge", "the disk of ml.g5.xlarge with 232 GiB", "use an instance_type with larger disks"),
-        ("ml.g5.12xlarge", "", ""),
+        ("ml.m5.large", 100, "sagemaker.volume_size_in_gb 100", "--sagemaker.volume_size_in_gb 310, or leave it out"),
+        ("ml.g5.xlarge", 100, "the disk of ml.g5.xlarge with 232 GiB", "use an instance_type with larger disks"),
+        ("ml.g5.xlarge", 400, "the disk of ml.g5.xlarge with 232 GiB", "use an instance_type with larger disks"),
+        ("ml.m5.large", 400, "", ""),
+        ("ml.g5.12xlarge", 100, "", ""),
     ],
 )
 def test_a_disk_that_may_be_full_is_said_with_how_to_get_a_larger_one(
-    instance_type: str, disk: str, remedy: str
+    instance_type: str, given_gib: int, disk: str, remedy: str
 ) -> None:
-    given = {"sagemaker.volume_size_in_gb": 100, "disk_bytes": 300 * 2**30, "max_runtime_minutes": 900}
+    given = {"sagemaker.volume_size_in_gb": given_gib, "disk_bytes": 300 * 2**30, "max_runtime_minutes": 900}
 
     warnings = warnings_of([foreseen(**{**CLUSTER, "instance_type": instance_type}, **given)])
 

@@ -159,8 +159,10 @@ def test_a_link_to_a_file_elsewhere_does_not_travel(project: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("in_git", [True, False])
 def test_a_link_to_a_secret_inside_does_not_travel(tmp_path: Path, in_git: bool) -> None:
-    folder = write(tmp_path, "train.py", "words.txt", ".env", "secrets/db.txt", "credentials/__init__.py")
-    targets = {"notes.txt": ".env", "db.txt": "secrets/db.txt", "text": "words.txt", "code": "credentials"}
+    secrets = (".env", "secrets/db.txt", ".docker/config.json")
+    folder = write(tmp_path, "train.py", "words.txt", "credentials/__init__.py", *secrets)
+    targets = {"notes.txt": ".env", "db.txt": "secrets/db.txt", "registry.json": ".docker/config.json"}
+    targets |= {"text": "words.txt", "code": "credentials"}
     for name, target in targets.items():
         (folder / name).symlink_to(target)
     if in_git:
@@ -168,7 +170,7 @@ def test_a_link_to_a_secret_inside_does_not_travel(tmp_path: Path, in_git: bool)
         git(folder, "init")
 
     assert set(project_files(folder)) == {"train.py", "words.txt", "text", "code", "credentials/__init__.py"}
-    assert {"notes.txt", "db.txt"} <= set(left_behind(folder))
+    assert {"notes.txt", "db.txt", "registry.json"} <= set(left_behind(folder))
 
 
 @pytest.mark.parametrize("in_git", [True, False])

@@ -77,9 +77,16 @@ def test_a_connection_is_kept_alive_every_minute_and_a_driver_that_loses_it_lear
 
 
 @pytest.mark.parametrize(
-    "storage", ["postgresql://me@127.0.0.1:PORT/none", "postgresql://me:p@secret:w0rd@127.0.0.1/x"]
+    "storage",
+    [
+        "postgresql://me@127.0.0.1:PORT/none",
+        "postgresql://me:p@secret:w0rd@127.0.0.1/x",
+        "postgresql://me:p@secret@127.0.0.1:1/x",
+    ],
 )
-def test_a_storage_whose_port_is_no_number_is_refused_without_its_password(storage: str) -> None:
+def test_a_storage_whose_port_is_no_number_or_whose_password_has_an_at_is_refused_without_its_password(
+    storage: str,
+) -> None:
     refusal = r"cannot be used \(its port must be a number; in a password, write %40 for @ and %3A for :\)"
     with pytest.raises(BadInput, match=refusal) as caught, locked(storage, "one", "me"):
         pass

@@ -66,6 +66,17 @@ def test_an_option_of_type_bool_must_be_true_or_false(script: Path, value: objec
     assert fault == f"--shuffle of train.py must be true or false, got {word}"
 
 
+def test_a_script_whose_parser_a_library_extends_gets_no_seed_and_needs_its_required_arguments(script: Path) -> None:
+    more = "parser.add_argument('--data', required=True)\nseed = 1\nparser = deepspeed.add_config_arguments(parser)\n"
+    script.write_text(f"import deepspeed\n{PLAIN}{more}")
+    given = {"data": "x", "deepspeed_config": "ds.json"}
+
+    assert words(script, seed=3) == "--output-dir /out"  # a repeat of a study
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), training_arguments={"deepspeed_config": "ds.json"}))
+    assert fault.startswith("train.py does not run without --data")
+    assert argument_faults(JobSpec(entry_script=str(script), training_arguments=given)) == []
+
+
 def test_a_script_may_have_the_highest_seed(script: Path) -> None:
     spec = JobSpec(entry_script=str(script), seed=2**32 - 1)
 

@@ -50,7 +50,7 @@ from paretune_slurm import TRAITS
 GRACE_S = 120  # from SIGTERM until Slurm kills what still runs; training/processes.py kills its workers after 110
 _ASK_EVERY_S = 2.0  # between two calls of sacct for a job: the accounting serves the whole cluster
 _ANSWER_WITHIN_S = 60.0  # of Slurm's commands
-_SINCE = "2000-01-01"  # sacct shows only the jobs of today without it
+_SINCE = "now-30days"  # sacct shows only the jobs of today without it; a search of all years may take minutes
 _FIELDS = ("JobIDRaw", "State", "Start", "End", "ExitCode")
 _WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESIZING")
 _RUNS = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
@@ -60,7 +60,7 @@ _KINDS = {
     "BOOT_FAIL": FailureKind.INTERNAL,
     "PREEMPTED": FailureKind.INTERNAL,
 }
-"""What a state of sacct means for the next attempt, whatever the training reports. All other states are errors."""
+"""What a state of sacct means for the next attempt. All other states are errors."""
 _UNANSWERED = re.compile("timed out|zero bytes|receive failure|connection reset", re.IGNORECASE)
 """Parts of sbatch's messages if slurmctld got the request and did not answer; Slurm may have created the job."""
 BATCH = """#!/bin/bash
@@ -158,13 +158,14 @@ class SlurmJob(FolderJob):
         if state.startswith("CANCELLED"):
             return {**end, "state": JobState.STOPPED.value, "reason": f"Slurm says that it was {state.lower()}"}
         says = f"Slurm says {state} (exit code {row.get('ExitCode', '')}) of batch job {self.number}"
-        if state in _KINDS:  # before the limit: the training also stops with a checkpoint if Slurm preempts the job
-            return {**end, "state": JobState.FAILED.value, "kind": _KINDS[state].value, "reason": says}
+        kind = _KINDS.get(state, FailureKind.ERROR)
+        if kind is FailureKind.INTERNAL:  # before the limit: a preempted training also stops with a checkpoint
+            return {**end, "state": JobState.FAILED.value, "kind": kind.value, "reason": says}
         limit_s = float(self._order["max_seconds"])
         if state == "TIMEOUT" or self.folder.stopped.exists() or end["seconds"] >= limit_s:
             end["reason"] = f"MaxRuntimeExceeded: it ran longer than {limit_s / 60:g} minutes"
             return {**end, "state": JobState.STOPPED.value}
-        kind, reason = self.folder.read_failure() or (FailureKind.ERROR, says)
+        kind, reason = self.folder.read_failure() or (kind, says)
         return {**end, "state": JobState.FAILED.value, "kind": kind.value, "reason": reason}
 
     def _read_end(self) -> dict[str, Any]:
@@ -195,7 +196,10 @@ class Slurm:
             raise LostContact(f"{words[0]} does not answer ({error}): log in to the cluster and try again") from error
 
     def accounted(self, number: str = "", name: str = "") -> dict[str, str] | None:
-        """Return what sacct shows for the batch job with an id, or for the first with a name; None without one."""
+        """Return what sacct shows for the batch job with an id, or for the first with a name; None without one.
+
+        Jobs that ended over 30 days ago are found only by their ids.
+        """
         which = ("-j", number) if number else ("--name", name, "--starttime", _SINCE)
         columns = f"--format={','.join(_FIELDS)}"
         done = self.run("sacct", "--allusers", "--allocations", "--noheader", "--parsable2", columns, *which)
@@ -238,6 +242,9 @@ class SlurmLauncher(Launcher):
     def open(cls, surroundings: Surroundings) -> "SlurmLauncher":
         return cls(surroundings.home, surroundings.clock, surroundings.environment)
 
+    def location_tags(self) -> Mapping[str, str]:
+        return {"slurm_home": str(self._home)}  # so that equal jobs of other folders have other names
+
     def check(self, spec: JobSpec) -> JobSetup:
         faults = launch_faults(spec)
         path = self._environment.get("PATH", os.defpath)
@@ -264,18 +271,21 @@ class SlurmLauncher(Launcher):
     def attach(self, job_name: str) -> SlurmJob | None:
         """Return the job with this name, or None if Slurm has none.
 
-        Raises LostContact if the files of the job are in another PARETUNE_HOME.
+        Raises LostContact if the job has no folder in this PARETUNE_HOME, and ran in the last 30 days.
         """
         root = self._home / "slurm" / job_name
         known = [path for path in (root / "owner" / "batch-job", root / "batch-job") if path.is_file()]
         number = known[0].read_text().strip() if known else ""
         if not number and (row := self._slurm.accounted(name=job_name)) is not None:
             number = row["JobIDRaw"]
-            if not (root / "order.json").is_file():  # otherwise the answer of sbatch was lost
+            if not root.is_dir():
                 raise LostContact(
                     f"{job_name} is batch job {number} of Slurm, but its files are not in {root}: set PARETUNE_HOME as "
-                    "it was when the job was launched"
+                    "it was when the job was launched; if the files were removed, create this folder, and "
+                    f"`{command_line('sync')}` closes the run"
                 )
+            if not (root / "order.json").is_file():
+                return None  # the files were removed; with them, the answer of sbatch was lost
         return SlurmJob(job_name, root, number, self._clock, self._slurm) if number else None
 
     def price(self, spec: JobSpec) -> Price | None:

@@ -414,20 +414,23 @@ class _FirstAttempt(NamedTuple):
 def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
     """Return the given or needed size of a job's volume.
 
-    Raises BadInput if it must be set, or if an instance has less space.
+    Raises BadInput if it must be set, or if an instance has less space. AWS ignores a given size for instances with
+    their own disks, so that a study or profile may give one for all types.
     """
     faults, given_gib = list[str](), spec.sagemaker.volume_size_in_gb
     local = [spec.instance(name).local_storage_gib for name in spec.instance_types()]
+    size = bytes_on_disk(spec, inputs)
     if given_gib is not None:
+        enough_gib = given_gib if size is None else min(given_gib, volume_for_gib(size))
         for name, local_gib in zip(spec.instance_types(), local, strict=True):
-            if 0 < local_gib < given_gib:
+            if 0 < local_gib < enough_gib:
                 faults.append(
                     f"sagemaker.volume_size_in_gb must be at most {local_gib} for {name}, which has its own disks "
-                    f"instead of a volume, got {given_gib}: lower it, or use an instance_type with larger disks"
+                    f"instead of a volume, for a job that may need {enough_gib} GiB, got {given_gib}: lower it if you "
+                    "know how much is enough, or use an instance_type with larger disks"
                 )
         refuse(faults)
         return given_gib
-    size = bytes_on_disk(spec, inputs)
     if size is None and all(local):
         return min(local)  # such instances have no volume whose size could be set
     if size is None:

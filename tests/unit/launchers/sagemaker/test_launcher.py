@@ -314,15 +314,25 @@ def test_what_does_not_fit_on_an_instance_is_refused_before_anything_is_uploaded
 def test_a_given_volume_above_the_own_disks_of_an_instance_is_refused_before_anything_is_uploaded(
     launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset, tmp_path: Path
 ) -> None:
-    inputs = sized(tmp_path, dataset, 1)
-    types = {"instance_type": "ml.m5.large", "fallback_instance_types": "ml.g5.xlarge"}
-    too_large, fits = (order(**types, **{"sagemaker.volume_size_in_gb": gib}) for gib in (400, 232))
+    inputs = sized(tmp_path, dataset, 14)
+    given = {"instance_type": "ml.m5.large", "fallback_instance_types": "ml.g5.xlarge", "num_train_epochs": 3.0}
+    too_large, fits = (order(**given, **{"sagemaker.volume_size_in_gb": gib}) for gib in (400, 232))
 
     for ask in (launcher.preview, launcher.submit):
-        with pytest.raises(BadInput, match=r"must be at most 232 for ml\.g5\.xlarge, .* got 400: lower it"):
+        with pytest.raises(BadInput, match=r"at most 232 for ml\.g5\.xlarge, .* need 332 GiB, got 400: lower it"):
             ask(too_large, inputs)
     assert aws.objects == {}
     assert launcher.preview(fits, inputs)["ResourceConfig"]["VolumeSizeInGB"] == 232
+
+
+def test_a_given_volume_above_the_own_disks_of_an_instance_is_accepted_if_the_job_needs_less(
+    launcher: SageMakerLauncher, order: Make, dataset: PreparedDataset, tmp_path: Path
+) -> None:
+    document = order(instance_type="ml.g5.xlarge", **{"sagemaker.volume_size_in_gb": 400})
+
+    request = launcher.preview(document, sized(tmp_path, dataset, 1))
+
+    assert request["ResourceConfig"]["VolumeSizeInGB"] == 400  # AWS ignores it
 
 
 def test_the_volume_holds_the_local_files_that_a_script_reads(tmp_path: Path) -> None:
