@@ -45,8 +45,8 @@ _GUESS = 0.5  # above this deviation of its log seconds, a prediction for paretu
 # Number of standard deviations from a prediction to each end of its interval (Student's t, 5 degrees of freedom).
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
 RUNS = 3  # runs that each recommended point should get, each with its own seed; collapsed runs do not count
-_LONGER = "max_runtime_minutes (raise it, or set force=limit)"  # what estimates exceed, as messages say it
 MOST_REPEATS = 12  # limit on a study's repeats: twice what three points need; repeats may change the recommendation
+_LONGER = "max_runtime_minutes (raise it, or set force=limit)"  # what estimates exceed, as messages say it
 
 
 class Sampled:
