@@ -107,11 +107,12 @@ class Money:
         return spec.spec_hash(but=["seed"]) not in self._longest_s and self._estimated(spec)[1]
 
     def check_prices(self, spec: JobSpec) -> None:
-        """Raise BadInput if a budget limits the study and the price of a job is unknown."""
-        for each in spec.clusters() if self.has_budget else ():
+        """Raise BadInput if a budget or max_cost_usd limits a job and its price is unknown."""
+        consequence = "it cannot be charged to a budget" if self.has_budget else f"{MAX_COST} cannot be enforced"
+        for each in spec.clusters() if self.has_budget or spec.max_cost_usd is not None else ():
             if self._workplace.launcher.price(each) is None:
                 region = self._workplace.launcher.region(each)
-                raise BadInput([unknown_price(each.instance_type, region, "it cannot be charged to a budget")])
+                raise BadInput([unknown_price(each.instance_type, region, consequence)])
 
     def worst_usd(self, spec: JobSpec) -> float | None:
         """Return the worst case of a job in dollars, on its most expensive instance type; None if a price is unknown.
@@ -179,7 +180,7 @@ class Money:
     def limit_below(self, jobs: Collection[JobSpec]) -> str:
         """Describe the limit that keeps jobs that are not affordable from starting; return an empty string if none.
 
-        It is `MAX_COST` if the worst case of every job exceeds that, or is unknown, else the tightest budget.
+        It is `MAX_COST` if the worst case of every job exceeds that, else the tightest budget.
         """
         if not jobs:
             return ""
