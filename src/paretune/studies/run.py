@@ -325,7 +325,7 @@ class StudyRun:
                 if file.design is not None and not driver.trials and not driver.running:
                     _refuse_expensive_rows(file, driver.money)
                 reason = driver.run(suggesting.propose)
-                if not driver.trials and driver.money.has_budget:
+                if not driver.trials and (driver.money.has_budget or file.job.max_cost_usd is not None):
                     raise BudgetRefused(f"nothing was launched: {reason}")
                 verification = Verification(driver, lambda: self._answer().picks)
                 if file.judged_by is not None and file.design is None:  # one run is enough for seconds and dollars

@@ -24,7 +24,7 @@ from paretune.studies.search.table import StudyTable
 MAX_COST = "max_cost_usd"  # the parameter, as messages name it
 
 # Time limits are these multiples. They are generous, because a job that is cut off costs money and shows nothing.
-_OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest completed job that differs at most in its seed
+_OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest job in `EndedTrials.longest_s` that differs at most in its seed
 OF_ESTIMATES = 4.0  # times the upper end of the estimate, whether or not the model has run on that cluster
 _AGAIN = 2.0  # times the last limit, after a job was cut off at it
 _SLOW_START_S = 300.0  # added for an exceptionally slow start, but at most as many seconds as the job itself takes
@@ -89,8 +89,9 @@ class Money:
     def limited(self, spec: JobSpec) -> JobSpec:
         """Return the job with a shorter time limit, so that it reserves less of the study's own budget.
 
-        The limit comes from the slowest completed job that differs at most in its seed, or if there is none, from the
-        estimate. The job is returned unchanged if its own limit is shorter, or if the study has no budget of its own.
+        The limit comes from the slowest job that completed on its own type and differs at most in its seed, or if there
+        is none, from the estimate. The job is returned unchanged if its own limit is shorter, or if the study has no
+        budget of its own.
         """
         if self._file.budget_usd is None:
             return spec
@@ -101,16 +102,17 @@ class Money:
     def exceeds_limit(self, spec: JobSpec) -> bool:
         """Return whether the estimate exceeds the job's own time limit.
 
-        False if the job has completed with any seed, or if the training code is the user's own.
+        False if the job has completed on its own type with any seed, or if the training code is the user's own.
         """
         return spec.spec_hash(but=["seed"]) not in self._longest_s and self._estimated(spec)[1]
 
     def check_prices(self, spec: JobSpec) -> None:
-        """Raise BadInput if a budget limits the study and the price of a job is unknown."""
-        for each in spec.clusters() if self.has_budget else ():
+        """Raise BadInput if a budget or max_cost_usd limits a job and its price is unknown."""
+        consequence = "it cannot be charged to a budget" if self.has_budget else f"{MAX_COST} cannot be enforced"
+        for each in spec.clusters() if self.has_budget or spec.max_cost_usd is not None else ():
             if self._workplace.launcher.price(each) is None:
                 region = self._workplace.launcher.region(each)
-                raise BadInput([unknown_price(each.instance_type, region, "it cannot be charged to a budget")])
+                raise BadInput([unknown_price(each.instance_type, region, consequence)])
 
     def worst_usd(self, spec: JobSpec) -> float | None:
         """Return the worst case of a job in dollars, on its most expensive instance type; None if a price is unknown.
@@ -178,7 +180,7 @@ class Money:
     def limit_below(self, jobs: Collection[JobSpec]) -> str:
         """Describe the limit that keeps jobs that are not affordable from starting; return an empty string if none.
 
-        It is `MAX_COST` if the worst case of every job exceeds that, or is unknown, else the tightest budget.
+        It is `MAX_COST` if the worst case of every job exceeds that, else the tightest budget.
         """
         if not jobs:
             return ""

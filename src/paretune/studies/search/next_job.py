@@ -46,6 +46,7 @@ _GUESS = 0.5  # above this deviation of its log seconds, a prediction for paretu
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
 RUNS = 3  # runs that each recommended point should get, each with its own seed; collapsed runs do not count
 MOST_REPEATS = 12  # limit on a study's repeats: twice what three points need; repeats may change the recommendation
+_LONGER = "max_runtime_minutes (raise it, or set force=limit)"  # what estimates exceed, as messages say it
 
 
 class Sampled:
@@ -98,7 +99,7 @@ class Sampled:
         skipped = "1 point was skipped because its estimate exceeds"
         if too_long > 1:
             skipped = f"{too_long:,} points were skipped because their estimates exceed"
-        return f"{reason}; {skipped} max_runtime_minutes (raise it, or set force=limit)"
+        return f"{reason}; {skipped} {_LONGER}"
 
     def _is_open(self, spec: JobSpec) -> bool:
         return spec.spec_hash() not in self._driver.ended.failed and not self._driver.why_not(spec)
@@ -164,7 +165,8 @@ class Split:
         )
         self.sampler.accepts = self._accepts
         self._limited: dict[Any, JobSpec] = {}  # accepted jobs with their time limits, by identity
-        self._too_expensive = list[JobSpec]()  # jobs that were too expensive, with their shortest time limits
+        self._too_expensive = list[JobSpec]()  # training jobs that were, with their shortest time limits
+        self._is_too_long = False  # whether the estimate of a job exceeded its own time limit
 
     def propose(self) -> Start | str:
         """Return the next job, or the reason why there is none."""
@@ -173,6 +175,7 @@ class Split:
             return reason
         self._limited.clear()
         self._too_expensive.clear()
+        self._is_too_long = False
         # The search keeps enough dollars for two repeats of the most expensive trial on the front so far: the cost of
         # the first one, and the worst case of the second, which must fit into the budget before it starts.
         goals, constraints = driver.file.goals, driver.file.constraints
@@ -219,7 +222,10 @@ class Split:
         limits = self._limits(job, expected)
         limited = next(filter(self._is_affordable, limits), None)
         if limited is None:
-            self._too_expensive.append(limits[-1] if limits else job.spec)
+            if not limits:
+                self._is_too_long = True
+            elif not job.is_probe:  # without a probe, the search continues with training jobs
+                self._too_expensive.append(limits[-1])
             return False
         self._limited[job.identity] = limited
         return True
@@ -255,6 +261,8 @@ class Split:
             if driver.ended.completed and limit != MAX_COST:
                 return f"{none_fits} {limit}, which must also cover repeats of recommended points"
             return f"{none_fits} {_with_remedy(limit)}"
+        if self._is_too_long:
+            return f"the estimates of all {'worthwhile ' * bool(driver.ended.completed)}jobs exceed {_LONGER}"
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
         if driver.running or any(name in trial.values for trial in driver.trials.values()):

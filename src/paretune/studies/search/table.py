@@ -287,21 +287,21 @@ class _Chosen(BaseSampler):
 def _shown(trial: Trial) -> dict[str, Any]:
     """Return the user attributes of an ended trial that `SplitSampler` reads.
 
-    A job that ran on a fallback type gets no seconds, because that type has another speed and price. So the sampler
-    learns from its objectives. Only a probe, which has none, keeps its seconds.
+    A job that completed on a fallback type gets no seconds unless an objective or constraint depends on time: that type
+    has another speed and price, so the sampler learns from the dollars. A probe, which reports none, keeps its seconds.
     """
     if trial.status is not TrialStatus.COMPLETED:
         return {candidates.OUTCOME: trial.status.name.lower(), candidates.SECONDS: trial.billed_s or 0.0}
     measured, spec = trial.measured, trial.spec
-    attributes, has_moved = dict[str, float | None](), bool(trial.ran_on) and not trial.is_probe
-    if not has_moved:
-        attributes[candidates.SECONDS] = measured.get(metrics.BILLABLE_SECONDS)
+    attributes: dict[str, float | None] = {candidates.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
     speed, training_s = measured.get(metrics.THROUGHPUT_SAMPLES), measured.get(metrics.TRAIN_SECONDS)
-    if speed and training_s is not None and not spec.runs_user_code and not has_moved:
+    if speed and training_s is not None and not spec.runs_user_code:
         attributes[candidates.STEP_S] = spec.plan().global_batch_size / speed
         attributes[candidates.STARTUP_S] = max(0.0, measured[metrics.BILLABLE_SECONDS] - training_s)
         if spec.probe_steps is None and spec.max_train_samples is None:
             attributes[candidates.ROWS] = speed * training_s / spec.num_train_epochs
+    if trial.ran_on and not trial.is_probe and {*metrics.TIMES}.isdisjoint(trial.values):
+        attributes |= {candidates.SECONDS: None, candidates.STEP_S: None}
     if metrics.F1 in measured:
         attributes[candidates.BASELINE] = measured.get(metrics.BASELINE_MAJORITY)
     return {name: value for name, value in attributes.items() if value is not None and math.isfinite(value)}

@@ -192,6 +192,27 @@ def test_what_a_job_took_on_a_fallback_type_is_not_taken_for_that_of_its_own_typ
     assert ["seconds" in each for each in attributes].count(False) == 1
 
 
+@pytest.mark.parametrize(
+    ("objective", "of_the_type"), [("cost_usd", {"seconds", "step_seconds"}), ("train_seconds", set[str]())]
+)
+def test_the_sampler_learns_from_dollars_if_a_job_ran_on_a_fallback_type_but_from_seconds_if_those_matter(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, objective: str, of_the_type: set[str]
+) -> None:
+    measured = {"f1": 0.75, "train_seconds": 30.0, "throughput_samples_per_second": 100.0}
+    monkeypatch.setattr(ScriptedJob, "report", lambda job: JobReport(metrics=measured))
+    desk.launcher.judge = lambda spec, times: CAPACITY if spec.instance_type == SMALL and times == 0 else DONE
+    driver = desk.driver(
+        job={"instance_type": SMALL, "max_runtime_minutes": 6, "fallback_instance_types": LARGE},
+        objectives={objective: "minimize", "f1": "maximize"},
+    )
+    searched(driver)
+
+    assert {trial.ran_on for trial in driver.trials.values()} == {LARGE}
+    of_speed = {"seconds", "startup_seconds", "step_seconds", "train_rows"}
+    shown = [trial.user_attrs.keys() & of_speed for trial in driver.table.study.get_trials()]
+    assert shown == [of_speed - of_the_type] * len(RATES)
+
+
 @pytest.mark.parametrize(("n_trials", "more"), [(None, ""), (2, " with --n_trials 4")])
 def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | None, more: str) -> None:
     missing = (FailureKind.ERROR, "ModuleNotFoundError: No module named 'evaluate'")

@@ -135,6 +135,30 @@ def test_a_search_whose_jobs_may_all_cost_more_than_max_cost_usd_names_that(
     assert driver.run(Split(driver).propose).startswith("no job's worst case fits max_cost_usd: raise it")
 
 
+@pytest.mark.parametrize("money", [{"n_trials": "99"}, {"budget_usd": "500"}])
+def test_a_type_whose_probes_exceed_max_cost_usd_does_not_hide_why_a_search_ended(
+    workplace: Path, money: dict[str, str]
+) -> None:
+    unmet = STUDY.replace("budget_usd: 500\n", "constraints: {job_seconds: {max: 60}}\n")
+    driver = made(workplace, unmet, max_runtime_minutes="60", max_cost_usd="1.6", stop="auto", **money)
+
+    ending = driver.run(Split(driver).propose)
+
+    assert {trial.point["instance_type"] for trial in driver.trials.values()} == {"ml.g5.xlarge"}
+    assert ending == "no job is expected to meet job_seconds of at most 60"
+
+
+def test_a_search_whose_jobs_are_estimated_to_exceed_their_limit_does_not_ask_for_a_higher_budget(
+    workplace: Path,
+) -> None:
+    text = LIMITED.format(minutes=2, sampler="split").replace("job_seconds: minimize", "f1: maximize")
+    (workplace / "study.yaml").write_text(text)
+    driver = driver_of(workplace, "study.yaml", {"budget_usd": "100"})
+
+    ending = "the estimates of all jobs exceed max_runtime_minutes (raise it, or set force=limit)"
+    assert driver.run(Split(driver).propose) == ending
+
+
 USD_PER_HOUR = 1.408  # of ml.g5.xlarge in us-east-1
 
 
