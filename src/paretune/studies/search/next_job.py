@@ -222,10 +222,9 @@ class Split:
         limits = self._limits(job, expected)
         limited = next(filter(self._is_affordable, limits), None)
         if limited is None:
-            if not limits:
-                self._is_too_long = True
-            elif not job.is_probe:  # without a probe, the search continues with training jobs
-                self._too_expensive.append(limits[-1])
+            if not job.is_probe:  # without a probe, the search continues with training jobs
+                self._too_expensive += limits[-1:]
+                self._is_too_long |= not limits
             return False
         self._limited[job.identity] = limited
         return True
