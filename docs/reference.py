@@ -134,8 +134,8 @@ def _commands() -> Iterator[str]:
 
 def _job_parameters() -> Iterator[str]:
     yield "# Parameters of a job\n"
-    yield "The default, if there is one, is in parentheses. On the command line, an empty value means the default;"
-    yield "only a variable in `environment` may be empty."
+    yield "The default, if there is one, is in parentheses. On the command line, an empty value means the default,"
+    yield "except in `environment`, where the variable gets an empty value."
     yield "Switches are off unless they show a default."
     yield "`paretune train --help all` also shows types and bounds.\n"
     groups, title = dict[str, dict[str, Any]](), ""

@@ -315,7 +315,7 @@ def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str
         root, _, inner = name.partition(".")
         if root not in _JOB_OF_AGENTS:
             is_ours = root in JobSpec.model_fields
-            why = "it chooses code, files, account or money" if is_ours else did_you_mean(root, _JOB_OF_AGENTS)
+            why = "only a person may set it" if is_ours else did_you_mean(root, _JOB_OF_AGENTS)
             faults.append(f"{root} cannot be set by an agent: {why or 'the schema of preview lists what can be set'}")
         elif root == "training_arguments":
             faults += _argument_faults({inner: value} if inner else value)

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 SECONDS_NOISE = 0.014 / (0.6745 * math.sqrt(2))
 """Relative standard deviation of the seconds of one run, and so of its dollars: 0.0147."""
 SECONDS_NOISE_OF_OTHER_DATA = 0.03
-"""The same for predictions of a time model fitted to other data sets, where the median difference is 2.9 %."""
+"""The same for predictions of a time model that was fitted to other data sets, whose runs differ by 2.9 % (median)."""
 F1_NOISE = 0.004
 """Largest absolute standard deviation seen in the F1 of one run; also assumed for its evaluation loss.
 
-The prior noise of a run is a share of it (`studies.results.front`), and measured repeats are weighed against it.
+The prior noise of a run is a share of this value or, if that is higher than this value, the binomial error of its F1
+(`studies.results.front`). Measured repeats are weighed against that prior.
 
 It is 0.0052 / 2 ** 0.5 = 0.0037, rounded up: the largest difference of those pairs is taken as one standard deviation
 of a difference. Too large is safer than too small, because this decides which values count as equal."""
 F1_DEGREES = 2
-"""Degrees of freedom of the prior noise of F1 if that prior is the binomial error, which then exceeds F1_NOISE.
+"""Degrees of freedom of the prior noise of F1 if its binomial error exceeds F1_NOISE and is therefore that prior.
 
 They are few, because the deviations of those pairs lie between 0.0001 and 0.0037, and other data sets vary more. Two
 repeats, besides a first run, have as much weight as this assumption."""

@@ -56,7 +56,7 @@ _KEY = re.compile(
 """Tokens of the Hugging Face Hub, AWS, GitHub, GitLab, Slack, Google and others, bearer tokens, tokens in place of a
 user and password (Azure DevOps, Gemfury), and keys in PEM. Azure DevOps itself puts an organization's name, no secret,
 in that place. A key in PEM without its last line ends at the end of the text."""
-_NEXT_STRING = "\0\n"  # between the strings of a list; ends a password, and is in no line of a log
+_NEXT_STRING = "\0\n"  # joins the strings of a list: no password extends across it, and no line of a log contains it
 
 
 def printable(text: str) -> str:

@@ -3,10 +3,11 @@
     bytes       = framework + weights + training state + activations + gathered
     weights     = 4 T / n,  2 T / n more if fp32 weights are multiplied in half precision,  and f F / n
     state       = 12 T / n            gradient and two moments of AdamW for each trained weight
-                  12 T                instead, for bf16 weights: masters and moments, in addition to (2 + 2) T for the
-                                      weights and their gradients. During the update, when there are no activations,
-                                      fp32 gradients take 4 T more
-                  4 T / n             instead, with bf16-true: moments, in addition to (2 + 2) T / n
+                  12 T                instead, for bf16 weights: masters and moments. The weights and their gradients
+                                      take (2 + 2) T, in place of the 4 T / n above. During the update, when there are
+                                      no activations, fp32 gradients take 4 T more
+                  4 T / n             instead, with bf16-true: moments. The weights and their gradients take
+                                      (2 + 2) T / n, in place of the 4 T / n above
                   4 T / n             more on a CPU with load_best_model_at_end, which keeps the best weights
     activations = a x rows x tokens x layers x hidden size,  and for a language model 12 x rows x tokens x vocabulary,
                   or 4 x evaluated rows x tokens x vocabulary if that is more

@@ -113,8 +113,8 @@ class Attempts:
     def _reopen(self, job: Job) -> None:
         """Reopen the run that another process has closed while this one created the job, so that others find the job.
 
-        `sync` closes a run whose first attempt seems to have never been created; the job then continues. Before a later
-        attempt, `paretune stop` has closed the run, so the job is stopped.
+        If this is a first attempt, `sync` closed its run because the job seemed to have never been created: the job
+        continues. If it is a later attempt, `paretune stop` closed the run: the job is stopped.
         """
         is_first = self.document.attempt == 1
         if is_first:

@@ -91,7 +91,7 @@ class Bill:
 
     @property
     def cost_usd(self) -> float | None:
-        """Dollars of all attempts and of kept instances that were released; None if a price is unknown."""
+        """Dollars of all attempts, and of instances kept after the job once they are released; None without a price."""
         if self.attempts_usd is None:
             return None
         pool_usd = None if self.pool is None or self.pool.is_kept else cost_usd(self.price, self.ran, self._pool_s)

@@ -126,7 +126,7 @@ class JobRecord:
         self.settings = schema.settings_by(tags)
         if (recorded := tags.get(schema.RETRIES)) is not None:
             self.retries = frozenset(kind for kind in FailureKind if kind.value in recorded.split(", "))
-        if schema.SPEC_HASH in tags:  # written together with the owner, who may have no name
+        if schema.SPEC_HASH in tags:  # written together with the owner's tags, which may be absent
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         given = schema.given_by(tags)
         with self.run.later():
@@ -218,7 +218,7 @@ class JobRecord:
     def collect_results(self, job: Job, status: EndStatus) -> list[str]:
         """Copy the records of a user's own training into the run; return a sentence for each problem.
 
-        `status` is the job's status. MLflow runs that the training left open end with it.
+        `status` is the job's status. It also becomes the end status of MLflow runs that the training left open.
         """
         if not self.spec.runs_user_code or self.workplace.launcher.origin != "measured":
             return []

@@ -108,7 +108,7 @@ def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
 
 
 def _names_a_secret(path: Path, name: Path, inside: Path) -> bool:
-    """Return whether a file's name in the folder `inside`, or that of the file there to which it links, is a secret's.
+    """Return whether a file in the folder `inside`, or the file there to which it links, is named like a secret.
 
     Such a link would travel as a copy of the file. All files in a folder such as .docker count as secrets.
     """
@@ -136,7 +136,7 @@ def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
 
 
 def code_key(files: Mapping[str, Path]) -> str:
-    """Return a digest that is the same for jobs that run the same code: of files with code or settings, and of links.
+    """Return a digest of files with code or settings and of links: the same for jobs that run the same code.
 
     Other files do not count: a log in the folder may grow before the same command is typed again.
     """
@@ -194,17 +194,15 @@ def _not_ignored(folder: Path) -> list[Path]:
             raise BadInput([f"{must}: move the code into a folder of its own"])
         folders = [Path(parent, name) for parent, names, _ in os.walk(folder) for name in names]
         return sorted([*files, *(path for path in folders if path.is_symlink() or not is_readable(path))])
-    names = set[bytes]()
-    for kind in (["--cached"], ["--others", "--exclude-standard"]):  # git accepts one at a time
-        command = ["git", "-C", str(folder), "ls-files", "-z", *kind, "."]
-        try:
-            done = subprocess.run(command, capture_output=True, check=False)
-        except FileNotFoundError:
-            raise BadInput([f"{folder} is in a git repository and git is not installed: install it"]) from None
-        if done.returncode != 0:  # such as in another user's repository; its ignored files must not be sent
-            messages = done.stderr.decode(errors="replace").strip().splitlines()
-            raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
-        names |= {*done.stdout.split(b"\0")} - {b""}
+    command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "."]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except FileNotFoundError:
+        raise BadInput([f"{folder} is in a git repository and git is not installed: install it"]) from None
+    if done.returncode != 0:  # such as in another user's repository; its ignored files must not be sent
+        messages = done.stderr.decode(errors="replace").strip().splitlines()
+        raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
+    names = {*done.stdout.split(b"\0")} - {b""}
     paths = [folder / os.fsdecode(name) for name in sorted(names)]
     paths += sorted(parent for parent in {path.parent for path in paths} - {folder} if not is_readable(parent))
     # Of a submodule or another repository, git lists only the folder.

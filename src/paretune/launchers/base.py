@@ -17,7 +17,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.launchers import LauncherTraits
 from paretune.specification.parallelism import DEVICE_MAP
 
-CREATED_WITHIN_S = 600.0  # a job may still be created this long after its name or last sign of life was recorded
+CREATED_WITHIN_S = 600.0  # a job may be created this long after its submitter last recorded its name or a sign of life
 GONE_AFTER_S = 60.0  # a job is gone if its service reports for this long that it does not exist; one answer is no proof
 SHOWN_WITHIN_S = 5.0  # how long to look for a job that an interrupted process may just have created
 LOOK_EVERY_S = 2.0  # seconds between two requests for a job that is not visible yet
@@ -297,7 +297,10 @@ class Launcher(ABC):
         return self.stop_s
 
     def deadline_s(self, document: JobDocument) -> float:
-        """Return how many seconds after its start an attempt stops itself. If 0 or less, no later attempt starts."""
+        """Return how many seconds after its start the attempt of `document` stops itself.
+
+        A later attempt for which this is 0 or less is not started.
+        """
         return document.max_seconds
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class BudgetFile(Parameters):
         path = str(values)
         if is_file(path) and at_home(path).stat().st_nlink > 1:
             text = f"{path} has a second name (a hard link), under which its budgets could be spent a second time"
-            raise BadInput([f"{text}: use one file, copied with `cp`"])
+            raise BadInput([f"{text}: copy it with `cp`, and use only the copy"])
         document = Document(path, BUDGETS)
         file, value_faults = cls.check(document.values | {"path": path})
         faults = document.faults + [(document.line_at(fault.path), fault.text) for fault in value_faults]

@@ -153,8 +153,8 @@ class JobSpec(Parameters):
     text_column: str = parameter("text", "data evaluation quality", basic=True)
     """column with the text"""
     label_column: str = parameter("label", "data evaluation quality", basic=True)
-    """column with the class; multi-label: a column of lists or a|b, or 0/1 columns given as a,b; token-classification:
-    one label per word"""
+    """column with the class; multi-label: a column of lists or of texts such as a|b, or several 0/1 columns, named as
+    a,b; token-classification: one label per word"""
     task: Literal["classification", "multi-label", "token-classification", "causal-lm"] = parameter(
         metrics.CLASSIFICATION, "data evaluation quality seconds memory", instead=OTHER_TASKS
     )
@@ -312,7 +312,8 @@ class JobSpec(Parameters):
     )
     """name in MLflow's model registry; the model becomes a new version under this name, with the alias candidate"""
     force: tuple[Literal["again", "limit", "learning_rate"], ...] = parameter((), "launcher")
-    """launch even if the same job is running (again), it seems too long (limit) or its rate too high (learning_rate)"""
+    """launch despite a refusal; again: the same job is running; limit: the job seems too long; learning_rate: its rate
+    seems too high"""
     dry_run: bool = parameter(False, "launcher", basic=True)
     """check everything and print the job and its worst-case dollars, but do not launch it"""
 

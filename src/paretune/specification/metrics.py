@@ -25,7 +25,7 @@ DOWNLOADING_SECONDS = "downloading_seconds"
 UPLOADING_SECONDS = "uploading_seconds"  # packing and uploading the job's results; billed
 WARM_POOL_SECONDS = "warm_pool_seconds"
 """Seconds billed per instance after the job, while its instances were kept for the next one."""
-COST_USD = "cost_usd"  # dollars of all attempts and of kept instances that were released: see `jobs.bill.Bill`
+COST_USD = "cost_usd"  # dollars of all attempts, and of instances kept after the job once they are released
 PICK_F1 = "pick_f1"  # mean F1 of the configuration that a study recommends first
 PICK_COST_USD = "pick_cost_usd"
 """Dollars of one job with the configuration that a study recommends first; the study's cost_usd covers all its jobs."""
@@ -77,12 +77,12 @@ class Task:
     - `jobs.outcome`: the verdict on a result
     - `jobs.model` and `training.mlflow_model`: the pipeline that serves the model
 
-    Of the metrics `baseline` and `trivial`, a higher value must mean a better model.
+    A higher value of `baseline` and of `trivial` must mean a better model.
     """
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one
-    baseline: str | None = None  # metric that records `quality` for a model that counts words; None if not computed
-    trivial: str | None = None  # metric that records `quality` for a constant prediction; None if not computed
+    baseline: str | None = None  # metric that holds the quality of a model that counts words; None if not computed
+    trivial: str | None = None  # metric that holds the quality of a constant prediction; None if not computed
 
     @property
     def quality(self) -> str:

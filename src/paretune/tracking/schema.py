@@ -59,7 +59,7 @@ RETRIES = "paretune.retries"
 A single job has no such tag: any process may retry it after every kind of failure that a retry can fix."""
 WATCHED_BY = "paretune.watched_by"
 """The process that watches the job, or drives the study; empty if none does. Between two commands of a study with
-`once`, it names no process."""
+`once`, it says that a schedule drives the study."""
 
 REGION = "paretune.region"  # AWS region of the job
 SETTINGS = "paretune.settings"  # bucket and tags of a job in AWS, as JSON; later attempts of the job reuse them

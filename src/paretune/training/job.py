@@ -42,8 +42,8 @@ def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[],
     spec = document.spec
     if not device.has_gpu():
         cpu.keep_freed_memory()
-    # On Hopper, PyTorch prefers cuDNN's attention, which makes a plan for each new batch shape. A plan takes a second
-    # on a B200 (modelscope/FunASR issue 3704). So only causal-lm uses it: nearly all its batches have one shape.
+    # On recent GPUs, PyTorch prefers cuDNN's attention, which makes a plan for each new batch shape. A plan takes a
+    # second on a B200 (modelscope/FunASR issue 3704). So only causal-lm uses it: nearly all its batches have one shape.
     torch.backends.cuda.enable_cudnn_sdp(spec.task == metrics.CAUSAL_LM)
     strategies.begin(spec)
     job = _Job(document, folder)

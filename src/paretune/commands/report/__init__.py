@@ -33,8 +33,8 @@ class ReportRequest(Parameters):
     view: Literal["runs", "scaling", "compare"] = parameter("runs")
     """runs: a row per run, and totals of dollars; scaling: larger clusters; compare: the values of one setting"""
     by: str | None = parameter(None)
-    """view=runs: totals by study, month, user, team, tag or instance_type; other views: shape, devices or a job
-    parameter"""
+    """view=runs: totals by study, month, user, team, tag or instance_type; other views: shape (instance type and
+    number of instances), devices or a job parameter"""
     rate: Literal["list", "effective"] = parameter("list")
     """list: dollars at list prices; effective: dollars according to the bills that `reconcile` has read"""
     filter: str | None = parameter(None)
