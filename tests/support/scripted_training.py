@@ -1,13 +1,13 @@
 """The source of a program that replaces a job's Python program. It follows the container contract without torch."""
 
 TRAINING = """#!{python}
-import json, os, signal, sys, threading, time
+import json, os, signal, sys, time
 from pathlib import Path
 from paretune.core import watchdog
 from paretune.specification.container import Event, FailureKind, JobDocument, JobFolder, JobReport
 
-asked = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: asked.set())
+asked = []
+signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
 watchdog.end_with(int(os.environ["PARETUNE_STARTER"]), 10.0, lambda: os._exit(1))  # as a training run does
 assert sys.argv[1:3] == ["-m", "paretune.training"], sys.argv
 folder = JobFolder(Path(sys.argv[3]))
@@ -40,7 +40,8 @@ elif kind == "deaf":
     while True:
         time.sleep(1)
 else:
-    asked.wait()
+    while not asked:
+        time.sleep(0.01)
     step = 1
     send("stopped")
     folder.stopped.touch()

@@ -11,7 +11,6 @@ when the process group times out (NCCL). On SageMaker, the job ends as soon as o
 import errno
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -162,8 +161,9 @@ def stop_request() -> Callable[[], bool]:
 
     If the training does not stop, its launcher or torchrun kills it later.
     """
-    requested = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: requested.set())
+    # A list, because a second signal may interrupt the handler of the first: an Event's lock would then never open.
+    requested = list[int]()
+    signal.signal(signal.SIGTERM, lambda number, _: requested.append(number))
     # Ctrl-C in a terminal reaches the whole process group; the launcher handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return requested.is_set
+    return lambda: bool(requested)

@@ -82,6 +82,27 @@ def test_the_network_is_the_cluster_s_unless_the_user_chose_one() -> None:
     assert result == {"GLOO_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0"}
 
 
+_STOPPED_TWICE = """
+import signal, sys
+from paretune.training.processes import stop_request
+
+def interrupt(frame, event, argument):
+    if event == "line":
+        signal.raise_signal(signal.SIGTERM)
+    return interrupt
+
+requested = stop_request()
+sys.settrace(interrupt)  # from here on, a signal interrupts each line of the handler
+signal.raise_signal(signal.SIGTERM)
+sys.settrace(None)
+assert requested()
+"""
+
+
+def test_a_second_request_to_stop_may_arrive_during_the_first() -> None:
+    subprocess.run([sys.executable, "-c", _STOPPED_TWICE], timeout=120, check=True)
+
+
 _WAITS = """
 import sys, time
 from pathlib import Path
