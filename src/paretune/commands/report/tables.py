@@ -277,7 +277,7 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
                     if marks
                     else []
                 ),
-                "cost = seconds x instances x price, unless instances were kept, types changed or a table gave it",
+                "cost = seconds x instances x price, except with kept instances, fallback types or imported dollars",
                 *remarked,
             ],
         ),
