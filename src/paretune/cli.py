@@ -95,9 +95,9 @@ def run() -> None:
 def main(arguments: Sequence[str], project: Path | None = None) -> int:
     """Run one command and return its exit code (see `paretune.core.errors`).
 
-    With `--json`, standard output gets one JSON document: the answer or the error. If a relative path in one of PATHS,
-    `simulation.runs` or `study` does not exist in the current folder, it is looked up in the folder `project`, then
-    among the shipped files.
+    With `--json`, standard output gets one JSON document: the answer or the error. If the value of `study`,
+    `simulation.runs` or an option in PATHS is a relative path that does not exist in the current folder, it is looked
+    up in the folder `project`, then among the shipped files.
     """
     # Otherwise importing MLflow writes ~/.config/mlflow/telemetry.json.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -173,7 +173,7 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         outer, _, inner = option.partition(".")
         inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
         if inner not in (*inside, "") or outer not in (*options, *command.excluded):
-            texts[option] = "true"  # a switch of the user's script: '' cannot mean a default, as it does elsewhere
+            texts[option] = "true"  # a switch of the user's script: '' means a default only for paretune's options
             faults = [fault for fault in faults if not fault.startswith(f"{option} needs")]
     paths = {*PATHS, "simulation.runs", *(["study"] if folders else [])}
     texts = {key: find_path(text, *folders) if key in paths else text for key, text in texts.items()}
@@ -200,7 +200,7 @@ def overview() -> str:
     for group in dict.fromkeys(entry.group for entry in COMMANDS.values()):
         lines += [f"{group}:"]
         lines += [f"  {name:11}{entry.about}" for name, entry in COMMANDS.items() if entry.group == group]
-    lines += ["", "paretune COMMAND --help shows the most used options of one, --help all shows all of them."]
+    lines += ["", "paretune COMMAND --help shows its options and the most used job parameters, --help all shows all."]
     return "\n".join(lines)
 
 
@@ -283,7 +283,7 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
             continue
         name, equals, text = word.removeprefix("--").partition("=")
         outer, dot, inner = name.partition(".")
-        name = outer.replace("-", "_") + dot + inner  # a script may declare names with dashes
+        name = outer.replace("-", "_") + dot + inner  # a script's argument after the dot may have dashes of its own
         if not equals and words and not words[0].startswith("--"):
             text = words.pop(0)
         elif not equals and name in switches:

@@ -1,6 +1,6 @@
 """`mlflow run PROJECT --backend sagemaker`: runs an MLflow project as the same SageMaker job that `train` launches.
 
-MLflow finds the class by its entry point `sagemaker` in the group `mlflow.project_backend`.
+MLflow finds `SageMakerBackend` by its entry point `sagemaker` in the group `mlflow.project_backend`.
 """
 
 import os
@@ -18,7 +18,6 @@ from mlflow.projects.submitted_run import SubmittedRun
 from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_ENTRY_POINT, MLFLOW_SOURCE_NAME, MLFLOW_SOURCE_TYPE
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError, refuse
-from paretune.core.shell import options
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import begin_job, finish_job
 from paretune.jobs.outcome import RUN_STATUS
@@ -38,8 +37,8 @@ _OUR_PROJECT, _OUR_TRAINING = "paretune", ("main", "train")
 class SageMakerBackend(AbstractBackend):
     """Runs MLflow projects as SageMaker training jobs.
 
-    MLflow's command line does not wait for the runs of a plug-in. So this class waits for the job after MLflow has done
-    its part. As with local projects, `mlflow run` then ends when the job has ended.
+    MLflow's command line does not wait for the runs of a plug-in. So `run` registers `end_command`, which waits for the
+    job when MLflow's command is about to exit. `mlflow run` then ends when the job has ended, as with local projects.
     """
 
     def run(
@@ -98,7 +97,7 @@ def job_of(
         job = dict(parameters)
     spec = JobSpec.read(with_profile({**given, **job, "launcher": _NAME}, os.environ))
     if spec.dry_run:
-        raise BadInput([f"`mlflow run` has no dry run: use `{spec.command()} {options(dry_run='true')}`"])
+        raise BadInput([f"`mlflow run` has no dry run: use `{spec.command()}`"])
     return spec
 
 
@@ -115,7 +114,10 @@ class SubmittedJob(SubmittedRun):
         return self._job.record.run.run_id
 
     def wait(self) -> bool:
-        """Follow the job to its end, complete its run, and return whether there is a result. Ctrl-C stops the job."""
+        """Follow the job to its end, complete its run, and return whether there is a result.
+
+        Ctrl-C stops the job, unless another process also watches it.
+        """
         workplace = self._job.record.workplace
         with _errors_of_mlflow(), workplace.interruption.listening():
             try:

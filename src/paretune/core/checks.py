@@ -32,7 +32,11 @@ class Finding:
 
 
 passed, failed, not_checked = (partial(Finding, verdict) for verdict in Verdict)
-"""Make a finding from a subject and a text: its values, what is wrong and how to fix it, or why it was not checked."""
+"""Each makes a finding from a subject and a text.
+
+The text of `passed` has the values, that of `failed` says what is wrong and how to fix it, and that of `not_checked`
+says why it was not checked.
+"""
 
 
 def faults_of(findings: Iterable[Finding]) -> list[str]:

@@ -109,10 +109,10 @@ def well_known(model: str, task: str = CAUSAL_LM) -> Architecture | None:
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
     """Return the architecture that a config.json describes, within a few percent, or None if a main size is missing.
 
-    The counts include four attention projections, two or three matrices of each feed-forward block, embedding tables
-    and the head, and in an encoder-decoder model the decoder's attention to the encoder. In a mixture of experts,
-    `matrices` counts only the experts that a token passes through, and `parameters` counts all of them. The counts
-    leave out biases, norms, adapters, routers and the parts that process images.
+    Both counts include four attention projections, two or three matrices of each feed-forward block, the head and, in
+    an encoder-decoder model, the decoder's attention to the encoder. Only `parameters` includes the embedding tables.
+    In a mixture of experts, `matrices` counts only the experts that a token passes through, and `parameters` counts all
+    of them. Both leave out biases, norms, adapters, routers and the parts that process images.
     """
     kind_of_all, config = kind_of(config), _of_text(config)
     hidden, layers = (_first(config, names) for names in (_HIDDEN, _LAYERS))

@@ -37,19 +37,23 @@ from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH, BatchP
 
 LOGGING_STEPS = 10
 ADD_A_METRIC = (
-    'log it with MLflow, mlflow.log_metric("val_f1", value), or with W&B, TensorBoard or a Trainer of Lightning or '
-    "Hugging Face, or print a line such as `val_f1: 0.9`; other lines are read by metric_definitions"
+    'log a metric with MLflow, mlflow.log_metric("val_f1", value), or with W&B, TensorBoard or a Trainer of Lightning '
+    "or Hugging Face, or print a line such as `val_f1: 0.9`; to read lines of another form, give metric_definitions"
 )
 """What to do if a script logs no metric."""
-_MOST_LISTED = 30  # arguments of a script that a message lists; if there are more, it refers to --help
+_MOST_LISTED = 30  # a message lists at most this many arguments of a script; if there are more, it refers to --help
 _OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
-"""Parameters that have another name in Hugging Face's scripts, or None if several arguments replace the parameter."""
+"""Maps a parameter to its name in Hugging Face's scripts, or to None if several arguments replace it."""
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
     *("project", "entry_point", "environment", "ask_script"),
     *("learning_rate_scaling", *OF_THE_BATCH),
 }
-"""Parameters that are not passed by name: they set the processes, are part of the batch plan, or are not arguments."""
+"""Parameters that OF_SCRIPTS leaves out.
+
+They choose the cluster and the strategy, decide the batch plan (`_given_values` passes its values), or are used by
+paretune itself, such as `entry_script`.
+"""
 OF_SCRIPTS = tuple(
     name
     for name in affecting(JobSpec, "data", "evaluation", "quality", "seconds", "memory", "batch", "noise")
@@ -81,7 +85,9 @@ def script_of(path: Path, *, may_ask: bool) -> OwnScript:
 
 
 def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: Options | None = None) -> list[str]:
-    """Return the words after the script's name. `options` are those that the script printed with --help, if it was run.
+    """Return the words that follow the script's name on its command line.
+
+    `options` are those that the script printed with --help, if it was run.
 
     A script with Hugging Face's parser gets the TrainingArguments that paretune sets, and the parameters that the user
     gave. Any other script gets only what the user gave, and `output_dir` if it has this argument; a script with Hydra
@@ -121,15 +127,19 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
     if script.reads_anything and not script.has_hugging_face_parser and not script.is_complete:
         unclear.append(f"how it reads its arguments: they are passed under Hugging Face's names{ask}")
     elif not script.is_complete:
-        unclear.append(f"whether it has more arguments: names that its text does not show are passed as typed{ask}")
+        passed = "under Hugging Face's names" if script.reads_anything else "as typed"
+        unclear.append(f"whether it has more arguments: names that its text does not show are passed {passed}{ask}")
     defined = [item["Name"] for item in spec.metric_definitions]
     reports, words = [*script.metrics, *defined], script_arguments(spec, plan, "OUTPUT_DIR")
     if unseen := [name for name in wanted if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}]:
         unclear.append(f"whether it reports {', '.join(unseen)}, which its text does not show")
     if not reports:
-        unclear.append(f"which metrics it logs: {ADD_A_METRIC}")
+        unclear.append(f"which metrics it logs: if it logs none, {ADD_A_METRIC}")
     if script.sets_tracking:
-        unclear.append("where it logs: without mlflow.set_tracking_uri, MLflow records into the run of the job")
+        unclear.append(
+            "where it logs, because it calls mlflow.set_tracking_uri: if you remove this call, MLflow records into the "
+            "run of the job"
+        )
     return {
         "passes": shlex.join(words) or "no arguments",
         "its own defaults": ", ".join(_left_out(script, words)),
@@ -150,7 +160,7 @@ def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
 
 
 def accumulates(spec: JobSpec) -> bool:
-    """Return whether a job can use smaller batches with more accumulation steps instead.
+    """Return whether a job that ran out of memory can be tried again with smaller batches and more accumulation steps.
 
     False for a project, and for a script that does not get both its batch and its accumulation steps from paretune: its
     next attempt would be the same, or would have a smaller global batch. True for paretune's own training, and if the
@@ -160,7 +170,7 @@ def accumulates(spec: JobSpec) -> bool:
         return spec.project is None
     script, (batch, steps, total) = _script(spec), OF_THE_BATCH
     if script.has_hugging_face_parser:
-        return True
+        return not script.is_complete or None not in (script.argument(batch), script.argument(steps))
     has_both = script.argument(steps) is not None and (_name_in(script, batch) or _name_in(script, total)) is not None
     return has_both and bool(spec.model_fields_set.intersection(OF_THE_BATCH))
 
@@ -176,8 +186,9 @@ def takes_seed(spec: JobSpec) -> bool:
 def argument_faults(spec: JobSpec) -> list[str]:
     """Return faults for parameters that the script does not accept, and for required arguments that are missing.
 
-    If a check finds faults, later checks are left out. The order of the checks is: the script's syntax, its --help,
-    bundled inputs, whether the script can be started with arguments, and the arguments themselves.
+    The checks come in this order: the script's syntax, its --help, bundled inputs, whether the script can be started
+    with arguments, and the arguments themselves. If a check finds faults, later checks are left out. One exception: if
+    the script needs a word such as `fit` before its options, unknown arguments are reported as well.
     """
     path = _path(spec)
     if not spec.has_instances and (fault := syntax_fault(path)):  # a container may have another version of Python
@@ -193,12 +204,13 @@ def argument_faults(spec: JobSpec) -> list[str]:
     if faults := start_faults(path, names):
         return [*faults, *(unknown_arguments(path, script, names) if script.first_words else ())]
     faults = [*unknown_arguments(path, script, names), *switch_faults(path, script, names)]
+    remedy = "of the batch parameters, give only global_batch_size, or leave fallback_instance_types out"
     for each in spec.clusters()[1:]:  # fewer devices may need more accumulation steps
         more = sorted(_given_values(each, each.plan(), script).keys() - names.keys())
         if unknown_arguments(path, script, more):
             keeps = f"to keep the global batch size of {each.plan().global_batch_size} on {each.instance_type}"
             needs = f"{path.name} would need an argument {' and '.join(more)}, which it does not have"
-            faults.append(f"fallback_instance_types: {keeps}, {needs}: give only global_batch_size, or leave it out")
+            faults.append(f"fallback_instance_types: {keeps}, {needs}: {remedy}")
     if not (script.has_hugging_face_parser or script.declares_all):
         return faults
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
@@ -233,12 +245,15 @@ def syntax_fault(path: Path) -> str:
 
 
 def argument_of(path: Path, parameter: str) -> str | None:
-    """Return the script's own name for a job parameter, such as lr for learning_rate, or None if it has none."""
+    """Return the script's own name for a job parameter, such as lr for learning_rate, or None if it takes none."""
     return _name_in(read_own_script(path), parameter)
 
 
 def unknown_arguments(path: Path, script: OwnScript, names: Iterable[str]) -> list[str]:
-    """Return one fault that lists the names that a script does not accept; none if not all its arguments are known."""
+    """Return one fault that lists the names that a script does not accept.
+
+    The list is empty if the script accepts all of them, or if it may have arguments that are not known.
+    """
     unknown = [name for name in names if script.argument(name) is None and not _is_added(script, name)]
     if not unknown or not script.is_complete:
         return []
@@ -307,7 +322,7 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
         has_config = word == "fit" and path.with_name("config.yaml").is_file()
         command = f'python {path.name} {word}{" --config config.yaml" * has_config} "$@"'
         text = f"needs the word {' or '.join([word, *others])} before its options: write {command} into "
-        text += f"{folder}/run.sh, and name that in place of entry_script"
+        text += f"{folder}/run.sh, and replace entry_script with these two lines"
         first, second = f"project: {folder}", "entry_point: run.sh"
     elif positional or (script.parser in ("places", "elsewhere") and names):
         by_place = positional or (names if script.parser == "places" else [])
@@ -316,12 +331,12 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
         parameters = ", ".join(f"{name}: string" for name in [*by_place, *by_name])
         text = "runs another file, which may read sys.argv in its own way: if it takes --name=value, write"
         text = "takes positional arguments, but paretune passes names: write" if by_place else text
-        text += f" these two lines into {folder}/MLproject, and name `project: {folder}` in place of entry_script"
+        text += f" these two lines into {folder}/MLproject, and replace entry_script with `project: {folder}`"
         first, command = f"name: {folder}", f"python {path.name} {' '.join(words)}"
         second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "{command}"}}}}'
     elif settable and script.is_complete and not script.arguments:
         line = max(script.constants[name] for name in settable)
-        text = f"reads no arguments: add these two lines below line {line}, which sets {', '.join(settable)}"
+        text = f"reads no arguments: add these two lines below line {line}, after {', '.join(settable)}"
         added = "; ".join(f'parser.add_argument("--{name}", type=type({name}), default={name})' for name in settable)
         first = f"import argparse; parser = argparse.ArgumentParser(); {added}"
         second = "globals().update(vars(parser.parse_args()))"
@@ -354,11 +369,11 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     if (given := spec.model_fields_set.intersection(OF_THE_BATCH)) and not has_plan:
         names = [batch, steps] if script.reads_anything else [name for name in OF_THE_BATCH if _name_in(script, name)]
         if names == [steps] and given != {steps}:
-            names = [batch, steps]  # the script has no such batch, which `argument_faults` then reports
+            names = [batch, steps]  # the script has no argument for the batch, which `argument_faults` then reports
         values = {name: getattr(plan, name) for name in names or [batch]}
         if plan.gradient_accumulation_steps > 1 and not {steps, total} & values.keys():
-            # The script cannot accumulate, so it gets the whole batch at once. If the user set the per-device batch
-            # or the accumulation, it gets an argument that it does not have, which `argument_faults` then reports.
+            # The script has no argument for the accumulation. If the user set only the global batch, each device gets
+            # its whole share at once. Otherwise the unknown argument is passed, and `argument_faults` reports it.
             if given == {total}:
                 values[batch] *= plan.gradient_accumulation_steps
             else:
@@ -395,16 +410,18 @@ def _may_be_on(script: OwnScript, number_format: str) -> bool:
     if script.reads_anything:
         return number_format == "bf16"  # some scripts, such as TRL's, use bf16 by default
     option = script.argument(number_format)
-    if script.parser in ("hydra", "jsonargparse"):  # whose switches have values; fp16.enabled is a key of DeepSpeed
+    if script.parser in ("hydra", "jsonargparse"):
+        # Their switches have values. But if there is a key fp16.enabled, fp16 is a group of DeepSpeed's settings.
         return option is not None and not any(name.startswith(f"{option}.") for name in script.arguments)
     action = script.arguments.get(option or "", "")
     return action.startswith(OFF) or action in (TEXT_OF_BOOL, LITERAL)
 
 
 def _name_in(script: OwnScript, name: str) -> str | None:
-    """Return the script's argument for a parameter, under its name or one in `also`, or None if it has none.
+    """Return the script's own name for a parameter: the parameter's name or one of its other names (`also` in JobSpec).
 
-    If the script may take arguments that its text does not show, this is the name in Hugging Face's scripts.
+    If the script declares none of them, return the parameter's name in Hugging Face's scripts if the script passes
+    unknown arguments on to such a parser (`reads_anything`), and otherwise None.
     """
     names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
     declared = next(filter(None, map(script.argument, names)), None)

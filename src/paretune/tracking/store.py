@@ -164,8 +164,8 @@ class Tracking:
     def runs(self, condition: str, newest: int | None = None) -> list[RecordedRun]:
         """Return runs of all experiments that meet `condition`, in MLflow's search language, newest first.
 
-        `newest` limits the number of runs; None returns up to 100,000. Raises BadInput if `condition` is not in that
-        language, and TrackingUnavailable.
+        `newest` limits the number of runs; None returns up to 100,000. Raises BadInput if MLflow refuses the search,
+        usually because `condition` is not in that language; otherwise TrackingUnavailable.
         """
         with self._usable(condition):
             runs = mlflow.search_runs(

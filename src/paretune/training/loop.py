@@ -47,8 +47,8 @@ _BETWEEN_SAVES = 20.0  # shortest time between checkpoints on spot, as a multipl
 def _no_automatic_collection() -> Iterator[None]:
     """Switch off automatic garbage collection inside the block: a collection in one process makes all others wait.
 
-    Instead, `Meter.exchange` collects garbage in all processes after the same step. Objects from before the block are
-    skipped.
+    Instead, `Meter.exchange` collects garbage in all processes after the same step. Objects created before the block
+    are frozen, so collections do not examine them.
     """
     gc.collect()
     gc.freeze()

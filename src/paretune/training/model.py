@@ -28,7 +28,7 @@ from paretune.training import device, downloads, processes
 _FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary and largest width of the model that `_padding_faults` tries
 _CAUSAL = "sdpa_causal"  # name under which our attention without masks is registered in transformers
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.codes", "*.spm", "*.tokenizer")
-"""Files of configurations and tokenizers. The last three are of PhoBERT and BERTweet, Marian, and ProphetNet."""
+"""Files of configurations and tokenizers: PhoBERT and BERTweet have *.codes, Marian *.spm, ProphetNet *.tokenizer."""
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 
@@ -173,13 +173,13 @@ def build_model(
 ) -> tuple[Any, list[str]]:
     """Build the model with a head for `labels`. The job's `fine_tuning` decides which parameters are trainable.
 
-    Returns the model and the names of its drawn layers. The folder lacks the weights of these layers, so random weights
-    were drawn for them. With init=random, all weights are random, and there are no names. If the names are given as
-    `drawn`, no weights are loaded: the model is on PyTorch's meta device, where its weights take no memory.
+    Returns the model and the names of the layers whose weights were drawn at random, because the folder lacks them.
+    With init=random, all weights are random, and there are no names. If the names are given as `drawn`, no weights are
+    loaded: the model is on PyTorch's meta device, where its weights take no memory.
 
-    Trained weights have the number format in which the optimizer updates them. If the model needs another format, the
-    optimizer rounds them later. With qlora, the frozen weights of linear layers below the head have 4 bits, unless they
-    are loaded with `packs` false.
+    Trained weights have the number format in which the optimizer updates them. If the model computes in another format,
+    the optimizer later keeps these weights and gives the model rounded copies. With qlora, the frozen weights of linear
+    layers below the head have 4 bits, unless they are loaded with `packs` false.
     """
     if drawn is None:
         model, missing = _load(spec, folder, labels, formats, packs=packs)
@@ -220,7 +220,7 @@ def _load(
         options |= _four_bits(formats, _heads(_from_config(spec, folder)))
     if spec.strategy == DEVICE_MAP:
         options["device_map"] = "balanced" if device.has_gpu() else "cpu"
-    # transformers 5.23 does not quantize subclasses of torch.nn.Linear. Falcon's computes the same as torch.nn.Linear.
+    # transformers 5.23 does not quantize subclasses of torch.nn.Linear, such as FalconLinear, which computes the same.
     with patch("transformers.models.falcon.modeling_falcon.FalconLinear", torch.nn.Linear):
         model, loading = kind.from_pretrained(
             folder, trust_remote_code=False, output_loading_info=True, **head, **options
@@ -305,7 +305,7 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
     )
     adapted = get_peft_model(model, adapters)
     for item in adapted.parameters():
-        if item.requires_grad:  # frozen norms stay in bf16: after fp32 norms, 4-bit layers would keep fp32 activations
+        if item.requires_grad:  # frozen norms stay in bf16: a 4-bit layer returns the format of its input
             item.data = item.data.float()
     return adapted
 
@@ -353,9 +353,8 @@ def _give_four_bits(model: Any, formats: Formats, kept: Iterable[str]) -> None:
     """Replace linear layers below the heads with 4-bit layers that have no values yet.
 
     Some layers are not replaced: the layers `kept`, those that transformers keeps in fp32, and those whose size cannot
-    be packed. transformers does not quantize these layers either when it loads a model. Packed weights are stored as
-    numbers in the format of matrix products, so that FSDP can shard and gather them like any weight. `pack` computes
-    their values later.
+    be packed. Packed weights are stored as numbers in the format of matrix products, so that FSDP can shard and gather
+    them like any weight. `pack` computes their values later.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
     from transformers.pytorch_utils import Conv1D
@@ -404,7 +403,7 @@ def use_causal_attention(model: Any, spec: JobSpec, formats: Formats) -> None:
     This is correct because padding is at the end of a row, where no earlier token sees it. Given masks, transformers
     reads each of them, which makes the host wait, and uses a slower kernel for padded rows. transformers makes no masks
     for an attention function that other code has registered, so its own sdpa function is registered under a new name.
-    In number formats other than bf16, PyTorch's fast kernels need masks.
+    In fp32 and fp16, masks are kept: if heads share keys, PyTorch runs its fast kernels only with masks.
     """
     config, longest = model.config, spec.max_seq_length
     is_causal = config.model_type in PLAIN_DECODERS and getattr(config, "is_causal", True)
@@ -492,7 +491,7 @@ def write_model(
         reason = f"{type(error).__name__}: {first_line(error)}"
         say(f"the adapters could not be merged; the model folder has only the adapters ({reason})")
         return
-    for path in folder.glob("adapter_*") if processes.is_first() else ():  # only it knows that the model is written
+    for path in folder.glob("adapter_*") if processes.is_first() else ():  # only this process wrote the model
         path.unlink()
 
 
@@ -546,7 +545,7 @@ def _merge_adapters(base: Any) -> None:
             from bitsandbytes.functional import dequantize_4bit
 
             stored = processes.whole(weight)
-            if stored.device != state.absmax.device:  # offloaded; for other weights, `to` would quantize again
+            if stored.device != state.absmax.device:  # offloaded; `to` may quantize any other weight twice
                 stored = stored.to(state.absmax.device)
             weight = torch.as_tensor(dequantize_4bit(stored, state)).to(plain.compute_dtype)
             change = None if change is None else processes.whole(change).to(weight.device)
@@ -555,6 +554,6 @@ def _merge_adapters(base: Any) -> None:
             base.set_submodule(name, plain)
         if state is not None and issubclass(plain.source_cls, Conv1D):  # GPT-2's layers, transposed for quantization
             weight = weight.T.contiguous()
-        if state is not None and is_sharded:  # all full weights may not fit on one GPU
+        if state is not None and is_sharded:  # the full weights of all layers may be too large for one GPU
             weight = weight.cpu() if processes.is_first() else weight.new_empty(0, device="cpu")
         plain.weight, plain.quant_state = torch.nn.Parameter(weight, requires_grad=False), None

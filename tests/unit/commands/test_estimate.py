@@ -151,7 +151,7 @@ def test_rows_without_a_dataset_are_as_long_as_max_seq_length_and_the_table_says
     assert code == 0
     assert row["tokens"] == pytest.approx(1000 * 2048, rel=0.03)  # whole steps
     assert row["dataset"] is None
-    assert "data: 1,000 rows of 2,048 tokens, because dataset is not given" in table["remarks"]
+    assert "data: 1,000 rows of 2,048 tokens, assumed because dataset is not given" in table["remarks"]
     more = json.loads(run(**job, **lengths, max_train_samples="8000", json="true")[1])["rows"][0]
     assert row["largest_batch_that_fits"] == more["largest_batch_that_fits"] == 1
 
@@ -162,7 +162,7 @@ def test_rows_without_a_dataset_are_as_long_as_max_seq_length_and_the_table_says
         ({}, "data: bundled:rotten_tomatoes, 7,677 rows of 27 tokens, because neither dataset nor"),
         ({"dataset": "bundled:imdb"}, "data: bundled:imdb, 22,500 rows of 128 tokens"),
         ({"dataset": "me/mine", "max_train_samples": "50"}, "data: me/mine, 50 rows of 128 tokens (not prepared yet)"),
-        ({"max_train_samples": "50,60"}, "data: 50 rows of 128 tokens, because dataset is not given; 60 rows"),
+        ({"max_train_samples": "50,60"}, "data: 50 rows of 128 tokens, assumed because dataset is not given; 60 rows"),
     ],
 )
 def test_a_table_names_the_data_that_it_assumes(run: Command, given: dict[str, str], words: str) -> None:
@@ -318,7 +318,11 @@ def test_a_training_of_one_s_own_has_seconds_and_dollars_where_one_has_run() -> 
 
     assert tuple(known) == COLUMNS
     assert (known["seconds_high"], float(known["cost_usd"]), known["basis"]) == ("200.0", pytest.approx(0.1), "1 run")
-    assert (unknown["seconds"], unknown["cost_usd"], unknown["basis"]) == ("", "", "no run yet: run one")
+    assert (unknown["seconds"], unknown["cost_usd"], unknown["basis"]) == (
+        "",
+        "",
+        "no run of this job yet: run it once",
+    )
     assert "100 s (50 s to 3 min)" in str(own)
     assert "GiB" not in str(own)
 

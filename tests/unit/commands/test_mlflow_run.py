@@ -1,6 +1,8 @@
 """`mlflow run PROJECT --backend sagemaker`, by MLflow's own command and function."""
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from mlflow.cli import cli
 from mlflow.entities import Run
 from mlflow.exceptions import ExecutionException
 
+from paretune.cli import main
 from paretune.jobs import workplace as workplace_module
 from tests.support.aws_account import nothing_of_this_machine
 from tests.support.fake_clock import FakeClock
@@ -158,6 +161,17 @@ def test_what_is_wrong_is_one_message_and_nothing_is_launched(
     assert "Traceback" not in done.output
     assert aws.count("CreateTrainingJob", "PutObject") == 0
     assert not MlflowClient().search_runs(["0"])
+
+
+def test_the_command_to_use_in_place_of_a_dry_run_works(
+    mlflow_run: Callable[..., Result], aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = mlflow_run(dry_run=True)
+
+    (command,) = re.findall("use `paretune (.+)`", done.output)
+    assert main(shlex.split(command)) == 0
+    assert "nothing was launched" in capsys.readouterr().out
+    assert aws.count("CreateTrainingJob", "PutObject") == 0
 
 
 def test_for_paretune_s_own_project_it_is_a_job_of_paretune_s_training(

@@ -152,7 +152,7 @@ def test_a_script_gets_a_hint_only_if_it_has_left_no_metric_of_an_evaluation(
     assert len(remarks) == lacks
     for text in remarks:
         assert text.startswith("no evaluation metric of train.py was found in MLflow, W&B, TensorBoard, Lightning's ")
-        assert ': log it with MLflow, mlflow.log_metric("val_f1", value), or with W&B, ' in text
+        assert ': log a metric with MLflow, mlflow.log_metric("val_f1", value), or with W&B, ' in text
 
 
 @pytest.mark.parametrize("job", [{"entry_script": "train.py"}, {"project": "mine"}])

@@ -183,6 +183,20 @@ def test_a_script_can_use_smaller_batches_only_if_it_gets_its_batch(script: Path
     assert not accumulates(JobSpec(entry_script=str(script), gradient_accumulation_steps=4))
 
 
+@pytest.mark.parametrize(("fields", "expected"), [("", False), ("    gradient_accumulation_steps: int = 1\n", True)])
+def test_a_script_with_its_own_fields_accumulates_only_if_it_declares_the_steps(
+    script: Path, fields: str, expected: bool
+) -> None:
+    script.write_text(
+        "from dataclasses import dataclass\nfrom transformers import HfArgumentParser\n@dataclass\nclass Arguments:\n"
+        "    learning_rate: float = 5e-5\n    per_device_train_batch_size: int = 8\n"
+        + fields
+        + "HfArgumentParser(Arguments).parse_args_into_dataclasses()\n"
+    )
+
+    assert accumulates(JobSpec(entry_script=str(script))) is expected
+
+
 @pytest.mark.parametrize("given", [{}, {"global_batch_size": 64}])
 def test_a_script_gets_the_same_batch_on_a_fallback_type(script: Path, given: dict[str, int]) -> None:
     types = {"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"}  # four GPUs, and one
@@ -203,7 +217,8 @@ def test_arguments_that_only_a_fallback_type_needs_are_checked_before_the_launch
 
     assert fault == (
         "fallback_instance_types: to keep the global batch size of 64 on ml.g5.xlarge, train.py would need an argument "
-        "gradient_accumulation_steps, which it does not have: give only global_batch_size, or leave it out"
+        "gradient_accumulation_steps, which it does not have: of the batch parameters, give only global_batch_size, or "
+        "leave fallback_instance_types out"
     )
 
 

@@ -24,7 +24,7 @@ MAY_BE_LISTS = (
     *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
     *DIVISIONS,
 )
-LISTED_CLUSTERS = MAY_BE_LISTS[:3]  # the parameters among these that choose the cluster
+LISTED_CLUSTERS = MAY_BE_LISTS[:3]  # those of these parameters that choose the cluster and the strategy on it
 OF_THE_DATA = affecting(JobSpec, "data")  # parameters that decide which rows a job gets, and how they are prepared
 
 
@@ -63,7 +63,7 @@ class EstimateRequest:
     ) -> "EstimateRequest":
         """Return one request: each of `jobs` with every combination of `choices`, which override its parameters.
 
-        Raises BadInput with all faults of the first step that fails.
+        Raises BadInput with all faults of the parameters; only if there are none, files are checked, and then the data.
         """
         faults = [*faults, *([] if jobs else ["there must be at least one job to estimate"])]
         faults += [f"{name} must have at least one value" for name, values in choices.items() if not values]

@@ -59,18 +59,19 @@ COLUMNS = (
     *("largest_batch_that_fits", "region"),
     *("project", "entry_point", "entry_script"),
 )
-"""The columns of estimate.csv. Seconds are billable seconds per instance; low and high are the ends of 80 % intervals.
+"""The columns of estimate.csv. Seconds are per instance; low and high are the ends of 80 % intervals.
 
-For a job on this machine, only the columns of the phase `training` are filled; waiting and starting are not billed.
-PART_COLUMNS divide the seconds among the parts of the work (`paretune.estimating.timing.PARTS`). Tokens are those of a
-causal-lm, counted as often as they are trained on. Days and dollars are those of the whole job. The largest batch is a
-power of two, in rows per device; it is 0 if not even one row fits.
+All phases are billed except `waiting` and `starting`. For a job on this machine, `training` is the only phase whose
+columns are filled. PART_COLUMNS divide the seconds among the parts of the work (`paretune.estimating.timing.PARTS`).
+Tokens are given only for the task causal-lm; a token counts once per epoch. Days are the seconds divided by 86,400, and
+dollars are those of all instances together. The largest batch is a power of two, in rows per device; it is 0 if not
+even one row fits.
 """
 MAIN_COLUMNS = COLUMNS[: COLUMNS.index("fits") + 1]
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
 _MARK = "* = on the predicted Pareto front of seconds and dollars"
 _DAY_S = 24 * 3600.0
-_UNKNOWN = "no run yet: run one"
+_UNKNOWN = "no run of this job yet: run it once"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ class EstimateTable(Result):
     """Estimates of jobs, one row each. With `--like`, the first row is a job that has run."""
 
     jobs: Sequence[tuple[JobSpec, Estimate | None]]
-    """Each job with its estimate, or None if it is the user's own training and has never run on its cluster."""
+    """Each job with its estimate, or None for the user's own training if the same job (with any seed) has no run."""
     region: str
     """The region of the prices, or several, separated by commas."""
     remarks: Sequence[str] = ()  # sentences about data, dollars and intervals
@@ -122,7 +123,7 @@ class EstimateTable(Result):
             return sentences
         dates = dates_of(item.price for _, item in self.jobs if item is not None)
         prices = f"prices of {self.region}, SageMaker Training, on demand{dates and f', {dates}'}"
-        return [f"{prices}; transfers of data and model are included, storage is not", *sentences]
+        return [f"{prices}; the seconds to transfer data and model are included, storage is not", *sentences]
 
     def __str__(self) -> str:
         return "\n".join([aligned(self._columns()), "", f"{self.title}; {_MARK}", *self.notes()])
@@ -215,7 +216,8 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     if first.runs_user_code:
         own = [(spec, estimate_own(spec, price, forecast.evidence.own)) for spec, price in priced]
         remark = (
-            "estimates for your own training code are learned from its runs on each cluster: run one job, or a study"
+            "your own training code is estimated only from runs of the same job (cluster and parameters, any seed): "
+            "run it once, or run a study"
         )
         remarks = [remark] if any(item is None for _, item in own) else []
         return EstimateTable(jobs=own, region=all_regions, remarks=remarks)
@@ -268,7 +270,7 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
 
 
 def _imagined(spec: JobSpec) -> _Facts:
-    """Return facts of rows with the given number and length; None if a data set or no number of rows was given."""
+    """Return facts of rows with the given number and length; None if a data set or no row count was given."""
     rows = spec.max_train_samples
     if rows is None or "dataset" in spec.model_fields_set:
         return None
@@ -285,7 +287,7 @@ def _data(spec: JobSpec, facts: _Facts) -> str:
     if "dataset" in spec.model_fields_set:
         return f"{spec.dataset}, {counts}" + ("" if facts or spec.dataset in BUNDLED_ROWS else " (not prepared yet)")
     if spec.max_train_samples is not None:
-        return f"{counts}, because dataset is not given"
+        return f"{counts}, assumed because dataset is not given"
     return f"{spec.dataset}, {counts}, because neither dataset nor max_train_samples is given"
 
 
@@ -310,7 +312,7 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
         )
     if any(not item.measured_here for item in estimates):
         remarks.append(
-            "rows whose basis is not this cluster have wide intervals: a short job there, "
+            "rows without a run on their own cluster have wide intervals: a short job on that cluster, "
             f"`paretune train {options(probe_steps=PROBE_STEPS)}`, narrows them"
         )
     if any(not item.spec.has_instances for item in estimates) and (busy := busy_sentence()):

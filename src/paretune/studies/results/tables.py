@@ -24,7 +24,7 @@ def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None
 
     Each row has the trial's own values, not means. Columns that end in `_low` and `_high` bound the interval that
     contains the configuration's mean over seeds (collapsed runs excluded) with probability `front.INTERVAL`. They are
-    empty after a single run, except for predicted points and for deterministic training.
+    empty after a single run, except for predicted points, and for metrics of the model if training is deterministic.
     """
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
