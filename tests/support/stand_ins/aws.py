@@ -37,6 +37,7 @@ _TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}
 _ACTIONS = {"ListObjectsV2": "ListBucket", "HeadBucket": "ListBucket", "DeleteObjects": "DeleteObject"}
 """Operations of S3 whose actions have other names in policies."""
 _CONNECT = boto3.Session.client
+_SESSION = boto3.Session("testing", "testing")  # all clients share it, because each session reads AWS's endpoints again
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,7 @@ class Aws:
 @cache
 def _client(service: str, region: str) -> Any:
     """Return a client that all accounts of a process share, because creating one takes a third of a second."""
-    client = _CONNECT(boto3.Session("testing", "testing"), service, region_name=region)
+    client = _CONNECT(_SESSION, service, region_name=region)
     client.meta.events.register("provide-client-params", lambda **call: _ACCOUNTS[-1].note(**call))
     client.meta.events.register("before-call", lambda **call: _ACCOUNTS[-1].answer(**call))
     # The parameters that an `Account` adds to its clients' requests are tested with another client, in test_account.
