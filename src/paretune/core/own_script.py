@@ -82,7 +82,7 @@ class OwnScript:
     required: tuple[str, ...]  # required arguments; without -- if positional
     aliases: tuple[frozenset[str], ...]  # groups of options that are spellings of the same one
     is_complete: bool  # whether there are no other arguments
-    declares_all: bool  # whether there are none, except those that a library may add to the script's parser
+    declares_all: bool  # whether there are no others, except those that a library may add to the script's parser
     mentions_seed: bool
     first_words: tuple[str, ...]  # one of these must precede its options, such as `fit` of LightningCLI
     is_notebook: bool  # whether it calls get_ipython(), which only notebooks have

@@ -32,7 +32,8 @@ def pinned(packages: tuple[str, ...]) -> tuple[str, ...]:
 def missing(extra: str) -> str:
     """Return a sentence that says why an extra cannot be used and which command installs it; empty if it can be used.
 
-    Jobs on SageMaker do not need `train` on this machine: their image has its packages.
+    Jobs on SageMaker that run the user's own code do not need `train` on this machine, because their image has its
+    packages. paretune's own training needs it everywhere, because its rows are tokenized on this machine.
     """
     sdk = version_of("sagemaker")
     if extra == "sagemaker" and sdk.startswith(("1.", "2.")):

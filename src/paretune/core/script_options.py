@@ -582,7 +582,7 @@ def _own_fields(each: ast.ClassDef) -> Iterator[_Field]:
     for item in each.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
             if (
-                _last_name(item.annotation) == "ClassVar"
+                _last_name(item.annotation) in {"ClassVar", "KW_ONLY"}
                 or _last_name(getattr(item.annotation, "value", None)) == "ClassVar"
             ):
                 continue

@@ -200,10 +200,10 @@ def _sent(setting: Setting) -> dict[str, float]:
     An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, and
     an all-reduce sends twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009).
 
-    With sharding, every micro-batch gathers the shards for the forward pass and again for the backward pass, and
-    scatters gradients. Without sharding, gradients are reduced once per step; so are the gradients of replicated
-    shards. Tensor groups all-reduce activations twice forward and twice backward in each layer (Shoeybi et al., arXiv
-    1909.08053, section 3). Pipeline stages pass activations forward and gradients backward.
+    With sharding, every micro-batch gathers the shards for the forward pass and, without a pipeline, again for the
+    backward pass, and scatters gradients. Without sharding, gradients are reduced once per step; so are the gradients
+    of replicated shards. Tensor groups all-reduce activations twice forward and twice backward in each layer (Shoeybi
+    et al., arXiv 1909.08053, section 3). Pipeline stages pass activations forward and gradients backward.
     """
     spec, plan, built = setting.spec, setting.plan, setting.built
     work, formats = setting.work, setting.formats

@@ -154,7 +154,7 @@ def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | Non
 def _time(job: RecordedRun, plan: BatchPlan, work: Work) -> Measurement | None:
     """Return the measured seconds of a run, or None if it has none.
 
-    If the run was resumed, retried or profiled, or used spot instances, only its seconds per step are used.
+    If the run was resumed, retried, repeated or profiled, or used spot instances, only its seconds per step are used.
     """
     speed = job.metrics.get(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None

@@ -3,7 +3,7 @@
 For each phase except training, and each kind of instance, `phases.csv` has the median over public jobs and, except for
 waits, two standard deviations of the logarithm of seconds: `between` repositories, which represent accounts and habits,
 and `within` one repository. Source: 555 jobs whose logs were printed in public notebooks and threads, 2018 to 2026,
-read 2026-11-23. `python benchmarks/public_jobs.py TIMELINES --write` fits the table. It also leaves out each repository
+read 2026-11-23. `python benchmarks/public_jobs.py TIMELINES --fit` fits the table. It also leaves out each repository
 in turn, and prints how many jobs of that repository lie inside the intervals of the fit to the others.
 
 Waits for capacity are poorly known: only a few dozen public jobs show whether they waited. The time to upload a job's

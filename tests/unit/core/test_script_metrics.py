@@ -225,6 +225,36 @@ def test_files_of_hugging_face_scripts_are_read_with_the_most_reliable_last(tmp_
     )
 
 
+def test_the_clock_of_a_progress_bar_is_no_step() -> None:
+    printed = PrintedNumbers()
+    for epoch, f1 in enumerate((0.5, 0.6), start=1):
+        printed.read(f"Epoch {epoch}/2")
+        printed.read("\r 45%|####5     | 9/20 [00:07<00:09, 3.2it/s]\r100%|##########| 20/20 [00:16<00:00, 3.2it/s]")
+        printed.read(f"val_f1: {f1}")
+
+    assert [(point.step, point.value) for point in printed.results([], {}).curves["val_f1"]] == [(1, 0.5), (2, 0.6)]
+
+
+@pytest.mark.parametrize("line", ["12 files read", "2026", " 500 samples in 3 batches"])
+def test_a_number_that_begins_a_line_without_metrics_is_no_step(line: str) -> None:
+    printed = PrintedNumbers()
+    for text in ("Epoch 1/2", line, "val_f1: 0.5", "Epoch 2/2", line, "val_f1: 0.6"):
+        printed.read(text)
+
+    assert [(point.step, point.value) for point in printed.results([], {}).curves["val_f1"]] == [(1, 0.5), (2, 0.6)]
+
+
+def test_a_curve_that_several_checkpoints_repeat_has_each_point_once(tmp_path: Path) -> None:
+    log = [{"loss": 1 / step, "step": step} for step in (1, 2, 3, 4)]
+    for step in (2, 4):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps({"log_history": log[:step]}))
+
+    found = PrintedNumbers().results(logged(tmp_path, [], time.time()), {})
+
+    assert [(point.step, point.value) for point in found.curves["loss"]] == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.25)]
+
+
 def test_of_equal_names_the_logger_counts_before_the_file_and_the_file_before_the_printed_line(tmp_path: Path) -> None:
     printed = PrintedNumbers()
     for line in ("epoch 1: a=1 b=1 c=1", "epoch 2: a=2 b=2 c=2"):

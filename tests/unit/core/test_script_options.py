@@ -170,6 +170,14 @@ def test_a_name_that_a_script_does_not_have_is_refused_with_its_right_spelling(s
     assert fault.partition("did you mean ")[2].partition("?")[0].replace("-", "_").endswith("learning_rate")
 
 
+@pytest.mark.parametrize("text", [TYRO, SIMPLE_PARSING, HUGGING_FACE])
+@pytest.mark.parametrize("marker", ["KW_ONLY", "dataclasses.KW_ONLY"])
+def test_the_marker_of_keyword_only_fields_is_no_argument(script: Path, text: str, marker: str) -> None:
+    script.write_text(text.replace("data_dir: str\n", f"data_dir: str\n    _: {marker}\n"))
+
+    assert words(script, **DATA).replace("-", "_").endswith("__data_dir d")
+
+
 @pytest.mark.parametrize("text", [CLICK, TYPER, FIRE, ABSL, TYRO, SIMPLE_PARSING, HUGGING_FACE])
 def test_what_a_script_needs_is_asked_for_before_it_runs(script: Path, text: str) -> None:
     script.write_text(text)

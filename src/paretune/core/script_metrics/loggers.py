@@ -194,9 +194,11 @@ def _without_settings(source: Source, settings: Collection[str]) -> Source:
 
 
 def _of_results(files: list[_File]) -> Source:
+    """Return the numbers in files. Checkpoints repeat the log of earlier ones, so each curve is that of one file."""
     values: dict[str, tuple[float, str]] = {}
     curves: dict[str, list[Point]] = {}
     for file in _of_kind(files, RESULT_FILES):
+        own: dict[str, list[Point]] = {}
         with contextlib.suppress(ValueError, OSError, RecursionError, AttributeError):
             text = file.path.read_text(encoding="utf-8")
             if file.path.suffix == ".txt":
@@ -208,7 +210,8 @@ def _of_results(files: list[_File]) -> Source:
                 numbers = numbers_of(entry)
                 values.update({name: (value, file.name) for name, value in numbers.items()})
                 if file.path.name == "trainer_state.json" and "step" in numbers:
-                    _add(curves, numbers, int(numbers["step"]), int(file.modified * 1000))
+                    _add(own, numbers, int(numbers["step"]), int(file.modified * 1000))
+        curves.update(own)
     return Source(values, curves)
 
 

@@ -74,7 +74,8 @@ _COUNTER = re.compile(
     rf"(?:\s*(?:/|of)\s*\d+)?\]?(?:\s*\[\s*\d+\s*(?:/\s*\d+)?[^\]]*\])*(?![\w%]|\.\d|\s*%)",
     re.IGNORECASE,
 )
-_LEADING = re.compile(r"^\W*?\[?\s*(?P<number>\d+)\s*(?:(?P<all>/\s*\d+)\s*)?(?P<end>\])?\s*(?:[:,]|(?=\s|$))")
+# A number that begins a line, but not a clock, such as the one of a progress bar.
+_LEADING = re.compile(r"^\W*?\[?\s*(?P<number>\d+)(?!:\d\d)\s*(?:(?P<all>/\s*\d+)\s*)?(?P<end>\])?\s*(?:[:,]|(?=\s|$))")
 _PLACE = re.compile(r"\[\s*\d+\s*(?:/\s*\d+)?\s*(?:\(\d+(?:\.\d+)?%\))?\s*\]")  # [ 78/78], [640/60000 (1%)]
 # 9859/10000 (99%)
 _FRACTION = re.compile(r"(?<![\w.])(\d+)\s*/\s*(\d+)(?:\s*\(\s*(\d+(?:\.\d+)?)\s*%\s*\))?(?![\w./])")
@@ -378,7 +379,9 @@ def _of_words(text: str) -> Line:
             step, is_first = int(counter["number"]), False
     is_step = step is not None
     text = _COUNTER.sub(_cut_out, _DURATION.sub(" ", text))
+    is_bare = False  # whether the step is a number without brackets, colon or comma, such as that of `12 files`
     if not is_step and (leading := _LEADING.match(text)):
+        is_bare = leading["end"] is None and not leading[0].endswith((":", ","))
         has_step = leading["all"] is None or leading["end"] is not None
         is_step, step = has_step, int(leading["number"]) if has_step else None
         is_counted = bool(leading["all"] or leading["end"] or leading[0].rstrip().endswith((":", ",")))
@@ -417,6 +420,8 @@ def _of_words(text: str) -> Line:
             if has_metric_word(match[3]) and not _SINGLE_NUMBER.match(match[3]):
                 numbers[match[3].replace(" ", "_")] = _value(match[1], bool(match[2]))
                 shares += [match[3].replace(" ", "_")] if match[2] else []
+    if is_bare and not numbers:
+        step, is_step = None, False
     return Line(numbers, frozenset(shares), step, is_step)
 
 
