@@ -150,10 +150,7 @@ class Attempts:
         if document is not None:
             self._go_on(document, sentence)
             return None
-        self.outcome = end_job(self.record, self.bill, self.current, why_not_smaller=sentence)
-        if self.outcome.has_completed:
-            self.current.clean_up()
-        return self.outcome
+        return self._end(self.current, why_not_smaller=sentence)
 
     def _may_go_on(self, document: JobDocument) -> bool:
         """Return whether the next attempt exists or may be created.
@@ -254,7 +251,14 @@ class Attempts:
                 except LostContact:
                     self.record.leave()
                     raise
-            self.outcome = end_job(self.record, self.bill, self.current if stops else None, error=error)
+            return self._end(self.current if stops else None, error=error)
+        return self.outcome
+
+    def _end(self, job: Job | None, *, error: BaseException | None = None, why_not_smaller: str = "") -> JobOutcome:
+        """Record the end of the job, and remove the checkpoints of a completed one. The arguments are `end_job`'s."""
+        self.outcome = end_job(self.record, self.bill, job, error=error, why_not_smaller=why_not_smaller)
+        if job is not None and self.outcome.has_completed:
+            job.clean_up()
         return self.outcome
 
     def leave(self, error: BaseException) -> None:

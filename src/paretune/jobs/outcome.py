@@ -15,6 +15,7 @@ from paretune.core.result import Result, Row, as_json, value_of
 from paretune.core.script_metrics import LOGGERS
 from paretune.core.shell import command_line, options
 from paretune.core.untrusted import at_home, code_span, markdown, parse_json, printable
+from paretune.estimating.workload import whole_argument
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
 from paretune.jobs.names import name_with_result, run_name
@@ -37,7 +38,7 @@ RUN_STATUS: Mapping[JobState, EndStatus] = {
     JobState.STOPPED: "KILLED",
 }
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # software versions in a report
-_TIMES_THE_EPOCHS = 3  # factor by which a verdict proposes to raise num_train_epochs
+_TIMES_THE_EPOCHS = 3  # factor by which a verdict proposes to raise num_train_epochs or max_steps
 _READ_LINES, _SHOWN_LINES = 200, 15  # lines read and lines shown of a failed job's log
 _USUAL_RATES = (0.3, 30.0)  # a learning rate between these multiples of the default is usual
 
@@ -421,5 +422,8 @@ def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
     usual, (lowest, highest) = default_learning_rate(spec.fine_tuning), _USUAL_RATES
     is_usual = lowest * usual <= spec.unscaled_learning_rate <= highest * usual
     remedies = [] if is_usual else [options(learning_rate=f"{usual:g}")]
-    remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
+    if steps := whole_argument(spec, "max_steps"):  # it overrides the epochs
+        remedies.append(options(**{"training_arguments.max_steps": _TIMES_THE_EPOCHS * steps}))
+    else:
+        remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
     return [f"F1 {measured:.4f} is {comparison}: {meaning}; try {', '.join(remedies)}"]

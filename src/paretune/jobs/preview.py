@@ -16,6 +16,7 @@ from paretune.core.errors import BadInput, NoAccount, refuse
 from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
 from paretune.estimating.estimator import Estimate, Forecast, known_architecture
+from paretune.estimating.workload import whole_argument
 from paretune.jobs.names import own_settings
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace, Workplaces
@@ -175,7 +176,7 @@ def limit_refusal(job: ForeseenJob) -> str:
     return (
         f"max_runtime_minutes must be at least {least} for this job, got {spec.max_runtime_minutes:g}: it is estimated "
         f"to take {_with_interval(estimate)} and would be billed without leaving a model; {_higher_limit(estimate)}, "
-        f"fewer rows or epochs, or {options(force='limit')} to launch it anyway"
+        f"fewer rows, epochs or steps, or {options(force='limit')} to launch it anyway"
     )
 
 
@@ -360,9 +361,12 @@ def _data(inputs: JobInputs) -> dict[str, Any] | None:
 
 
 def data_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
-    """Return warnings about the rows of a job, including one if a global batch has more rows than an epoch."""
+    """Return warnings about the rows of a job, including one if a global batch has more rows than an epoch.
+
+    That one is left out if max_steps sets the number of steps.
+    """
     rows, size = (inputs.dataset.facts if inputs.dataset else {}).get("train_rows"), spec.plan().global_batch_size
-    if rows is None or size <= rows:
+    if rows is None or size <= rows or whole_argument(spec, "max_steps"):
         return list(inputs.findings.warnings)
     devices, remedies = spec.plan().devices, ["more epochs"]
     smaller = max(1, int(rows) // 20 // devices) * devices

@@ -62,7 +62,9 @@ def has_store(environment: Mapping[str, str]) -> bool:
     address = environment.get("MLFLOW_TRACKING_URI", "")
     if address and not address.startswith("sqlite:///"):
         return True
-    return Path(address.removeprefix("sqlite:///") or "mlflow.db").exists() or Path("mlruns").exists()
+    if address:
+        return Path(address.removeprefix("sqlite:///")).exists()
+    return Path("mlflow.db").exists() or Path("mlruns").exists()
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
@@ -121,8 +123,9 @@ class Workplace:
         """Check that a job's budgets cover its worst case, and return them. Nothing is reserved.
 
         `worst_usd` is by default the launcher's worst case. Raises BudgetRefused if a budget does not cover the worst
-        case, if the price is unknown, or, without `worst_usd`, if the worst case exceeds max_cost_usd. Raises BadInput
-        if the budget file or its storage cannot be used, and LaunchRefused if the storage does not answer.
+        case, if the job has a budget and its price is unknown, if another database has the month's accounts, or,
+        without `worst_usd`, for the reasons of `Launcher.admit`. Raises BadInput if the budget file or its storage
+        cannot be used, and LaunchRefused if the storage does not answer.
         """
         if (ledger := self.budget_ledger(spec.budget)) is None:
             return []

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from paretune.cli import main
 from paretune.core.clock import SystemClock
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import launch, run_job
-from paretune.jobs.workplace import Workplaces
+from paretune.jobs.workplace import Workplaces, has_store
 from paretune.specification.job import JobSpec
 from paretune.tracking import PATIENCE, schema
 from paretune.tracking.store import Tracking
@@ -157,6 +158,17 @@ def test_a_job_is_opened_on_the_launcher_that_it_names(name: str, tmp_path: Path
 
     assert workplace.launcher.traits.name == name
     assert (workplace.launcher.virtual_clock is workplace.clock) == (name == "simulated")
+
+
+def test_a_folder_mlruns_is_no_store_if_mlflow_is_told_to_use_a_file_that_does_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mlflow")  # as in a command that has not needed it so far
+    (tmp_path / "mlruns").mkdir()
+
+    assert has_store({})
+    assert not has_store({"MLFLOW_TRACKING_URI": "sqlite:///new.db"})
 
 
 def test_a_notebook_keeps_its_own_patience_with_mlflow(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

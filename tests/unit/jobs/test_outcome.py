@@ -226,6 +226,7 @@ def test_a_reason_without_a_next_step_gets_one(reason: str, remedy: str) -> None
         ({}, "--num_train_epochs 3"),
         ({"fine_tuning": "lora", "learning_rate": 5e-5}, "--learning_rate 0.0005, --num_train_epochs 3"),
         ({"learning_rate": 0.01}, "--learning_rate 5e-05, --num_train_epochs 3"),
+        ({"training_arguments": {"max_steps": 30}}, "--training_arguments.max_steps 90"),  # which overrides the epochs
     ],
 )
 def test_an_f1_below_that_of_words_or_of_one_class_is_said_with_what_to_change(

@@ -71,6 +71,14 @@ def test_a_batch_above_the_rows_is_answered_with_one_that_is_possible(changes: d
     assert warning.endswith(remedy)
 
 
+def test_a_batch_above_the_rows_is_no_reason_for_a_warning_if_max_steps_sets_the_number_of_steps() -> None:
+    data = PreparedDataset(key="k", folder=Path("rows"), labels=(), facts={"train_rows": 50.0}, digests={})
+
+    assert not data_warnings(
+        JobSpec(global_batch_size=64, training_arguments={"max_steps": 500}), JobInputs(dataset=data)
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -153,7 +161,9 @@ def test_a_job_that_its_limit_will_end_is_refused_if_it_is_paid_unless_it_is_typ
             "max_runtime_minutes must be at least 111 for this job, got 110: it is estimated to take "
         )
         assert "2 h 7 m (80 % interval 1 h 50 m to 2 h 30 m)" in text
-        assert text.endswith("--max_runtime_minutes 150, fewer rows or epochs, or --force limit to launch it anyway")
+        assert text.endswith(
+            "--max_runtime_minutes 150, fewer rows, epochs or steps, or --force limit to launch it anyway"
+        )
         assert warnings_of([job]) == [f"refused when it is launched: {text}"]
     assert not limit_refusal(foreseen(seconds=7_626.0, low=6_599.0, max_runtime_minutes=110.0, **CLUSTER))
 

@@ -14,6 +14,7 @@ from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRe
 from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
+from paretune.jobs.standing import standing
 from paretune.launchers import SAGEMAKER
 from paretune.launchers.base import Job, JobSetup, JobState
 from paretune.specification.container import JobDocument, JobInputs, JobReport
@@ -257,6 +258,17 @@ def test_a_job_is_billed_at_the_price_of_the_type_that_the_service_has_chosen(de
     assert desk.tags["price_usd_per_hour"] == "2"
 
 
+def test_a_running_job_is_listed_with_the_type_that_it_runs_on(desk: Desk) -> None:
+    attempts = desk.attempts(ScriptedLauncher([CAPACITY, ENDLESS]), fallback_instance_types=LARGE)
+    while attempts.document.attempt == 1 or attempts.current is None:
+        attempts.poll()
+
+    (row,) = standing(desk.tracking, lambda _: attempts.record.workplace)
+
+    assert (row["title"], row["where"]) == ("b16 lr5e-5 g5.2xlarge all-MiniLM-L6-v2", f"1 x {LARGE}")
+    assert row["cost_usd"] == pytest.approx(PRICES[LARGE] * SECONDS / 3600)
+
+
 def test_a_job_that_is_repeated_on_the_type_that_the_service_has_chosen_says_so(desk: Desk) -> None:
     launcher = Choosing([INTERNAL, DONE])
     attempts = desk.attempts(launcher, fallback_instance_types=LARGE)
@@ -372,6 +384,20 @@ def test_a_job_whose_end_is_recorded_when_ctrl_c_comes_is_billed_once(
 
     assert desk.metrics["cost_usd"] == pytest.approx(0.01)
     assert desk.client.get_run(desk.run_id).info.status == "FINISHED"
+
+
+def test_a_job_that_completes_before_it_can_be_stopped_leaves_no_checkpoints(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaned: list[str] = []
+    monkeypatch.setattr(ScriptedJob, "clean_up", lambda job: cleaned.append(job.name))
+    attempts = desk.attempts(ScriptedLauncher([DONE]))
+    assert attempts.poll() is None
+
+    end = attempts.end(Interrupted("interrupted by SIGINT"))
+
+    assert end.has_completed
+    assert cleaned == desk.names(1)
 
 
 def test_a_job_that_cannot_be_looked_for_keeps_its_run_open(desk: Desk) -> None:
