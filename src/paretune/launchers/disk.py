@@ -82,11 +82,11 @@ def _most_checkpoints(spec: JobSpec) -> float | None:
 def _most_written(spec: JobSpec) -> float:
     """Return the most checkpoints that a job writes, or infinity if their number is unknown.
 
-    It writes one after each epoch except the last, every `save_steps`, or, with `save_strategy=no`, only when it is
-    stopped.
+    It writes one after each epoch except the last, or every `save_steps`; on spot instances, also at intervals of two
+    minutes or more. It writes one more when it is stopped, even with `save_strategy=no`.
     """
     strategy = save_strategy(spec)
-    if spec.spot:  # one every two minutes
+    if spec.spot:
         return math.inf
     steps, every = whole_argument(spec, "max_steps"), whole_argument(spec, "save_steps")
     if strategy == "epoch" and steps is None:  # max_steps overrides the epochs

@@ -37,6 +37,7 @@ _THROTTLED = {
 }
 NO_REGION = "no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`"
 _EXIT_CODE = re.compile(r"(?:[Ee]xit ?[Cc]ode|return code) ?[:=]? ?'?(-?\d+)")
+_NOT_OF_JOB = "^(?!AlgorithmError: )(?s:.*)"  # a job's own program, which may print anything, wrote the text after this
 _WRAPPERS = re.compile(r"^AlgorithmError: |,? ?exit code: \d+$")  # SageMaker's words around our own line
 
 
@@ -58,7 +59,8 @@ _CAUSES = (  # the first match wins; the text of a failed request is its error c
     ),
     Cause(f"^(?:{'|'.join(sorted(_THROTTLED))})", "AWS is throttling requests", "try again in a minute"),
     Cause(
-        r"^CapacityError|Unable to provision requested ML compute|[Ii]nsufficient ?(?:EC2 |Instance)?[Cc]apacity"
+        "^CapacityError|Unable to provision requested ML compute"
+        rf"|{_NOT_OF_JOB}[Ii]nsufficient ?(?:EC2 |Instance)?[Cc]apacity"
         r"|Max(?:Wait|Pending)TimeExceeded|exceeded Max(?:Wait|Pending)TimeInSeconds",
         "AWS had no available instance of this type in time",
         "try again later, or set fallback_instance_types, another region or spot=false",
@@ -67,13 +69,13 @@ _CAUSES = (  # the first match wins; the text of a failed request is its error c
     Cause("^InternalServerError", "AWS had an internal error", "launch it again", FailureKind.INTERNAL),
     Cause(
         r"\bservice limit\b.* is [\d.]+|ResourceLimitExceeded(?!.*not available)"
-        "|(?:exceeded|reached) the maximum number of",
+        f"|{_NOT_OF_JOB}(?:exceeded|reached) the maximum number of",
         "a quota of the account is used up",
         "ask for more (AWS console, Service Quotas, SageMaker), wait for other jobs, or use another instance type",
     ),
     Cause(
-        r"(?:unable to|[Cc]ould not|[Cc]annot|not be able to) (?:be )?assumed? (?:the )?role|role \S+ cannot be assumed"
-        r"|sts:AssumeRole",
+        rf"{_NOT_OF_JOB}(?:(?:unable to|[Cc]ould not|[Cc]annot|not be able to) (?:be )?assumed? (?:the )?role"
+        r"|role \S+ cannot be assumed|sts:AssumeRole)",
         "SageMaker may not assume the role of the job",
         "let the role trust sagemaker.amazonaws.com; `paretune doctor` prints the command",
     ),

@@ -414,8 +414,8 @@ class _FirstAttempt(NamedTuple):
 def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
     """Return the given or needed size of a job's volume.
 
-    Raises BadInput if it must be set, or if an instance has less space. AWS ignores a given size for instances with
-    their own disks, so that a study or profile may give one for all types.
+    Raises BadInput if it must be set, or if an instance has less space. A study or profile may give one size for all
+    types, because AWS ignores it for instances with their own disks.
     """
     faults, given_gib = list[str](), spec.sagemaker.volume_size_in_gb
     local = [spec.instance(name).local_storage_gib for name in spec.instance_types()]
@@ -551,7 +551,7 @@ def own_image_faults(spec: JobSpec, region: str) -> list[str]:
             f"needs {oldest} or newer: remove sagemaker.training_image, or set an entry_script of your own"
         )
     kind, other = ("gpu", "cpu") if spec.instance().has_gpu else ("cpu", "gpu")
-    if f"-{other}" in uri:
+    if f"-{other}" in uri.rpartition("/")[2].partition(":")[2]:  # AWS's tags name the kind; a repository may, too
         faults.append(f"sagemaker.training_image must suit {spec.instance_type}, got {uri}: use its -{kind}- variant")
     return faults
 

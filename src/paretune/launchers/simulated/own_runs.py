@@ -6,7 +6,7 @@
     settings of the job              script arguments, learning_rate, ...; where the job gives a value, only
                                      rows with the same value are used
     seed                             optional; rows with the job's seed are preferred
-    every other numeric column       a metric that the runs measured, such as acc
+    every other numeric column       a metric that the runs measured, such as acc; columns without a name are ignored
 
 Rows with the same settings are repeats, for example with different seeds. Nothing is interpolated.
 """
@@ -73,7 +73,7 @@ class OwnRuns:
         measured = {
             n: v
             for n, v in row.items()
-            if isinstance(v, float) and n not in {*given, *_OF_A_RUN, *JobSpec.model_fields}
+            if n and isinstance(v, float) and n not in {*given, *_OF_A_RUN, *JobSpec.model_fields}
         }
         status, seconds = str(row.get("status") or COMPLETED), row["billable_seconds"]
         return ReplayedJob(

@@ -117,7 +117,8 @@ def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list
         hint = did_you_mean(name, names, or_longer=True) or "`paretune import --help` lists all names"
         faults.append(f"columns: paretune has no column {name}: {hint}")
     header = [columns.get(name, name) for name in own_names]
-    faults += [f"column {name} occurs twice: remove one" for name in sorted(set(header)) if header.count(name) > 1]
+    twice = sorted({name for name in header if name and header.count(name) > 1})
+    faults += [f"column {name} occurs twice: remove one" for name in twice]
     for name in (*NEEDED, "billable_seconds"):
         hint = did_you_mean(name, set(header) - _COLUMNS, most=1)
         if name not in header and (hint or name in NEEDED):
@@ -283,7 +284,7 @@ class RunTable:
     rows: tuple[RecordedRow, ...]
     columns: tuple[str, ...]  # after renaming them by the `columns` of `read`
     others: tuple[str, ...]  # the columns that are parameters in OTHERS
-    ignored: tuple[str, ...]  # columns that paretune does not use
+    ignored: tuple[str, ...]  # names of columns that paretune does not use
 
     @classmethod
     def read(
@@ -317,7 +318,7 @@ class RunTable:
         more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
         refuse([f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS] + more])
         others = tuple(name for name in header if name in OTHERS)
-        ignored = tuple(name for name in header if name not in {*_COLUMNS, *_BATCH, *OTHERS})
+        ignored = tuple(name for name in header if name and name not in {*_COLUMNS, *_BATCH, *OTHERS})
         return cls(name=path.name, rows=tuple(rows), columns=tuple(header), others=others, ignored=ignored)
 
     @cached_property

@@ -267,5 +267,11 @@ def test_an_image_that_does_not_suit_the_job_is_one_fault_with_a_way_out(
     assert part in fault
 
 
+def test_the_name_of_a_repository_does_not_tell_for_which_instances_its_image_is() -> None:
+    own = "x/llm-cpu-offload:1"
+
+    assert images_of(JobSpec(instance_type=GPU, sagemaker={"training_image": own}), "us-east-1")[GPU].uri == own
+
+
 def test_an_empty_variable_of_the_environment_reaches_the_job(ask: Ask) -> None:
     assert ask(environment={"EMPTY": ""})["Environment"]["EMPTY"] == ""

@@ -71,6 +71,13 @@ def test_a_setting_that_the_job_leaves_open_is_not_a_metric(tmp_path: Path) -> N
     assert runs(tmp_path, table).answer(job(2)).measured == {"acc": 0.5}
 
 
+def test_a_column_without_a_name_is_not_a_metric(tmp_path: Path) -> None:
+    header, *rows = TABLE.splitlines()  # as pandas writes it, with its index first
+    table = "\n".join([f",{header}", *(f"{number},{row}" for number, row in enumerate(rows))])
+
+    assert runs(tmp_path, table).answer(job(4, 1e-3, kind="async")).measured == {"acc": 0.8}
+
+
 def test_a_failed_run_has_seconds_and_no_metric(tmp_path: Path) -> None:
     answer = runs(tmp_path).answer(job(4))
 

@@ -39,6 +39,10 @@ def test_further_job_parameters_are_hyperparameters_and_all_else_is_ignored_by_n
     assert table.ignored == ("run_id", "region")
 
 
+def test_columns_without_a_name_are_ignored(tmp_path: Path) -> None:
+    assert read(tmp_path, f",{HEADER},,", f"0,{ROW},,").ignored == ()
+
+
 def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
     messages = faults(
         read,
