@@ -8,6 +8,7 @@ depending on the instance family.
 """
 
 import fcntl
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -240,13 +241,21 @@ def _longest_minutes(job: JobSpec) -> float:
 def admit(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
     """Return `worst_case_usd`. Raises BudgetRefused if it exceeds the job's max_cost_usd."""
     minutes, worst_usd = _longest_minutes(job), worst_case_usd(job, price, billed_after_limit_s)
-    if job.max_cost_usd is not None and worst_usd > job.max_cost_usd:
+    if job.max_cost_usd is not None and worst_usd > job.max_cost_usd + ROUNDING_USD:
         raise BudgetRefused(
-            f"worst case {worst_usd:.4g} USD ({minutes:g} minutes and {billed_after_limit_s:g} s to stop and upload, x "
-            f"{job.instance_count} x {price.stated}) must be at most max_cost_usd, "
+            f"worst case {rounded_up(worst_usd)} USD ({minutes:g} minutes and {billed_after_limit_s:g} s to stop and "
+            f"upload, x {job.instance_count} x {price.stated}) must be at most max_cost_usd, "
             f"{job.max_cost_usd:g}: lower max_runtime_minutes or raise max_cost_usd"
         )
     return worst_usd
+
+
+def rounded_up(usd: float) -> str:
+    """Write positive dollars with four significant digits, rounded up: a limit of that many dollars covers them."""
+    rounded = float(f"{usd:.4g}")
+    if rounded < usd - ROUNDING_USD:
+        rounded += 10.0 ** (math.floor(math.log10(usd)) - 3)
+    return f"{rounded:.4g}" if rounded < 1000 else f"{rounded:.0f}"
 
 
 def kept_file(environment: Mapping[str, str]) -> Path | None:

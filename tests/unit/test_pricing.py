@@ -315,3 +315,11 @@ def test_a_worst_case_above_the_limit_is_refused_and_one_equal_to_it_is_not() ->
         admit(spec(max_cost_usd=6.11), PRICE, 0.0)
     with pytest.raises(BudgetRefused, match=r"30 minutes and 180 s to stop and upload, x 4 x 3 USD per hour"):
         admit(spec(max_cost_usd=6.0), even, 180.0)
+
+
+@pytest.mark.parametrize(("usd_per_hour", "stated"), [(3.06, "6.12"), (3.0012, "6.003"), (1234.56, "2470")])
+def test_the_worst_case_in_a_refusal_is_enough_as_max_cost_usd(usd_per_hour: float, stated: str) -> None:
+    price = replace(PRICE, usd_per_hour=usd_per_hour)
+    with pytest.raises(BudgetRefused, match=f"^worst case {stated} USD "):
+        admit(spec(max_cost_usd=1.0), price, 0.0)
+    assert admit(spec(max_cost_usd=float(stated)), price, 0.0) == pytest.approx(2 * usd_per_hour)

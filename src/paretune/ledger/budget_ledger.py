@@ -22,7 +22,7 @@ from paretune.core.shell import command_line
 from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.lock import unusable
-from paretune.pricing import ROUNDING_USD, Balance, unknown_price
+from paretune.pricing import ROUNDING_USD, Balance, rounded_up, unknown_price
 from paretune.specification.container import write_json_once
 from paretune.storage.database import exclude_others, open_engine, redacted
 
@@ -85,7 +85,7 @@ class BudgetStatus:
         if self.balance.covers(request.worst_usd, self.budget.usd_per_month):
             return ""
         return (
-            f"budget {self._name} ({limit}, {path}): worst case {request.worst_usd:.4g} USD does not fit: in "
+            f"budget {self._name} ({limit}, {path}): worst case {rounded_up(request.worst_usd)} USD does not fit: in "
             f"{self.month} {self.balance.spent_usd:.4g} are spent and {self.balance.committed_usd:.4g} reserved for "
             f"running jobs and kept instances, so {max(0.0, self.left_usd):.4g} are left: lower max_runtime_minutes, "
             f"which bounds a job, raise usd_per_month of {name}, or wait for the next month (UTC); "

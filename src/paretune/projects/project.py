@@ -66,7 +66,8 @@ _fetched = cache(_fetch_project)  # MLflow itself would fetch a repository again
 def declared_parameters(uri: str, entry_point: str) -> Mapping[str, str]:
     """Return the type of each parameter of an entry point: float, string, path or uri.
 
-    Raises BadInput if the project has no such entry point.
+    A script that is not declared in MLproject has no parameters; whether it exists is not checked. Raises BadInput if
+    `entry_point` is neither declared nor the name of a script.
     """
     project, _ = read_project(uri)
     with _translated_errors(f"entry_point {entry_point}"):

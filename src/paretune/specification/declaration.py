@@ -197,7 +197,7 @@ class Parameters(BaseModel):
     def read(cls, values: Mapping[str, Any]) -> Self:
         """Create the model from strings or other values. An empty string means the default, except inside a mapping.
 
-        With a dotted name, an empty string is kept only if the mapping has nothing but strings, such as `tags.team`.
+        With a dotted name, it is kept only if all values of the mapping must be strings, as for `tags.team`.
         Raises BadInput with the faults.
         """
         return cls(**{str(name): value for name, value in values.items()})

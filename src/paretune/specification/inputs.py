@@ -95,7 +95,8 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
         elif text and exists(text) and not is_file(text) and not is_folder(text):
             faults.append(f"{name} must be a file or a folder, and {text} is a device, a pipe or a socket")
         elif name == "dataset" and (path := text.rpartition(":")[0]) and exists(path) and not exists(text):
-            faults.append(f"{name} {text}: only a hub id can have a configuration; name a file or folder in {path}")
+            right = f"a file or folder in {path}" if is_folder(path) else path
+            faults.append(f"{name} {text}: only a hub id can have a configuration; name {right}")
         elif text and name == "entry_script" and is_folder(text):
             faults.append(f"{name} must be a file, and {text} is a folder: name the script in it")
     return faults
@@ -178,8 +179,8 @@ def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> l
 def class_faults(spec: "JobSpec", used: Collection[str], names: Collection[str], rows: int) -> list[str]:
     """Return a fault if there is no label, a single class, or more classes than half the number of training rows.
 
-    The task token-classification may have more. `used` has the classes of the training rows, `names` all classes;
-    `rows` is the number of training rows.
+    Two classes are never too many, and the task token-classification may have any number. `used` has the classes of the
+    training rows, `names` all classes; `rows` is the number of training rows.
     """
     column = f"label_column {spec.label_column!r}"
     if not used:
@@ -325,7 +326,8 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
         if column not in columns:
             same = [name for name in columns if name.lower() == column.lower()]
             meant = f"did you mean {same[0]}? " if same else did_you_mean(column, columns, most=1) + " "
-            absent = f"{parameter} {column!r} is not in the {split} rows of {spec.dataset}"
+            source = {"validation": spec.validation_file, "test": spec.test_file}.get(split) or spec.dataset
+            absent = f"{parameter} {column!r} is not in the {split} rows of {source}"
             names, remedy = ", ".join(columns), f"set {parameter} to one of them"
             if "," in names and len(columns) == 1:
                 meant, remedy = "", "its columns are separated by commas: name it .csv"

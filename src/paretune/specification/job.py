@@ -433,8 +433,8 @@ class JobSpec(Parameters):
     def chooses(self, *names: str) -> bool:
         """Return whether the user's own program chooses its batch or learning rate, whose parameters are `names`.
 
-        True for a project, and for a script to which none of them is given. A script with Hugging Face's parser gets
-        both even then, unless its text shows that it declares none of them.
+        True for a project, and for a script to which none of them is given. Exception: a script with Hugging Face's
+        parser gets paretune's values even then, unless its text shows that it declares none of them.
         """
         if self.entry_script is None or not self.model_fields_set.isdisjoint(names):
             return self.project is not None
@@ -448,7 +448,7 @@ class JobSpec(Parameters):
         """Return 12 hexadecimal digits, equal for jobs that compute the same thing apart from parameters in `but`."""
         defaults = type(self).model_fields
         names = [name for name in affecting(type(self), *COMPUTES) if getattr(self, name) != defaults[name].default]
-        values = {name: spell(getattr(self, name)) for name in names}
+        values = {name: self._spelled(name) for name in names}
         values["learning_rate"] = spell(self.unscaled_learning_rate)
         values = {name: text for name, text in values.items() if name not in but}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
@@ -460,7 +460,12 @@ class JobSpec(Parameters):
         the cluster, because different values of them may mean the same plan or cluster: compare these directly.
         """
         names = affecting(type(self), *effects, without=("batch", "cluster"))
-        return tuple(spell(getattr(self, name)) for name in names if name != but)
+        return tuple(self._spelled(name) for name in names if name != but)
+
+    def _spelled(self, name: str) -> str:
+        """Return a value as a string. Entries of `lora` that equal their defaults are left out, even if given."""
+        value = getattr(self, name)
+        return spell(value.model_dump(mode="json", exclude_defaults=True) if isinstance(value, Parameters) else value)
 
     def command(self) -> str:
         """Return the command line that repeats this job."""

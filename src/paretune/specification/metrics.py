@@ -1,8 +1,9 @@
 """Names and units of the recorded metrics, and the metrics of each task.
 
-A metric that was not measured is absent; it is never 0 or NaN. For every job, `jobs.bill` computes dollars, and all
+A metric that was not measured is absent; it is never 0 or NaN. For every job, `jobs.bill` computes `cost_usd`, and all
 measured seconds except `train_seconds`. For paretune's own training, `training.job` computes `train_seconds` and the
-metrics of speed, memory and quality.
+metrics of speed, memory and quality, and `training.rows` the baselines. `commands.reconcile` reads the dollars of AWS's
+bill.
 """
 
 import math

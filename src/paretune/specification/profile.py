@@ -46,7 +46,10 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
     if not named and not exists(path):
         return {}
     try:
-        text = read_text(path, LARGEST_SETTINGS, must="PARETUNE_PROFILE must name a file, and ")
+        must, hint = (
+            ("PARETUNE_PROFILE must name a file, and ", "name another file") if named else ("", "repair or delete it")
+        )
+        text = read_text(path, LARGEST_SETTINGS, must=must, hint=hint)
         settings = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number with thousands of digits
         raise BadInput([f"{path} is not TOML: {error}"]) from error

@@ -239,8 +239,12 @@ def _web_addresses(job: "JobSpec") -> Iterator[str]:
         address = getattr(job, name) or ""
         if address.lower().startswith(("http://", "https://")):
             hub_id = re.match(r"https://huggingface\.co/(?:datasets/)?([\w.-]+(?:/[\w.-]+)?)/?$", address)
-            way = f"write {name}={hub_id[1]}" if hub_id else "download it with `curl -LO`, and name the file"
-            yield f"{name} must be a hub id, a path or s3://..., got {without_secrets(address)}: {way}"
+            kinds, way = "a hub id, a path or s3://...", "download it with `curl -LO`, and name the file"
+            if name.endswith("_file"):  # validation_file and test_file cannot be hub ids
+                kinds, way = "a path or s3://...", "download a file of it, and name that file" if hub_id else way
+            elif hub_id:
+                way = f"write {name}={hub_id[1]}"
+            yield f"{name} must be {kinds}, got {without_secrets(address)}: {way}"
 
 
 _KEY_LIKE = re.compile(r"[\w.+/=:~-]+")  # characters of keys; a pad_token such as `<|endoftext|>` does not match
@@ -298,7 +302,7 @@ def _environment(job: "JobSpec") -> Iterator[Fault | str]:
         if not re.fullmatch(r"[A-Za-z_]\w{0,511}", name, re.ASCII):
             fault = "must have a name of letters, digits and _ that does not begin with a digit"
         elif _RESERVED_VARIABLES.fullmatch(name):
-            fault = "is set by AWS, Python or paretune: leave it out"
+            fault = "is reserved for AWS, Python, the shell or paretune: leave it out"
         elif _SECRET_ARN.fullmatch(value):
             continue
         elif value.startswith(IN_SECRETS_MANAGER):

@@ -51,7 +51,7 @@ WRONG = {  # what is typed: parts of the only message
         "dataset none.csv does not exist",
         "model ./no_model does not exist",
     ],
-    "train --dataset rows.csv:sst2": ["rows.csv:sst2: only a hub id can have a configuration"],
+    "train --dataset rows.csv:sst2": ["rows.csv:sst2: only a hub id can have a configuration; name rows.csv"],
     "train none.py --learning_rate fast": ["learning_rate must be", "entry_script none.py does not exist (looked in"],
     "train . ": ["entry_script must be a file, and . is a folder"],
     "train rows.csv": ["rows.csv"],

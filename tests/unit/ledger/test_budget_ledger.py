@@ -195,7 +195,7 @@ def test_a_job_whose_worst_case_has_grown_is_asked_again_and_refused_if_it_does_
 
     for worst_usd in (50_000.0, None):
         with pytest.raises(
-            BudgetRefused, match="cannot be charged to a budget" if worst_usd is None else "worst case 5e"
+            BudgetRefused, match="cannot be charged to a budget" if worst_usd is None else "worst case 50000 "
         ):
             accounts.reserve(claim("a", worst_usd))
     assert left(accounts) == {"everything": 18.0, "nlp": 3.0}

@@ -124,6 +124,10 @@ WRONG = [  # what was typed, and the beginning of its only fault
     ({"text_column": "label"}, "text_column and label_column must be different"),
     ({"validation_file": "v.csv"}, "validation_file needs a data set of your own"),
     ({"dataset": "https://huggingface.co/datasets/imdb"}, "dataset must be a hub id, a path or s3://..., got"),
+    (
+        {"dataset": "d.csv", "validation_file": "https://huggingface.co/datasets/imdb"},
+        "validation_file must be a path or s3://..., got https://huggingface.co/datasets/imdb: download a fi",
+    ),
     ({"tensor_parallel_degree": 2}, "tensor_parallel_degree needs strategy=fsdp or smp, got strategy=ddp"),
     ({"strategy": "fsdp", "training_arguments.torch_compile": True}, "training_arguments must not set torch_compile"),
     ({"training_arguments.fsdp": True}, "training_arguments must not set a strategy"),
@@ -193,11 +197,11 @@ WRONG = [  # what was typed, and the beginning of its only fault
         {"environment.HF_TOKEN": "secret:hub"},
         "environment.HF_TOKEN must be secret:ARN of AWS Secrets Manager, got secr",
     ),
-    ({"environment.LD_PRELOAD": "x.so"}, "environment.LD_PRELOAD is set by AWS, Python or paretune"),
-    ({"environment.AWS_PROFILE": "me"}, "environment.AWS_PROFILE is set by AWS, Python or paretune"),
-    ({"environment.RANK": "1"}, "environment.RANK is set by AWS, Python or paretune"),
-    ({"environment.LOCAL_WORLD_SIZE": "1"}, "environment.LOCAL_WORLD_SIZE is set by AWS, Python or paretune"),
-    ({"environment.OMPI_COMM_WORLD_RANK": "1"}, "environment.OMPI_COMM_WORLD_RANK is set by AWS, Python or paretune"),
+    ({"environment.LD_PRELOAD": "x.so"}, "environment.LD_PRELOAD is reserved for AWS, Python"),
+    ({"environment.AWS_PROFILE": "me"}, "environment.AWS_PROFILE is reserved for AWS, Python"),
+    ({"environment.RANK": "1"}, "environment.RANK is reserved for AWS, Python"),
+    ({"environment.LOCAL_WORLD_SIZE": "1"}, "environment.LOCAL_WORLD_SIZE is reserved for AWS, Python"),
+    ({"environment.OMPI_COMM_WORLD_RANK": "1"}, "environment.OMPI_COMM_WORLD_RANK is reserved for AWS, Python"),
     ({"environment": {"1A": "x"}}, "environment.1A must have a name of letters, digits and _"),
     ({"sagemaker": {"package_index": "https://u:p@pip"}}, "sagemaker.package_index must not contain a user"),
 ]
@@ -274,7 +278,10 @@ def test_the_hash_changes_with_what_changes_the_result_and_with_nothing_else() -
     assert len({JobSpec().spec_hash(), *hashes(CHANGES_THE_RESULT)}) == len(CHANGES_THE_RESULT.split()) + 1
     assert {*hashes(CHANGES_NOTHING)} == {JobSpec().spec_hash()} == {JobSpec(seed=42).spec_hash()}
     lora = JobSpec(fine_tuning="lora")
-    assert lora.replace(lora={"r": 4}).spec_hash() != lora.spec_hash()
+    small = lora.replace(lora={"r": 4})
+    spelled_out = lora.replace(lora={"r": 4, "lora_alpha": 16})  # 16 is the default
+    assert small.spec_hash() == spelled_out.spec_hash() != lora.spec_hash()
+    assert small.key_of("memory") == spelled_out.key_of("memory") != lora.key_of("memory")
     assert JobSpec(instance_type=G5, spot=True).spec_hash() == JobSpec(instance_type=G5).spec_hash()
 
 

@@ -41,6 +41,10 @@ def test_typed_values_win_over_the_file_entry_by_entry(own: Path) -> None:
     assert read_profile({})["region"] == "eu-west-1"
     with pytest.raises(BadInput, match="PARETUNE_PROFILE must name a file"):
         read_profile({"PARETUNE_PROFILE": "missing.toml"})
+    own.unlink()
+    own.mkdir()
+    with pytest.raises(BadInput, match=r"^\S+paretune.toml is a folder: repair or delete it$"):
+        read_profile({})
 
 
 def test_a_local_job_leaves_out_what_only_instances_use(own: Path) -> None:

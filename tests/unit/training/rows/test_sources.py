@@ -205,7 +205,7 @@ def test_a_missing_column_lists_the_columns_there_are_for_all_splits_at_once(tmp
     assert "text_column 'text' is not in the train rows" in messages[0]
     assert "they have review, stars; set text_column to one of them" in messages[0]
     assert "label_column 'label' is not in the train rows" in messages[1]
-    assert "text_column 'text' is not in the validation rows" in messages[2]
+    assert f"text_column 'text' is not in the validation rows of {validation}: " in messages[2]
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.parquet"])
