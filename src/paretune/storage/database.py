@@ -43,7 +43,10 @@ def file_fault(path: Path) -> str:
     """
     if not exists(path):
         folder = path.absolute().parent
-        is_closed = folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK)
+        try:
+            is_closed = folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK)
+        except OSError:  # a folder above this one cannot be entered
+            is_closed = True
         return f"{folder} must be a folder that can be written to, for {path.name}" if is_closed else ""
     if not is_file(path):
         return f"{path} must be a SQLite file, but is a folder, a pipe or a device"

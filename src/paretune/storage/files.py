@@ -138,6 +138,8 @@ def _problem(error: Any) -> str:
         marks.reverse()  # the line of the quote or bracket that is never closed
     mark = marks[0] or marks[1]
     line = mark.line + 1 if mark is not None else 1
+    if "single document" in str(error.context):
+        return f"{line}: a second document begins here, but a file has only one: remove --- and what follows it"
     if "'\\t'" in str(error.problem):
         return f"{line}: a tab: YAML is indented with spaces; replace it"
     return f"{line}: this is not YAML: {error.problem}; look at colons, quotes and indentation there"

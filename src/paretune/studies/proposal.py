@@ -10,8 +10,9 @@ For a script, the study searches the learning rate and batch size that the scrip
 defaults. A parameter that the request sets is not searched. The exception is a list of instance types: the study then
 searches these types.
 
-If a study of this name has begun, the request continues it with the search, objectives and limits that were proposed
-when the study began. The request must repeat the other parameters of the job.
+If a study of this name has begun, the request continues it with the search and the objectives that were proposed when
+the study began, and with the limits on time and rows that were proposed for its jobs. The request must repeat the other
+parameters of the job.
 """
 
 import ast
@@ -64,6 +65,7 @@ _LESS_IS_BETTER = re.compile(
 )
 """Finds words for metrics that are better if they are lower. Those in parentheses must stand alone: `answer` contains
 `wer`."""
+_NEGATED = re.compile(r"(?<![a-z])neg_(?!loss)")  # scikit-learn negates an error so that more is better: neg_log_loss
 _PROPOSED = ("max_runtime_minutes", "max_train_samples")  # parameters of the job that `propose` may set
 _NO_PRICE, _NO_ESTIMATE, _NO_MEMORY = "without a reliable price", "without an estimate", "with too little memory"
 _BILLED = ("confirmed", "single_source", "user")  # a search relies only on prices with one of these confidences
@@ -145,7 +147,7 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
 
 
 def _continued(begun: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
-    """Return the requested job with the search, the objectives and the limits that were proposed when the study began.
+    """Return the requested job with the search, objectives and job limits that were proposed when the study began.
 
     The request alone decides where the jobs run: without `--launcher simulated`, they are not simulated even if the
     study began as a rehearsal, and if it names neither an instance type nor a launcher, nothing may run on AWS.
@@ -187,7 +189,8 @@ def _quality(job: JobSpec) -> dict[str, str]:
 def _direction(metric: str) -> str:
     if metric in OBJECTIVES:
         return OBJECTIVES[metric].direction
-    return "minimize" if _LESS_IS_BETTER.search(metric.lower()) else "maximize"
+    is_less_better = _LESS_IS_BETTER.search(metric.lower()) and not _NEGATED.search(metric.lower())
+    return "minimize" if is_less_better else "maximize"
 
 
 def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[str, Any]:

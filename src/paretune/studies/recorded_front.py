@@ -119,8 +119,9 @@ def front(
         best = list(compress(table.index, is_best))
     first, way = next(iter(goals.items()))
     best.sort(key=lambda number: table[first][number], reverse=way == "maximize")
-    remarks = []
-    if (origins := sorted({str(row["origin"]) for row in rows if row.get("origin")})) not in ([], ["measured"]):
+    remarks = list[str]()
+    origins = sorted({origin for row in rows if isinstance(origin := row.get("origin"), str) and origin})
+    if origins not in ([], ["measured"]):
         of = "all of them are {}" if len(origins) == 1 else "the table mixes {} runs: compare within one origin only"
         remarks.append(of.format(" and ".join(origins)))
     if (lacking := len(rows) - len(table)) and not name:

@@ -74,6 +74,8 @@ def test_an_environment_variable_may_be_typed_as_empty(
         ("val/NLL", "minimize"),
         ("rmse", "minimize"),
         ("answer_f1", "maximize"),
+        ("eval_neg_log_loss", "maximize"),
+        ("neg_loss", "minimize"),
     ],
 )
 def test_the_direction_of_a_script_s_metric_follows_from_its_name_and_is_stated(

@@ -6,6 +6,7 @@ from pathlib import Path
 import mlflow.artifacts
 import numpy as np
 import optuna
+import pandas
 import pytest
 from mlflow import MlflowClient
 
@@ -172,3 +173,9 @@ def test_two_studies_of_one_name_are_two_runs(study: optuna.Study) -> None:
 def test_numbers_of_numpy_are_numbers_of_a_front() -> None:
     runs = [{"f1": np.float32(0.5), "cost_usd": np.int64(2)}, {"f1": np.float32(0.25), "cost_usd": np.int64(3)}]
     assert [row["cost_usd"] for row in paretune.front(runs).best] == [2]
+
+
+def test_a_run_without_an_origin_is_not_said_to_have_one() -> None:
+    measured, unknown = {"f1": 0.9, "cost_usd": 2.0, "origin": "measured"}, {"f1": 0.8, "cost_usd": 1.0}
+
+    assert paretune.front(pandas.DataFrame([measured, unknown])).remarks == []

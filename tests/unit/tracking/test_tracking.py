@@ -483,6 +483,15 @@ def test_a_server_that_is_not_there_is_said_within_seconds_and_without_a_passwor
     assert "hush" not in str(refused.value)
 
 
+def test_a_store_below_a_folder_that_cannot_be_entered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_dir(_: Path) -> bool:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "is_dir", is_dir)
+    with pytest.raises(TrackingUnavailable, match="/none/inside must be a folder that can be written to"):
+        require_answer("sqlite:////none/inside/it.db")
+
+
 def test_a_server_behind_a_proxy_is_not_connected_to_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[tuple[str, int]]()
 

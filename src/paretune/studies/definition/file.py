@@ -143,7 +143,8 @@ class StudyFile(Parameters):
         study, of_study = cls.check(document)
         for fault in [*faults, *of_study]:
             keys = tuple(map(str, fault.path))
-            is_typed = any(name in keys[:2] for name in typed if name != "seed" or keys[:1] == ("seed",))
+            spelled = (*keys[:2], INSIDE.join(keys[1:3]))
+            is_typed = any(name in spelled for name in typed if name != "seed" or keys[:1] == ("seed",))
             line = 0 if is_typed or file is None else file.line_at(keys)
             located.append((line, f"{path}:{line}: {fault.text}" if line else fault.text))
         if located or study is None:
@@ -498,7 +499,8 @@ def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) ->
     name_in_full = ".".join(keys)
     is_blank = isinstance(value, str) and not value.strip() and not name_in_full.startswith(_MAY_BE_EMPTY)
     if value is None or is_blank:
-        name = next(key for key in reversed(keys) if not key.isdecimal())  # not the index of an item in a list
+        of_no_index = (key for key in reversed(keys) if not key.isdecimal())  # not the index of an item in a list
+        name = next(of_no_index, keys[-1])
         rest = ", or take the line out for the default" if len(keys) < 3 else ""
         faults.append(Fault(keys, f"{name} has no value: give one{rest}"))
         return ""

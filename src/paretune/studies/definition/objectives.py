@@ -146,7 +146,11 @@ def _unmeasured(name: str, task: str | None) -> str:
     if task is None:
         return ""
     if name not in OBJECTIVES:
-        hint = did_you_mean(name, OBJECTIVES, or_longer=True) or f"there are {', '.join(OBJECTIVES)}"
+        if task in metrics.TASKS and name in metrics.TASKS[task].measures:
+            usual = metrics.TASKS[task].quality
+            return f"{name} is recorded, but cannot be optimized or limited: use {usual} or eval_loss"
+        measured = [each for each in OBJECTIVES if not _unmeasured(each, task)]
+        hint = did_you_mean(name, measured, or_longer=True) or f"there are {', '.join(measured)}"
         return f"unknown metric {name}: {hint}; any other must be logged by your own training code (entry_script)"
     if task not in metrics.TASKS or name in metrics.TASKS[task].measures or OBJECTIVES[name].task in (None, task):
         return ""  # another rule refuses unknown tasks

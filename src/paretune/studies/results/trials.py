@@ -18,7 +18,7 @@ from paretune.studies.results.trial_status import TrialStatus
 PREDICTED = "predicted"
 FOREIGN = {"project": "optuna"}  # `Trial.given` of a trial that another program ran
 AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
-"""Parameters that are shown as the job began with them, whether or not they are searched."""
+"""Parameters that are shown with the values that the job began with, whether or not they are searched."""
 
 _NO_EFFECT_ON_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
 """Parameters that do not change a job's seconds, and those of the batch, whose resulting sizes are compared instead."""

@@ -109,6 +109,10 @@ def test_a_blank_item_of_a_list_is_named_by_its_list(tmp_path: Path) -> None:
     assert "study.yaml:6: choices has no value: give one" in faults(tmp_path, GOOD.replace("[16, 64]", '[16, ""]'))
 
 
+def test_a_number_as_a_key_without_a_value_is_a_fault(tmp_path: Path) -> None:
+    assert any(fault.startswith("study.yaml:11: 5 has no value") for fault in faults(tmp_path, GOOD + "5:\n"))
+
+
 def swap(old: str, new: str) -> str:
     assert old in GOOD
     return GOOD.replace(old, new)
@@ -122,6 +126,7 @@ IN_JSON = (
     '"search": {"learning_rate": {"low": 1e-5, "high": 1e-4, "log": true}}, "n_trials": 9}'
 )
 BAD: dict[str, tuple[str | bytes, list[str]]] = {
+    "two documents": (GOOD + "---\n" + GOOD, [":11:", "a second document begins here", "remove ---"]),
     "a key twice": (GOOD + "n_trials: 11\n", [":11:", "n_trials is given twice", "line 10", "remove one"]),
     "a key twice in JSON": (
         IN_JSON.replace("ARGUMENTS", '{"lr": 1,\n"lr": 2}'),
@@ -180,6 +185,14 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     # objectives and constraints
     "an unknown objective": (swap("cost_usd: min", "cost: min"), [":8:", "unknown metric cost", "cost_usd?"]),
+    "a metric that is recorded but no objective": (
+        swap("f1: maximize", "accuracy: maximize"),
+        [":9:", "accuracy is recorded, but cannot be optimized or limited: use f1 or eval_loss"],
+    ),
+    "a metric like one of another task": (
+        swap("f1: maximize", "f1_micr: maximize"),
+        [":9:", "unknown metric f1_micr: there are cost_usd,", "f1, throughput"],
+    ),
     "a direction that there is not": (swap("f1: maximize", "f1: max"), [":9:", "minimize or maximize", "'max'"]),
     "F1 of a language model": (
         swap("num_train_epochs: 2", "task: causal-lm"),
@@ -305,6 +318,14 @@ def test_a_bad_value_that_was_typed_is_one_fault_without_a_line(
     (fault,) = faults(tmp_path, GOOD, **typed)
 
     assert re.search(words, fault), fault
+
+
+def test_a_bad_value_that_replaces_one_inside_a_mapping_has_no_line(tmp_path: Path) -> None:
+    text = swap("num_train_epochs: 2", "fine_tuning: lora\n  lora: {r: 8}")
+
+    (fault,) = faults(tmp_path, text, **{"lora.r": "abc"})
+
+    assert fault.startswith("lora.r must be a whole number")
 
 
 def test_only_jobs_that_aws_bills_need_a_budget(tmp_path: Path) -> None:

@@ -55,6 +55,14 @@ def test_a_table_is_taken_as_it_is_and_repeats_of_a_single_row_show_its_noise_an
     assert design.correlations().empty
 
 
+def test_spaces_around_the_cells_of_a_table_do_not_count(tmp_path: Path) -> None:
+    (path := tmp_path / "rows.csv").write_text("precision, learning_rate\nbf16, 1e-5\n bf16, 3e-5\n")
+    design = Design(Points(table=str(path)), seed=1)
+
+    assert {(row["precision"], row["learning_rate"]) for row in design.rows} == {("bf16", 1e-5), ("bf16", 3e-5)}
+    assert design.correlations().shape == (1, 1)
+
+
 def test_a_row_of_a_table_with_more_cells_than_the_header_is_refused(tmp_path: Path) -> None:
     (path := tmp_path / "rows.csv").write_text("num_train_epochs,global_batch_size\n2,16,,\n1,5,16\n")
     with pytest.raises(BadInput, match=r"^points: line 3 of .*rows\.csv has more cells than the header: begin with"):
