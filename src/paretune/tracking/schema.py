@@ -64,8 +64,8 @@ WATCHED_BY = "paretune.watched_by"
 REGION = "paretune.region"  # AWS region of the job
 SETTINGS = "paretune.settings"  # bucket and tags of a job in AWS, as JSON; later attempts of the job reuse them
 TRAINING_SECONDS = "paretune.training_seconds"
-"""Seconds per instance that AWS would have billed for a spot job's last attempt if that had run on on-demand
-instances."""
+"""Seconds per instance that the last attempt of a spot job trained. On demand, AWS would bill all of them; on spot
+instances, it bills fewer."""
 ACCOUNT = "paretune.account"  # number of the AWS account
 CLAIMED_AT = "paretune.claimed_at"
 """When a process last recorded that it was about to create the job, in seconds since the epoch; renewed during uploads,
@@ -87,7 +87,7 @@ USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"  # accumulation 
 USED_INSTANCE_TYPE = "paretune.used_instance_type"  # instance type of the last attempt
 USED_INSTANCE_COUNT = "paretune.used_instance_count"  # number of instances of the last attempt
 USED_PRECISION = "paretune.used_precision"  # number format that the job trained in
-USED_DEVICE = "paretune.used_device"  # kind of device that the job trained on: `cpu`, `cuda`
+USED_DEVICE = "paretune.used_device"  # name of the GPU or processor that the job trained on
 USED_VERSIONS = "paretune.used_versions"
 """Software versions that the job trained with, such as `python 3.11.7, torch 2.13.0`."""
 METRICS_FROM = "paretune.metrics_from"

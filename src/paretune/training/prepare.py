@@ -65,7 +65,8 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         faults = argument_faults(spec) + faults
     if spec.fine_tuning == "qlora" and not spec.has_instances and not can_be_imported("bitsandbytes"):
         rule = "fine_tuning=qlora needs the package bitsandbytes, which is not installed here"
-        faults.append(f"{rule}: python -m pip install -e '.[quantized]', or set fine_tuning=lora")
+        remedy = "`pip install 'paretune[quantized]'` (in a clone, '.[quantized]')"
+        faults.append(f"{rule}: {remedy}, or set fine_tuning=lora")
     with collecting(faults):
         _print_progress(f"looking at {spec.model}")
         folder = model.find_model(spec.model, spec.init, revision)

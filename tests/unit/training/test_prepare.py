@@ -106,7 +106,7 @@ def test_four_bit_weights_without_their_package_are_refused(
 
     assert faults_of(model=str(tiny_model), dataset=str(reviews), fine_tuning="qlora") == [
         "fine_tuning=qlora needs the package bitsandbytes, which is not installed here: "
-        "python -m pip install -e '.[quantized]', or set fine_tuning=lora"
+        "`pip install 'paretune[quantized]'` (in a clone, '.[quantized]'), or set fine_tuning=lora"
     ]
 
 

@@ -157,6 +157,8 @@ def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "rows.jsonl", [["a"]] * 60 + [["b"]] * 2)
 
     assert "labels (b): raise max_train_samples" in faults_of(path, "multi-label", max_train_samples=5)
+    path = jsonl(tmp_path / "rows.jsonl", [["a"]] * 60 + [[f"rare {number}"] for number in range(30)])
+    assert "): give more rows of each" in faults_of(path, "multi-label", max_train_samples=1000)
 
 
 @pytest.mark.parametrize("write", [json.dumps, repr, lambda items: str(np.array(items)), " ".join])

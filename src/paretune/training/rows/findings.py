@@ -9,6 +9,7 @@ from paretune.core.noise import binomial_error
 from paretune.specification import metrics
 from paretune.specification.container import DataFindings, PreparedDataset
 from paretune.specification.job import JobSpec
+from paretune.training.rows.sources import most_evaluated
 from paretune.training.rows.tokenized import Rows
 
 _MOST_NAMED = 8  # a sentence names at most this many classes
@@ -32,7 +33,7 @@ def data_findings(
     warnings = [
         *(each.sentence for each in dropped),
         *_spelling(names),
-        *_unmeasured(spec, counts),
+        *_unmeasured(spec, counts, len(rows["validation"])),
         *_few(spec, len(rows["validation"])),
         *_repeated(spec, duplicates, len(rows["validation"])),
     ]
@@ -78,12 +79,13 @@ def _spelling(names: Iterable[str]) -> list[str]:
     ]
 
 
-def _unmeasured(spec: JobSpec, counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+def _unmeasured(spec: JobSpec, counts: Mapping[str, Mapping[str, int]], rows: int) -> list[str]:
     missing = [name for name, count in counts["validation"].items() if not count]
     if not missing or spec.task == metrics.TOKEN_CLASSIFICATION:
         return []
     named = ", ".join(missing[:_MOST_NAMED])
-    remedy = "give more rows of each" if spec.validation_file is None else "add rows of each to validation_file"
+    added = "give more rows of each" if spec.validation_file is None else "add rows of each to validation_file"
+    remedy = _higher_limit(spec, rows) or added
     some = f"{len(missing)} of {len(counts['validation'])} classes have no validation row ({named})"
     return [f"{some}, so F1 does not measure them: {remedy}, or leave them out"]
 
@@ -92,8 +94,17 @@ def _few(spec: JobSpec, rows: int) -> list[str]:
     if rows >= _FEW_ROWS or spec.task == metrics.CAUSAL_LM:  # causal-lm has no F1
         return []
     error, plural = binomial_error(0.8, rows), "s" * (rows != 1)
-    remedy = "raise max_eval_samples" if spec.max_eval_samples is not None else "give more rows, or a validation_file"
+    remedy = _higher_limit(spec, rows) or "give more rows, or a validation_file"
     return [f"F1 of {rows} validation row{plural} has a standard error of about {error:.2f}: {remedy}"]
+
+
+def _higher_limit(spec: JobSpec, rows: int) -> str:
+    """Return how to raise the limit that has left only `rows` validation rows, or "" if no limit has."""
+    if rows != most_evaluated(spec):
+        return ""
+    if spec.max_eval_samples is not None:
+        return "raise max_eval_samples"
+    return "set max_eval_samples (by default a ninth of max_train_samples)"
 
 
 def _repeated(spec: JobSpec, duplicates: int, rows: int) -> list[str]:

@@ -275,14 +275,19 @@ def _pick(
         train, validation = _split(len(tables["train"]), classes)
         picked |= {"train": ("train", train), "validation": ("train", validation)}
     generator = np.random.default_rng(SPLIT_SEED)
-    ninth = VALIDATION_SHARE / (1 - VALIDATION_SHARE)
-    default = None if spec.max_train_samples is None else max(1, round(spec.max_train_samples * ninth))
     for split, (origin, index) in picked.items():
-        limit = spec.max_train_samples if split == "train" else spec.max_eval_samples or default
+        limit = spec.max_train_samples if split == "train" else most_evaluated(spec)
         order = generator.permutation(index)  # always drawn, so that a limit does not change later splits
         if limit is not None and limit < len(index):
             picked[split] = (origin, np.sort(order[:limit]))
     return picked
+
+
+def most_evaluated(spec: JobSpec) -> int | None:
+    """Return the maximum number of rows in each evaluated split, or None if there is no maximum."""
+    if spec.max_eval_samples is not None or spec.max_train_samples is None:
+        return spec.max_eval_samples
+    return max(1, round(spec.max_train_samples * VALIDATION_SHARE / (1 - VALIDATION_SHARE)))
 
 
 def _split(size: int, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -56,6 +56,29 @@ def test_few_validation_rows_and_classes_without_one_are_warned_of(tmp_path: Pat
     assert few.startswith("F1 of 1 validation row has a standard error of about 1.00: give more rows")
 
 
+@pytest.mark.parametrize(
+    ("limits", "remedy"),
+    [
+        ({"max_train_samples": 45}, "set max_eval_samples (by default a ninth of max_train_samples)"),
+        ({"max_eval_samples": 5}, "raise max_eval_samples"),
+        ({"max_eval_samples": 100}, "give more rows, or a validation_file"),
+    ],
+)
+def test_the_limit_that_leaves_few_validation_rows_is_to_be_raised(
+    tmp_path: Path, limits: dict[str, int], remedy: str
+) -> None:
+    (few,) = found_in(tmp_path, csv(["a", "b"] * 100), **limits).warnings
+
+    assert few.endswith(f": {remedy}")
+
+
+def test_a_class_that_a_limit_leaves_without_validation_rows_needs_a_higher_limit(tmp_path: Path) -> None:
+    unmeasured, _ = found_in(tmp_path, csv(["a"] * 190 + ["b"] * 10), max_eval_samples=1).warnings
+
+    assert unmeasured.startswith("1 of 2 classes have no validation row (")
+    assert "so F1 does not measure them: raise max_eval_samples" in unmeasured
+
+
 def test_texts_that_are_trained_on_and_validated_are_counted(tmp_path: Path) -> None:
     found = found_in(tmp_path, csv(["a", "b"] * 200, text="the same"))
 
