@@ -304,7 +304,10 @@ def _sqlite_file(uri: str) -> Path | None:
 def is_absent_file(uri: str) -> bool:
     """Return whether this is the address of an SQLite file that MLflow would create."""
     path = _sqlite_file(uri)
-    return path is not None and not path.exists()
+    try:
+        return path is not None and not path.exists()
+    except PermissionError:  # a folder above the file cannot be entered, which `require_answer` reports
+        return False
 
 
 def require_answer(uri: str) -> None:

@@ -198,7 +198,7 @@ def test_the_discounted_seconds_and_dollars_of_a_spot_run_are_not_those_that_it_
 
 
 def test_a_run_on_the_gpu_of_this_machine_is_shown_on_types_with_gpus(client: MlflowClient, answer: Answer) -> None:
-    tags = {"origin": "measured", "state": "Completed", "used_device": "cuda"}
+    tags = {"origin": "measured", "state": "Completed", "used_device": "NVIDIA A10G"}
     run_id = put_run(client, JobSpec(**BERT).as_text(), tags, {"billable_seconds": 3000.0})
 
     types = [row["instance_type"] for row in answer(run_id)["rows"]][1:]

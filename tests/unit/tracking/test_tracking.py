@@ -32,7 +32,7 @@ from paretune.tracking import schema
 from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run
-from paretune.tracking.store import Tracking, require_answer
+from paretune.tracking.store import Tracking, is_absent_file, require_answer
 from tests.support.processes import free_port
 from tests.support.stand_ins.mlflow_store import denying_batches
 
@@ -484,10 +484,12 @@ def test_a_server_that_is_not_there_is_said_within_seconds_and_without_a_passwor
 
 
 def test_a_store_below_a_folder_that_cannot_be_entered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_dir(_: Path) -> bool:
+    def denied(_: Path) -> bool:
         raise PermissionError
 
-    monkeypatch.setattr(Path, "is_dir", is_dir)
+    monkeypatch.setattr(Path, "is_dir", denied)
+    monkeypatch.setattr(Path, "exists", denied)
+    assert not is_absent_file("sqlite:////none/inside/it.db")
     with pytest.raises(TrackingUnavailable, match="/none/inside must be a folder that can be written to"):
         require_answer("sqlite:////none/inside/it.db")
 

@@ -17,7 +17,7 @@ from paretune.commands.estimate import LISTED_CLUSTERS, MAY_BE_LISTS, EstimateRe
 from paretune.commands.estimate.estimate import EstimateTable
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, LaunchRefused, collecting, refuse
-from paretune.core.machine import machine_name
+from paretune.core.machine import machine_name, processor_name
 from paretune.core.result import value_of
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
@@ -110,7 +110,7 @@ def of_run(job: RecordedRun) -> Reference:
         facts={name: job.metrics[name] for name in DATA_FACTS if name in job.metrics} or None,
         built=None if spec.runs_user_code else built_of(spec, job.metrics),
         is_by_paretune=not spec.runs_user_code,
-        on_gpu=device == "cuda" if (device := job.tags.get(schema.USED_DEVICE)) else None,
+        on_gpu=device != processor_name() if (device := job.tags.get(schema.USED_DEVICE)) else None,
     )
 
 
