@@ -23,6 +23,7 @@ from paretune.core.result import CommandOutput
 from paretune.core.untrusted import printable, without_secrets
 from paretune.specification.declaration import Parameters, affecting, parameter
 from paretune.specification.job import JobSpec
+from paretune.specification.launchers import AUTO, known
 from paretune.specification.profile import CHARGED, with_profile
 
 if TYPE_CHECKING:
@@ -76,8 +77,10 @@ class DoctorRequest:
         if is_local and paid:
             faults.append("paid=true launches a job on SageMaker: leave launcher and instance_type out")
         usual = {} if is_local else {"instance_type": "ml.m5.large"}
+        is_known = typed.get("launcher", AUTO) in {AUTO, *known()}  # an unknown one stays, so that JobSpec refuses it
         with collecting(faults):  # the launcher decides which settings of the profile have an effect
-            profile = with_profile({**typed, **({} if is_local else {"launcher": "sagemaker"})}, environment)
+            here = {"launcher": "sagemaker"} if is_known and not is_local else {}
+            profile = with_profile({**typed, **here}, environment)
         with collecting(faults):
             spec = JobSpec.read(usual | (profile or typed))
         refuse(faults)

@@ -73,7 +73,7 @@ def _wished(texts: Mapping[str, str]) -> Wish:
     if "," in kind:
         types = split_list(kind)
         if not types:
-            raise BadInput([f"instance_type must have a value before and after each comma, got {kind!r}"])
+            raise BadInput([f"instance_type must name at least one type, got {kind!r}"])
         job["instance_type"] = str(types[0])
     elif not kind and launcher is not None and launcher.has_instances and not job.get("entry_script"):
         types = []

@@ -21,7 +21,7 @@ class SkippingClock(Clock, Protocol):
     """A clock of simulated time: `sleep` does not wait, but skips ahead, at least to the next change of a job."""
 
     def wake_at(self, moment: float, /) -> None:
-        """Make `sleep` treat `moment`, in seconds since the epoch, like the time of a job's change."""
+        """Let `sleep` skip ahead to `moment`, in seconds since the epoch, as if a job changed then."""
 
 
 class SystemClock:

@@ -49,6 +49,12 @@ def test_a_machine_without_an_account_is_in_order_for_local_jobs(
 
 
 @pytest.mark.usefixtures("nobody")
+def test_a_launcher_that_nobody_has_installed_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--launcher", "sagemakr"]) == 2
+    assert "got 'sagemakr': did you mean sagemaker?" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("nobody")
 def test_a_limit_on_dollars_in_the_profile_does_not_mean_that_the_user_has_an_account(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

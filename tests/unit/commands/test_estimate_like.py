@@ -146,6 +146,28 @@ def test_another_strategy_on_the_same_cluster_is_estimated(client: MlflowClient,
     assert [(row["instance_count"], row["strategy"]) for row in rows] == [(2, "ddp"), (2, "fsdp")]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("num_train_epochs", "1"), ("max_seq_length", "128"), ("per_device_train_batch_size", "4")]
+)
+def test_the_seconds_of_a_recorded_run_are_not_those_of_another_training(
+    name: str, value: str, client: MlflowClient, no_settings: None, typed: Run
+) -> None:
+    run_id = recorded(client, 3000.0, instance_type="ml.p4d.24xlarge", num_train_epochs=3)
+
+    code, out, err = typed("estimate", f"--like={run_id}", "--region=us-east-1", f"--{name}={value}")
+
+    assert (code, out) == (2, "")
+    assert f"{name} must be that of run {run_id[:8]}" in err
+
+
+def test_what_a_recorded_run_has_recorded_may_be_typed_too(client: MlflowClient, answer: Answer) -> None:
+    run_id = recorded(client, 3000.0, instance_type="ml.p4d.24xlarge", num_train_epochs=3)
+
+    made = answer(run_id, num_train_epochs=3, max_seq_length=256, per_device_train_batch_size=16)
+
+    assert made["rows"][0]["seconds"] == 3000
+
+
 @pytest.mark.parametrize("where", ["tag", "profile"])
 def test_dollars_are_those_of_the_region_of_the_run_or_else_of_the_profile(
     client: MlflowClient, no_settings: None, typed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

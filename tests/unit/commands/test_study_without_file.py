@@ -259,7 +259,7 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
         ),
         (
             ["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "3", "--instance_type", ","],
-            "instance_type must have a value",
+            "instance_type must name at least one type",
         ),
         (["smoke", "--metric", "f1"], "metric is for a study without a file"),
     ],

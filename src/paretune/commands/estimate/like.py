@@ -31,16 +31,20 @@ from paretune.jobs.workplace import has_store, open_tracking
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification.catalog import instances, usual_region
-from paretune.specification.declaration import split_list
+from paretune.specification.declaration import affecting, spell, split_list
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import OF_THE_BATCH
-from paretune.specification.profile import read_profile
+from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH
+from paretune.specification.profile import SETTABLE, read_profile
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun, number_in
 
 _ROWS_ASSUMED = 100_000  # initial guess; the final number is estimated from the seconds
 _USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
+_OF_THE_TRAINING = {*affecting(JobSpec, "data", "seconds", "memory"), *OF_THE_BATCH, "num_train_epochs"} - {
+    *(*LISTED_CLUSTERS, *OF_STRATEGY, *SETTABLE)
+}
+"""Parameters that decide how long a training run takes on a given cluster, except those that a profile may set."""
 # Names of hyperparameters in Hugging Face's examples and in AWS's notebooks.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "model": ("model_name_or_path", "model_name", "model_id", "model"),
@@ -183,7 +187,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
 
     If no cluster is requested, these are the machines that the run fits on: of the instance types with the same
     accelerators, only the cheapest. Raises BadInput if the run cannot be found, does not show what an estimate needs,
-    or cannot run on a requested cluster.
+    cannot run on a requested cluster, or if the request changes a training that paretune has recorded.
     """
     environment, typed = dict(os.environ), request.texts
     usual = typed.get("region") or read_profile(environment).get("region")
@@ -200,6 +204,8 @@ def compare(request: EstimateRequest) -> EstimateTable:
     texts |= {name: text for name, text in typed.items() if name not in clusters}
     built = reference.built if "model" not in typed else None
     ran = JobSpec.read(texts)
+    if reference.is_by_paretune:
+        refuse(_changes(ran, reference))
     specs = [ran, *_others(ran, texts, reference, clusters, list(prices.of_region(region)))]
     in_region = {**environment, "AWS_REGION": region}  # for jobs that name no region, such as a local reference's
     priced = [(spec, usual_price(spec, prices, in_region)) for spec in specs]
@@ -215,6 +221,24 @@ def compare(request: EstimateRequest) -> EstimateTable:
     remarks += [] if clusters else [f"types whose price in {region} is not known are left out"]
     pairs = [(item.spec, item) for item in estimates]
     return EstimateTable(jobs=pairs, region=region, remarks=remarks, like=reference.name)
+
+
+def _changes(ran: JobSpec, reference: Reference) -> list[str]:
+    """Return a fault for each parameter that was typed with another value than the run has recorded.
+
+    A number of rows, or a folder with the model, may be typed if the run does not show rows or sizes.
+    """
+    recorded = JobSpec.read(reference.texts)
+    changed = {name for name in _OF_THE_TRAINING if getattr(ran, name) != getattr(recorded, name)}
+    changed -= {*OF_THE_BATCH} if ran.plan() == recorded.plan() else set()
+    changed -= {"model"} if reference.built is None else set()
+    if recorded.max_train_samples is None and not (reference.facts or {}).get("train_rows"):
+        changed -= {"max_train_samples"}
+    return [
+        f"{name} must be that of {reference.name}, whose seconds are compared, got {spell(getattr(ran, name))}: leave "
+        "it out, or estimate without like"
+        for name in sorted(changed)
+    ]
 
 
 def _cheapest_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:

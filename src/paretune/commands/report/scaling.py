@@ -16,9 +16,10 @@ Group = tuple[str, Sequence[LineChart]]  # a heading and its charts
 QUALITIES = {metrics.F1: "F1", metrics.PERPLEXITY: "perplexity"}
 _CONFIDENCE = 0.95
 ABOUT_CHARTS = (
-    "The runs of a line have the same rows and epochs. A mark is the mean of the runs with one setting. The dotted "
-    "line shows perfect scaling from the smallest cluster. In charts of F1 and perplexity, a band is a 95 % confidence "
-    "interval of the mean (Student's t, one standard deviation pooled over the line); without repeats there is no band."
+    "The runs of a line have the same rows and epochs, if these are recorded. A mark is the mean of the runs with one "
+    "setting. The dotted line shows perfect scaling from the smallest cluster. In charts of F1 and perplexity, a band "
+    "is a 95 % confidence interval of the mean (Student's t, one standard deviation pooled over the line); without "
+    "repeats there is no band."
 )
 
 

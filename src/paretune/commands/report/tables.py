@@ -271,8 +271,8 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
             [
                 *(
                     [
-                        "front *: no other completed run of its origin, script and data set is cheaper and as good, or "
-                        "better and as cheap"
+                        "front *: no other completed run of its origin, script, data set and kind of dollars (billed "
+                        "or notional) is cheaper and as good, or better and as cheap"
                     ]
                     if marks
                     else []
@@ -313,7 +313,7 @@ def new_cost(job: RecordedRun, prices: PriceList, request: ReportRequest, today:
     A remark says why that cost is unknown or doubtful, or that it is a notional or an effective cost.
     """
     if not job.is_billed:
-        return {"new_cost_usd": job.cost_usd, "remark": "local, its notional price is kept"}
+        return {"new_cost_usd": job.cost_usd, "remark": "not billed: its notional cost is kept"}
     if request.rate == "effective":
         usd = job.effective_usd
         unknown = "no complete bill of it was read, so its effective cost is unknown (`paretune reconcile`)"
@@ -369,7 +369,9 @@ def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
 
 
 _OF_THE_CLUSTER = (SHAPE, DEVICES, "instance_type", "instance_count")
-"""Factors of the cluster, which are compared for the same work (rows and epochs), other factors for the same shape."""
+"""Factors of the cluster. They are compared among runs with the same work (rows and epochs).
+
+Other factors are compared among runs with the same shape."""
 _SETTINGS = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - {
     *("seed", "dataset", "model", "instance_type", "instance_count")
 }
