@@ -44,7 +44,7 @@ from paretune.specification.parallelism import BatchPlan
 from paretune.studies.definition.file import full_name
 from paretune.studies.definition.space import Point, make_spec
 from paretune.studies.results.trial_status import TrialStatus
-from paretune.studies.sampler.quality import CATEGORY, Hypothesis, Part, Surface, are_numbers, scaled
+from paretune.studies.sampler.quality import CATEGORY, LEAST_SHARE, Hypothesis, Part, Surface, are_numbers, scaled
 
 PROBE = "probe_steps"
 N_VALUES = 7  # how many values of a range are tried; see `_grid_values` for exceptions
@@ -418,7 +418,10 @@ class Terms:
         steps = [float(job.spec.probe_steps or space.n_steps(job)) for job in jobs]
         usd_per_s = [space.price_of(job.spec) for job in jobs]
         counts = space.counts.items()
-        size = [math.prod((float(job.point[name]) / least) ** sign for name, (least, sign) in counts) for job in jobs]
+        size = [
+            math.prod(max(float(job.point[name]) / least, LEAST_SHARE) ** sign for name, (least, sign) in counts)
+            for job in jobs
+        ]
         return cls(types, factors.astype(float), effects, np.array(steps), np.array(usd_per_s), np.array(size))
 
     def of_those(self, chosen: np.ndarray) -> "Terms":

@@ -350,16 +350,16 @@ class Decision:
     def _saves(self) -> dict[str, bool]:
         """Whether a job costs less on more instances, by instance type.
 
-        Only types are included on which jobs with the same per-device batch completed on different numbers of
-        instances. With the same batch per device, twice the instances take half the steps at twice the price per
-        second. So the number of instances with the shorter step costs less.
+        Only types are included on which jobs with the same per-device batch and accumulation completed on different
+        numbers of instances. With both the same, twice the instances take half the steps at twice the price per second.
+        So the number of instances with the shorter step costs less.
         """
-        steps: dict[tuple[str, int], dict[int, float]] = {}
+        steps: dict[tuple[str, int, int], dict[int, float]] = {}
         for row in self._rows:
             if row.status is TrialStatus.COMPLETED and row.step_s:
-                key = row.job.spec.instance_type, _batch(row.job)
+                key = row.job.spec.instance_type, _batch(row.job), row.job.plan.gradient_accumulation_steps
                 steps.setdefault(key, {}).setdefault(row.job.spec.instance_count, row.step_s)
-        pairs = [(kind, by_count) for (kind, _), by_count in steps.items() if len(by_count) > 1]
+        pairs = [(kind, by_count) for (kind, *_), by_count in steps.items() if len(by_count) > 1]
         return {kind: by_count[max(by_count)] < by_count[min(by_count)] for kind, by_count in pairs}
 
     @cached_property
@@ -581,7 +581,8 @@ class Decision:
         if self._aims.stops and self.why_over:
             return self.why_over
         too_long = int(np.count_nonzero((self._expected[0] > self._limits_s) & self._is_new))
-        limit = f" within its max_runtime_minutes ({too_long} others would take longer)" if too_long else ""
+        others = f"{too_long} other{'s' * (too_long != 1)}"
+        limit = f" within its max_runtime_minutes ({others} would take longer)" if too_long else ""
         return f"no job is left that may run{limit}"
 
     def _gains(self, front: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -19,6 +19,9 @@ from scipy.linalg import cho_solve, solve_triangular
 from scipy.spatial.distance import cdist
 
 _RATIO = 10.0  # numbers whose largest is at least this many times the smallest are compared by their logarithms
+# Users may enqueue numbers outside of a range. For logarithms and ratios, a number counts as at least this share of the
+# range's low end, because 0 has no logarithm.
+LEAST_SHARE = 0.1
 # Value in the one-hot column of a category: two categories are 0.5 apart, the ends of a range of numbers are 1 apart.
 CATEGORY = 0.35
 F1_SPREAD = 0.03  # prior standard deviation of F1 between configurations
@@ -214,15 +217,15 @@ class QualityModel:
         self.noise = math.sqrt(self._surface.weights @ (noise * usual) ** 2)
 
     def _find_collapsed(self) -> np.ndarray:
-        """Return which further runs are far below their leave-one-out prediction or the best run, shape (N,).
+        """Return which further runs are far below their leave-one-out prediction or the best run left, shape (N,).
 
         Leave-one-out predictions need at least three runs that did not collapse.
         """
-        is_low = np.zeros(len(self._values), dtype=bool)
+        is_low, best = np.zeros(len(self._values), dtype=bool), self._values[~self.collapsed].max()
         if (~self.collapsed).sum() >= 3:
             above, deviation = self._surface.left_out()
             is_low[~self.collapsed] = (above < -4.0 * deviation) & (above < -1.6 * self._spread)
-        return np.asarray(is_low | (~self.collapsed & (self._values < self._values.max() - 10.0 * self._spread)))
+        return np.asarray(is_low | (~self.collapsed & (self._values < best - 10.0 * self._spread)))
 
     def _usual(self, keys: np.ndarray) -> np.ndarray:
         """Return the prior mean at M keys, shape (M,), from which the surface deviates.
@@ -257,7 +260,8 @@ def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False)
 
     `among` has the K values of the parameter. Its smallest number becomes 0 and its largest 1. The one-hot columns have
     `CATEGORY` instead of 1. Numbers are scaled by their logarithms if all of `among` are positive, and either `is_log`
-    is true or the largest number in `among` is at least `_RATIO` times the smallest.
+    is true or the largest number in `among` is at least `_RATIO` times the smallest. In that case, numbers below
+    `LEAST_SHARE` times the smallest, such as an enqueued 0, count as this share of it.
     """
     if not are_numbers(among):
         is_it = [[value == each for each in among] for value in values]
@@ -266,7 +270,7 @@ def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False)
     if high == low:
         return np.zeros_like(numbers)
     if low > 0 and (is_log or high / low >= _RATIO):
-        return np.asarray(np.log(numbers / low) / math.log(high / low))
+        return np.asarray(np.log(np.maximum(numbers / low, LEAST_SHARE)) / math.log(high / low))
     return np.asarray((numbers - low) / (high - low))
 
 

@@ -165,7 +165,7 @@ class Split:
         )
         self.sampler.accepts = self._accepts
         self._limited: dict[Any, JobSpec] = {}  # accepted jobs with their time limits, by identity
-        self._too_expensive = list[JobSpec]()  # training jobs that were, with their shortest time limits
+        self._too_expensive = list[JobSpec]()  # training jobs that were too expensive, with their shortest limits
         self._is_too_long = False  # whether the estimate of a job exceeded its own time limit
 
     def propose(self) -> Start | str:

@@ -34,7 +34,7 @@ from paretune.pricing import Balance
 from paretune.specification import metrics
 from paretune.storage.database import redacted, with_driver
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.objectives import violations
+from paretune.studies.definition.objectives import Objective, violations
 from paretune.studies.definition.space import Choices, Point, Range, is_whole
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
@@ -172,7 +172,7 @@ class StudyTable:
         values = [trial.values[name] for name in objectives] if {*objectives} <= {*trial.values} else None
         state = TrialState.PRUNED if is_probe else TrialState.FAIL
         with suppress(UpdateFinishedTrialError):  # it has already been reported
-            for name, value in _shown(trial).items():
+            for name, value in _shown(trial, self._file.judged_by).items():
                 self._storage.set_trial_user_attr(self._id_of(trial.number), name, value)
             if values is not None and self._file.constraints:
                 of_optuna = optuna.Trial(self.study, self._id_of(trial.number))
@@ -284,11 +284,12 @@ class _Chosen(BaseSampler):
         return self._point[param_name]  # outside of its range, as in a repeat of a queued trial
 
 
-def _shown(trial: Trial) -> dict[str, Any]:
+def _shown(trial: Trial, quality: Objective | None) -> dict[str, Any]:
     """Return the user attributes of an ended trial that `SplitSampler` reads.
 
     A job that completed on a fallback type gets no seconds unless an objective or constraint depends on time: that type
-    has another speed and price, so the sampler learns from the dollars. A probe, which reports none, keeps its seconds.
+    has another speed and price, so the sampler learns from the dollars. A probe reports no dollars, so it keeps its
+    seconds. The baseline is an F1, so only a study that is judged by F1 has it.
     """
     if trial.status is not TrialStatus.COMPLETED:
         return {candidates.OUTCOME: trial.status.name.lower(), candidates.SECONDS: trial.billed_s or 0.0}
@@ -302,7 +303,7 @@ def _shown(trial: Trial) -> dict[str, Any]:
             attributes[candidates.ROWS] = speed * training_s / spec.num_train_epochs
     if trial.ran_on and not trial.is_probe and {*metrics.TIMES}.isdisjoint(trial.values):
         attributes |= {candidates.SECONDS: None, candidates.STEP_S: None}
-    if metrics.F1 in measured:
+    if quality is not None and quality.metric == metrics.F1:
         attributes[candidates.BASELINE] = measured.get(metrics.BASELINE_MAJORITY)
     return {name: value for name, value in attributes.items() if value is not None and math.isfinite(value)}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler
 from optuna.testing.pytest_samplers import (
     BasicSamplerTestCase,
@@ -178,6 +178,26 @@ def test_what_is_enqueued_is_trained_and_no_probe() -> None:
 
     assert study.trials[0].state is TrialState.COMPLETE
     assert study.trials[0].params["learning_rate"] == 5e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("decay", FloatDistribution(0.001, 0.1)), ("layers", IntDistribution(1, 32)), ("batch", IntDistribution(1, 64))],
+)
+def test_an_enqueued_zero_outside_of_its_range_does_not_end_the_search(
+    name: str, values: BaseDistribution, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"import argparse\np = argparse.ArgumentParser()\np.add_argument('--{name}')\np.parse_args()\n")
+    sampler = SplitSampler({"entry_script": str(script)}, {name: values}, objectives=("job_seconds", "acc"))
+    study = optuna.create_study(directions=DIRECTIONS, sampler=sampler)
+    study.enqueue_trial({name: 0})
+    for _ in range(4):
+        assert not sampler.is_done(study)
+        value = study.ask({name: values}).params[name]
+        study.tell(study.trials[-1].number, [100.0 + value, 0.8 + 0.001 * value])
+
+    assert [trial.params[name] == 0 for trial in study.trials] == [True, False, False, False]
 
 
 @pytest.mark.parametrize(("usd", "f1"), [(math.nan, 0.8), (math.inf, 0.8), (0.1, -math.inf)])

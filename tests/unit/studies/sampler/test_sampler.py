@@ -19,7 +19,7 @@ import paretune
 from paretune.studies.sampler.candidates import MOST_CANDIDATES, SecondsModel, Space, Terms, rows_of
 from paretune.studies.sampler.decision import Aims
 from paretune.studies.sampler.sampler import SplitSampler
-from tests.support.toy_trainings import ROWS, SPACE, SPEED, START_S, USD_PER_S, job, outcome
+from tests.support.toy_trainings import ROWS, SPACE, SPEED, START_S, USD_PER_S, f1_of, job, outcome
 
 PACKAGE = Path(__file__).parents[4] / "examples" / "optunahub" / "package" / "samplers" / "split"
 BATCH = "per_device_train_batch_size"
@@ -302,6 +302,37 @@ def test_a_loss_worse_than_its_baseline_is_a_collapse_as_a_maximized_metric_is()
     minimized = predicted("minimize", 1.0)
     assert minimized
     assert minimized == predicted("maximize", -1.0)
+
+
+def test_a_search_goes_on_if_a_collapsed_run_has_the_best_quality_so_far() -> None:
+    study = optuna.create_study(directions=["minimize", "maximize"])
+    for batch, f1, attributes in ((8, 0.46, {"baseline": 0.5}), (64, 0.0, {})):  # the second one reports no baseline
+        trial = optuna.trial.create_trial(
+            params={"instance_type": "ml.g5.xlarge", BATCH: batch, "learning_rate": 5e-5},
+            distributions=SPACE,
+            values=[1.0, f1],
+            user_attrs={"seconds": START_S + ROWS / batch, **attributes},
+        )
+        study.add_trial(trial)
+    assert SplitSampler(job(), SPACE).predicted(study)
+
+
+def test_more_instances_that_only_replace_accumulation_steps_do_not_save_dollars() -> None:
+    rates = [1e-5, 2e-5, 3e-5, 5e-5, 1e-4]
+    space = {"instance_count": CategoricalDistribution([1, 2]), "learning_rate": CategoricalDistribution(rates)}
+    study = optuna.create_study(directions=["minimize", "maximize"])
+    for count, rate in [*((1, rate) for rate in rates), (2, 3e-5)]:
+        step_s = {1: 0.4, 2: 0.25}[count]  # 8 and 4 micro-batches; two instances also exchange gradients
+        seconds = START_S + step_s * ROWS / 64
+        trial = optuna.trial.create_trial(
+            params={"instance_count": count, "learning_rate": rate},
+            distributions=space,
+            values=[count * seconds, f1_of(64, rate)],
+            user_attrs={"seconds": seconds, "startup_seconds": START_S, "step_seconds": step_s},
+        )
+        study.add_trial(trial)
+    shared = job(instance_type="ml.g5.xlarge", global_batch_size=64, per_device_train_batch_size=8)
+    assert SplitSampler(shared, space).predicted(study) == []  # not the jobs on two instances
 
 
 def test_free_jobs_are_searched_for_the_front() -> None:

@@ -154,6 +154,18 @@ def test_a_job_that_failed_says_why_and_what_was_billed(storage: str, status: Tr
     assert (trial(made, 0).state.name, attributes["outcome"], attributes["seconds"]) == ("FAIL", outcome, 90.0)
 
 
+@pytest.mark.parametrize(
+    ("metric", "direction", "baseline"), [("f1", "maximize", 0.35), ("eval_loss", "minimize", None)]
+)
+def test_the_f1_of_the_most_frequent_class_is_no_baseline_of_a_loss(
+    storage: str, metric: str, direction: str, baseline: float | None
+) -> None:
+    made = study(storage, sampler="split", objectives={"cost_usd": "minimize", metric: direction})
+    measured = {"cost_usd": 1.0, "f1": 0.9, "eval_loss": 0.4, "baseline_f1_majority": 0.35, "billable_seconds": 60.0}
+    ended(made, begun(made, ask(made)[0]), measured=measured)
+    assert trial(made, 0).user_attrs.get("baseline") == baseline
+
+
 def described(**parts: dict[str, object]) -> str:
     return json.dumps({f"{part} {name}": value for part, entries in parts.items() for name, value in entries.items()})
 
