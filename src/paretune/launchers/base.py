@@ -285,11 +285,14 @@ class Launcher(ABC):
 
         Raises BudgetRefused if the worst case exceeds max_cost_usd, or if max_cost_usd is set and a price is unknown.
         """
+        priced = list[tuple[JobSpec, Price, float]]()
         for each in () if spec.max_cost_usd is None else spec.clusters():
             if (price := self.price(each)) is None:
                 consequence = f"max_cost_usd={spec.max_cost_usd:g} cannot be enforced"
                 raise BudgetRefused(unknown_price(each.instance_type, self.region(each), consequence))
-            admit(each, price, self.billed_after_limit_s(each) + self.exceeded_s)
+            priced.append((each, price, self.billed_after_limit_s(each) + self.exceeded_s))
+        if priced:  # check the most expensive type, so that a limit of the dollars in the refusal covers all types
+            admit(*max(priced, key=lambda one: worst_case_usd(*one)))
         return self.worst_case_usd(spec)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:

@@ -13,7 +13,7 @@ from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
 from paretune.ledger.budget_ledger import BudgetStatus
-from paretune.pricing import ROUNDING_USD, cost_usd, unknown_price
+from paretune.pricing import ROUNDING_USD, cost_usd, rounded_up, unknown_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -141,7 +141,7 @@ class Money:
         if self._file.budget_usd is not None:
             needed_usd = math.inf if worst_usd is None else worst_usd
             if not self._table.balance().covers(needed_usd, self._file.budget_usd):
-                raise BudgetRefused(f"worst case {needed_usd:.4g} USD does not fit {self.tightest_budget()}")
+                raise BudgetRefused(f"worst case {rounded_up(needed_usd)} USD does not fit {self.tightest_budget()}")
         try:
             self._workplace.check_budgets(spec, self._file.name, worst_usd)
         except LaunchRefused as error:  # the storage of the shared budgets does not answer
