@@ -39,12 +39,12 @@ def missing(extra: str) -> str:
     if extra == "sagemaker" and sdk.startswith(("1.", "2.")):
         return (
             f"jobs on SageMaker need version 3 of the SageMaker SDK, and sagemaker {sdk} is installed here under the "
-            f"same name: {_install(extra)} in a separate environment; everything else works here"
+            f"same name: {install(extra)} in a separate environment; everything else works here"
         )
     is_there = version_of if extra == "sagemaker" else can_be_imported
     needed = [name for name, _, owner in _requirements() if owner == extra and name != "paretune"]
     names = [name for name in needed if not is_there(name)]
-    return f"{', '.join(names)} must be installed {_PURPOSES[extra]}: {_install(extra)}" if names else ""
+    return f"{', '.join(names)} must be installed {_PURPOSES[extra]}: {install(extra)}" if names else ""
 
 
 def can_be_imported(name: str) -> bool:
@@ -63,5 +63,6 @@ def _requirements() -> Iterator[tuple[str, str, str]]:
         yield re.split(r"[^\w.-]", requirement, maxsplit=1)[0], requirement.strip(), extra[1] if extra else ""
 
 
-def _install(extra: str) -> str:
+def install(extra: str) -> str:
+    """Return the command that installs an extra, for a message."""
     return f"`pip install 'paretune[{extra}]'` (in a clone, '.[{extra}]')"

@@ -63,7 +63,10 @@ def has_store(environment: Mapping[str, str]) -> bool:
     if address and not address.startswith("sqlite:///"):
         return True
     if address:
-        return Path(address.removeprefix("sqlite:///")).exists()
+        try:
+            return Path(address.removeprefix("sqlite:///")).exists()
+        except OSError:  # a folder above the file cannot be entered, which `open_tracking` reports
+            return True
     return Path("mlflow.db").exists() or Path("mlruns").exists()
 
 

@@ -204,6 +204,10 @@ def argument_faults(spec: JobSpec) -> list[str]:
     if faults := start_faults(path, names):
         return [*faults, *(unknown_arguments(path, script, names) if script.first_words else ())]
     faults = [*unknown_arguments(path, script, names), *switch_faults(path, script, names)]
+    if script.has_hugging_face_parser and (given := spec.model_fields_set.intersection(OF_THE_BATCH)):
+        batch, steps, _ = OF_THE_BATCH
+        needed = [batch] * (given != {steps}) + [steps] * (spec.plan().gradient_accumulation_steps > 1)
+        faults += unknown_arguments(path, script, needed)  # `script_arguments` would leave them out
     remedy = "of the batch parameters, give only global_batch_size, or leave fallback_instance_types out"
     for each in spec.clusters()[1:]:  # fewer devices may need more accumulation steps
         more = sorted(_given_values(each, each.plan(), script).keys() - names.keys())

@@ -120,9 +120,10 @@ def front(
     first, way = next(iter(goals.items()))
     best.sort(key=lambda number: table[first][number], reverse=way == "maximize")
     remarks = list[str]()
-    origins = sorted({origin for row in rows if isinstance(origin := row.get("origin"), str) and origin})
-    if origins not in ([], ["measured"]):
-        of = "all of them are {}" if len(origins) == 1 else "the table mixes {} runs: compare within one origin only"
+    known = [origin for row in rows if isinstance(origin := row.get("origin"), str) and origin]
+    if (origins := sorted({*known})) not in ([], ["measured"]):
+        these = "all of them" if len(known) == len(rows) else f"{len(known)} of {len(rows)} runs"
+        of = f"{these} are {{}}" if len(origins) == 1 else "the table mixes {} runs: compare within one origin only"
         remarks.append(of.format(" and ".join(origins)))
     if (lacking := len(rows) - len(table)) and not name:
         remarks.append(f"{lacking} of {len(rows)} runs have no {' or no '.join(goals)}, and are left out")

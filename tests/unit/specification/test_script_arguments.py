@@ -194,7 +194,9 @@ def test_a_script_with_its_own_fields_accumulates_only_if_it_declares_the_steps(
         + "HfArgumentParser(Arguments).parse_args_into_dataclasses()\n"
     )
 
+    job = JobSpec(entry_script=str(script), per_device_train_batch_size=8, gradient_accumulation_steps=4)
     assert accumulates(JobSpec(entry_script=str(script))) is expected
+    assert bool(argument_faults(job)) is not expected  # it would get another global batch
 
 
 @pytest.mark.parametrize("given", [{}, {"global_batch_size": 64}])

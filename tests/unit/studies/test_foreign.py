@@ -179,3 +179,4 @@ def test_a_run_without_an_origin_is_not_said_to_have_one() -> None:
     measured, unknown = {"f1": 0.9, "cost_usd": 2.0, "origin": "measured"}, {"f1": 0.8, "cost_usd": 1.0}
 
     assert paretune.front(pandas.DataFrame([measured, unknown])).remarks == []
+    assert paretune.front([measured | {"origin": "simulated"}, unknown]).remarks == ["1 of 2 runs are simulated"]

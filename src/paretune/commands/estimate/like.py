@@ -114,8 +114,15 @@ def of_run(job: RecordedRun) -> Reference:
         facts={name: job.metrics[name] for name in DATA_FACTS if name in job.metrics} or None,
         built=None if spec.runs_user_code else built_of(spec, job.metrics),
         is_by_paretune=not spec.runs_user_code,
-        on_gpu=device != processor_name() if (device := job.tags.get(schema.USED_DEVICE)) else None,
+        on_gpu=_is_gpu(job.tags.get(schema.USED_DEVICE, "")),
     )
+
+
+def _is_gpu(device: str) -> bool | None:
+    """Return whether the device with this name is a GPU, or None if neither this machine nor the catalog has it."""
+    if device == processor_name():
+        return False
+    return True if hardware.named(device) else None
 
 
 def of_description(name: str, answer: Mapping[str, Any]) -> Reference:

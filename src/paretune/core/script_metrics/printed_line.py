@@ -74,12 +74,12 @@ _COUNTER = re.compile(
     rf"(?:\s*(?:/|of)\s*\d+)?\]?(?:\s*\[\s*\d+\s*(?:/\s*\d+)?[^\]]*\])*(?![\w%]|\.\d|\s*%)",
     re.IGNORECASE,
 )
-# A number that begins a line, but not a clock, such as the one of a progress bar.
-_LEADING = re.compile(r"^\W*?\[?\s*(?P<number>\d+)(?!:\d\d)\s*(?:(?P<all>/\s*\d+)\s*)?(?P<end>\])?\s*(?:[:,]|(?=\s|$))")
+_LEADING = re.compile(r"^\W*?\[?\s*(?P<number>\d+)\s*(?:(?P<all>/\s*\d+)\s*)?(?P<end>\])?\s*(?:[:,]|(?=\s|$))")
 _PLACE = re.compile(r"\[\s*\d+\s*(?:/\s*\d+)?\s*(?:\(\d+(?:\.\d+)?%\))?\s*\]")  # [ 78/78], [640/60000 (1%)]
 # 9859/10000 (99%)
 _FRACTION = re.compile(r"(?<![\w.])(\d+)\s*/\s*(\d+)(?:\s*\(\s*(\d+(?:\.\d+)?)\s*%\s*\))?(?![\w./])")
 _CLOCK = re.compile(r"(?<![\w.])\d+:\d\d(?::\d\d)?(?:\.\d+)?(?:<[\d:?]+)?(?!\w)")
+_FIRST_CLOCK = re.compile(rf"^\W*{_CLOCK.pattern}[\])]?")  # of a progress bar, or the time at which a line was printed
 _AMOUNT = re.compile(
     r"(?<![\w.])\d+(?:\.\d+)?(?:"
     r"\s?(?:[mnuµ]?s|secs?|seconds?|mins?|minutes?|hours?|hrs?|[kKMG]i?B)(?:/\w+)?|[GMKhd]"
@@ -211,7 +211,7 @@ def read_line(line: str, settings: Collection[str] = ()) -> Line:
         text = text[: match.start()]  # `Best F1 0.91 with parameters: {'C': 1}`
     found = _of_dictionary(text)
     if found is None:
-        found = _of_report(text) or _of_words(text)
+        found = _of_report(text) or _of_words(text, settings)
     numbers = {name: value for name, value in found.numbers.items() if not is_setting(name, settings, value)}
     return found._replace(numbers=numbers, in_per_cent=found.in_per_cent & numbers.keys())
 
@@ -369,8 +369,8 @@ def _of_report(text: str) -> Line | None:
     return None
 
 
-def _of_words(text: str) -> Line:
-    """Return the named numbers in a line of words."""
+def _of_words(text: str, settings: Collection[str]) -> Line:
+    """Return the named numbers in a line of words. A number that begins the line is its step if it has metrics."""
     text = _THOUSANDS.sub(lambda match: match[1].replace(",", ""), text)
     step, is_first = None, True
     for counter in _COUNTER.finditer(text):
@@ -379,8 +379,10 @@ def _of_words(text: str) -> Line:
             step, is_first = int(counter["number"]), False
     is_step = step is not None
     text = _COUNTER.sub(_cut_out, _DURATION.sub(" ", text))
+    clock = None if is_step else _FIRST_CLOCK.match(text)
+    text = f"| {text[clock.end() :]}" if clock else text
     is_bare = False  # whether the step is a number without brackets, colon or comma, such as that of `12 files`
-    if not is_step and (leading := _LEADING.match(text)):
+    if not is_step and clock is None and (leading := _LEADING.match(text)):
         is_bare = leading["end"] is None and not leading[0].endswith((":", ","))
         has_step = leading["all"] is None or leading["end"] is not None
         is_step, step = has_step, int(leading["number"]) if has_step else None
@@ -396,7 +398,7 @@ def _of_words(text: str) -> Line:
         return repr(right / of) if of and right <= of else " ~ "
 
     text = _UNIT_IS_PER_CENT.sub(" %% ", _PER_CENT.sub("%", text))
-    has_places = bool(_PLACE.search(text)) or is_step
+    has_places = bool(_PLACE.search(text) or clock) or is_step
     text = _RANGE.sub(lambda match: f"@{match[1]}-{match[2].replace(':', '-')}", text)
     text = _COCO.sub(lambda match: " | " + re.sub(r"[^\w]+", "_", f"{match[1] or ''} {match[2]}").strip("_"), text)
     text = _FRACTION.sub(share, _PLACE.sub(" ", text))
@@ -420,7 +422,7 @@ def _of_words(text: str) -> Line:
             if has_metric_word(match[3]) and not _SINGLE_NUMBER.match(match[3]):
                 numbers[match[3].replace(" ", "_")] = _value(match[1], bool(match[2]))
                 shares += [match[3].replace(" ", "_")] if match[2] else []
-    if is_bare and not numbers:
+    if is_bare and all(is_setting(name, settings, value) for name, value in numbers.items()):
         step, is_step = None, False
     return Line(numbers, frozenset(shares), step, is_step)
 

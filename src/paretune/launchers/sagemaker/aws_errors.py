@@ -59,17 +59,17 @@ _CAUSES = (  # the first match wins; the text of a failed request is its error c
     ),
     Cause(f"^(?:{'|'.join(sorted(_THROTTLED))})", "AWS is throttling requests", "try again in a minute"),
     Cause(
-        "^CapacityError|Unable to provision requested ML compute"
-        rf"|{_NOT_OF_JOB}[Ii]nsufficient ?(?:EC2 |Instance)?[Cc]apacity"
-        r"|Max(?:Wait|Pending)TimeExceeded|exceeded Max(?:Wait|Pending)TimeInSeconds",
+        rf"^CapacityError|{_NOT_OF_JOB}(?:Unable to provision requested ML compute"
+        r"|[Ii]nsufficient ?(?:EC2 |Instance)?[Cc]apacity"
+        r"|Max(?:Wait|Pending)TimeExceeded|exceeded Max(?:Wait|Pending)TimeInSeconds)",
         "AWS had no available instance of this type in time",
         "try again later, or set fallback_instance_types, another region or spot=false",
         FailureKind.CAPACITY,
     ),
     Cause("^InternalServerError", "AWS had an internal error", "launch it again", FailureKind.INTERNAL),
     Cause(
-        r"\bservice limit\b.* is [\d.]+|ResourceLimitExceeded(?!.*not available)"
-        f"|{_NOT_OF_JOB}(?:exceeded|reached) the maximum number of",
+        r"ResourceLimitExceeded(?!.*not available)"
+        rf"|{_NOT_OF_JOB}(?:\bservice limit\b.* is [\d.]+|(?:exceeded|reached) the maximum number of)",
         "a quota of the account is used up",
         "ask for more (AWS console, Service Quotas, SageMaker), wait for other jobs, or use another instance type",
     ),
@@ -171,7 +171,8 @@ def classify(reason: str) -> tuple[FailureKind, str]:
     text = " ".join(reason.split())
     kind, _, sentence = _WRAPPERS.sub("", text).strip().partition(": ")
     with suppress(ValueError):  # the text is not from our own failure file
-        return FailureKind(kind), sentence.strip()
+        if (own := FailureKind(kind)) not in (FailureKind.CAPACITY, FailureKind.INTERNAL):  # only AWS knows of these
+            return own, sentence.strip()
     if cause := _named_cause(text):
         step = f": {cause.next_step}" if cause.kind is FailureKind.ERROR else ""
         return cause.kind, f"{cause.sentence}{step} (AWS: {text})"

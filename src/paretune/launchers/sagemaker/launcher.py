@@ -551,7 +551,7 @@ def own_image_faults(spec: JobSpec, region: str) -> list[str]:
             f"needs {oldest} or newer: remove sagemaker.training_image, or set an entry_script of your own"
         )
     kind, other = ("gpu", "cpu") if spec.instance().has_gpu else ("cpu", "gpu")
-    if f"-{other}" in uri.rpartition("/")[2].partition(":")[2]:  # AWS's tags name the kind; a repository may, too
+    if f"-{other}" in uri.rpartition("/")[2].partition(":")[2]:  # only the tag: AWS's tags name the kind
         faults.append(f"sagemaker.training_image must suit {spec.instance_type}, got {uri}: use its -{kind}- variant")
     return faults
 

@@ -143,7 +143,7 @@ class StudyFile(Parameters):
         study, of_study = cls.check(document)
         for fault in [*faults, *of_study]:
             keys = tuple(map(str, fault.path))
-            spelled = (*keys[:2], INSIDE.join(keys[1:3]))
+            spelled = () if fault in faults else (*keys[:2], INSIDE.join(keys[1:3]))  # a blank is always in the file
             is_typed = any(name in spelled for name in typed if name != "seed" or keys[:1] == ("seed",))
             line = 0 if is_typed or file is None else file.line_at(keys)
             located.append((line, f"{path}:{line}: {fault.text}" if line else fault.text))
@@ -500,7 +500,7 @@ def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) ->
     is_blank = isinstance(value, str) and not value.strip() and not name_in_full.startswith(_MAY_BE_EMPTY)
     if value is None or is_blank:
         of_no_index = (key for key in reversed(keys) if not key.isdecimal())  # not the index of an item in a list
-        name = next(of_no_index, keys[-1])
+        name = next(of_no_index, keys[0])
         rest = ", or take the line out for the default" if len(keys) < 3 else ""
         faults.append(Fault(keys, f"{name} has no value: give one{rest}"))
         return ""

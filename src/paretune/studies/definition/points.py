@@ -225,13 +225,14 @@ def _optimal(every: Sequence[tuple[str, ...]], count: int, seed: int) -> list[tu
 
 def _table(path: str) -> list[tuple[Level, Labels]]:
     text = read_text(path, _LARGEST_TABLE, must="points: table must name a CSV file, and ")
-    numbered = [pair for pair in enumerate(csv.reader(text.splitlines()), 1) if any(map(str.strip, pair[1]))]
-    header, lines = [name.strip() for name in numbered[0][1]] if numbered else [], [line for _, line in numbered[1:]]
+    lines = csv.reader(text.splitlines(), skipinitialspace=True)
+    numbered = [pair for pair in enumerate(lines, 1) if any(map(str.strip, pair[1]))]
+    header = [name.strip() for name in numbered[0][1]] if numbered else []
     if ragged := [number for number, line in numbered if any(map(str.strip, line[len(header) :]))]:
         fault = f"line {ragged[0]} of {path} has more cells than the header"
         remedy = "quote a cell that contains a comma, and write decimals with a point"
         raise BadInput([f"points: {fault}: begin with a header line of parameter names, {remedy}"])
-    pairs = (zip(header, line, strict=False) for line in lines)
+    pairs = (zip(header, line, strict=False) for _, line in numbered[1:])
     cells = ({name: Plain(cell.strip()) for name, cell in line if name and cell.strip()} for line in pairs)
     rows = [row for row in cells if row]
     if not rows:

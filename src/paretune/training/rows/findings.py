@@ -9,7 +9,6 @@ from paretune.core.noise import binomial_error
 from paretune.specification import metrics
 from paretune.specification.container import DataFindings, PreparedDataset
 from paretune.specification.job import JobSpec
-from paretune.training.rows.sources import most_evaluated
 from paretune.training.rows.tokenized import Rows
 
 _MOST_NAMED = 8  # a sentence names at most this many classes
@@ -33,8 +32,8 @@ def data_findings(
     warnings = [
         *(each.sentence for each in dropped),
         *_spelling(names),
-        *_unmeasured(spec, counts, len(rows["validation"])),
-        *_few(spec, len(rows["validation"])),
+        *_unmeasured(spec, counts, rows["validation"]),
+        *_few(spec, rows["validation"]),
         *_repeated(spec, duplicates, len(rows["validation"])),
     ]
     facts = {metrics.DROPPED_ROWS: float(sum(each.rows for each in dropped))} if dropped else {}
@@ -79,7 +78,7 @@ def _spelling(names: Iterable[str]) -> list[str]:
     ]
 
 
-def _unmeasured(spec: JobSpec, counts: Mapping[str, Mapping[str, int]], rows: int) -> list[str]:
+def _unmeasured(spec: JobSpec, counts: Mapping[str, Mapping[str, int]], rows: Rows) -> list[str]:
     missing = [name for name, count in counts["validation"].items() if not count]
     if not missing or spec.task == metrics.TOKEN_CLASSIFICATION:
         return []
@@ -90,17 +89,17 @@ def _unmeasured(spec: JobSpec, counts: Mapping[str, Mapping[str, int]], rows: in
     return [f"{some}, so F1 does not measure them: {remedy}, or leave them out"]
 
 
-def _few(spec: JobSpec, rows: int) -> list[str]:
-    if rows >= _FEW_ROWS or spec.task == metrics.CAUSAL_LM:  # causal-lm has no F1
+def _few(spec: JobSpec, rows: Rows) -> list[str]:
+    if len(rows) >= _FEW_ROWS or spec.task == metrics.CAUSAL_LM:  # causal-lm has no F1
         return []
-    error, plural = binomial_error(0.8, rows), "s" * (rows != 1)
+    error, plural = binomial_error(0.8, len(rows)), "s" * (len(rows) != 1)
     remedy = _higher_limit(spec, rows) or "give more rows, or a validation_file"
-    return [f"F1 of {rows} validation row{plural} has a standard error of about {error:.2f}: {remedy}"]
+    return [f"F1 of {len(rows)} validation row{plural} has a standard error of about {error:.2f}: {remedy}"]
 
 
-def _higher_limit(spec: JobSpec, rows: int) -> str:
-    """Return how to raise the limit that has left only `rows` validation rows, or "" if no limit has."""
-    if rows != most_evaluated(spec):
+def _higher_limit(spec: JobSpec, rows: Rows) -> str:
+    """Return how to raise the limit that has left only these validation rows, or "" if no limit has."""
+    if not rows.is_limited:
         return ""
     if spec.max_eval_samples is not None:
         return "raise max_eval_samples"

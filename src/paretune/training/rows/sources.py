@@ -60,10 +60,11 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
             texts=_texts(spec, tables[origin], index),
             labels=ids[origin][index] if ids else None,
             dropped=dropped.get(split),
+            is_limited=is_limited,
         )
-        for split, (origin, index) in _pick(spec, tables, ids).items()
+        for split, (origin, index, is_limited) in _pick(spec, tables, ids).items()
     }
-    refuse(missing_faults(spec, rows["train"].labels, names))
+    refuse(missing_faults(spec, rows["train"].labels, names, is_limited=rows["train"].is_limited))
     return rows, names
 
 
@@ -267,27 +268,25 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
 
 def _pick(
     spec: JobSpec, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
-) -> dict[str, tuple[str, np.ndarray]]:
-    """Return, for each split of the job, a split of the data set and the indices of the rows to take from it."""
-    picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
+) -> dict[str, tuple[str, np.ndarray, bool]]:
+    """Return, for each split of the job, a split of the data set and the indices of the rows to take from it.
+
+    The third value says whether a limit has left rows out.
+    """
+    picked = {split: (split, np.arange(len(table)), False) for split, table in tables.items()}
     if "validation" not in picked:
         classes = ids["train"] if spec.task == metrics.CLASSIFICATION else None
         train, validation = _split(len(tables["train"]), classes)
-        picked |= {"train": ("train", train), "validation": ("train", validation)}
+        picked |= {"train": ("train", train, False), "validation": ("train", validation, False)}
     generator = np.random.default_rng(SPLIT_SEED)
-    for split, (origin, index) in picked.items():
-        limit = spec.max_train_samples if split == "train" else most_evaluated(spec)
+    ninth = VALIDATION_SHARE / (1 - VALIDATION_SHARE)
+    default = None if spec.max_train_samples is None else max(1, round(spec.max_train_samples * ninth))
+    for split, (origin, index, _) in picked.items():
+        limit = spec.max_train_samples if split == "train" else spec.max_eval_samples or default
         order = generator.permutation(index)  # always drawn, so that a limit does not change later splits
         if limit is not None and limit < len(index):
-            picked[split] = (origin, np.sort(order[:limit]))
+            picked[split] = (origin, np.sort(order[:limit]), True)
     return picked
-
-
-def most_evaluated(spec: JobSpec) -> int | None:
-    """Return the maximum number of rows in each evaluated split, or None if there is no maximum."""
-    if spec.max_eval_samples is not None or spec.max_train_samples is None:
-        return spec.max_eval_samples
-    return max(1, round(spec.max_train_samples * VALIDATION_SHARE / (1 - VALIDATION_SHARE)))
 
 
 def _split(size: int, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -48,6 +48,7 @@ class Rows:
     texts: Sequence[str]
     labels: np.ndarray | None = None
     dropped: "DroppedRows | None" = None  # rows that missing_rows=drop has left out
+    is_limited: bool = False  # whether max_train_samples or max_eval_samples, or its default, has left rows out
 
     def __len__(self) -> int:
         return len(self.texts)

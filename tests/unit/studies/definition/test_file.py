@@ -110,7 +110,8 @@ def test_a_blank_item_of_a_list_is_named_by_its_list(tmp_path: Path) -> None:
 
 
 def test_a_number_as_a_key_without_a_value_is_a_fault(tmp_path: Path) -> None:
-    assert any(fault.startswith("study.yaml:11: 5 has no value") for fault in faults(tmp_path, GOOD + "5:\n"))
+    for text in ("5:\n", "5: [null]\n"):
+        assert any(fault.startswith("study.yaml:11: 5 has no value") for fault in faults(tmp_path, GOOD + text))
 
 
 def swap(old: str, new: str) -> str:
@@ -326,6 +327,8 @@ def test_a_bad_value_that_replaces_one_inside_a_mapping_has_no_line(tmp_path: Pa
     (fault,) = faults(tmp_path, text, **{"lora.r": "abc"})
 
     assert fault.startswith("lora.r must be a whole number")
+    blank = faults(tmp_path, text.replace("{r: 8}", "{r: }"), **{"lora.r": "8"})
+    assert any(re.match(r"study\.yaml:\d+: r has no value", fault) for fault in blank)
 
 
 def test_only_jobs_that_aws_bills_need_a_budget(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_table_is_taken_as_it_is_and_repeats_of_a_single_row_show_its_noise_an
 
 
 def test_spaces_around_the_cells_of_a_table_do_not_count(tmp_path: Path) -> None:
-    (path := tmp_path / "rows.csv").write_text("precision, learning_rate\nbf16, 1e-5\n bf16, 3e-5\n")
+    (path := tmp_path / "rows.csv").write_text('precision, learning_rate\nbf16, 1e-5\n "bf16", "3e-5"\n')
     design = Design(Points(table=str(path)), seed=1)
 
     assert {(row["precision"], row["learning_rate"]) for row in design.rows} == {("bf16", 1e-5), ("bf16", 3e-5)}

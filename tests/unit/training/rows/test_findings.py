@@ -62,6 +62,8 @@ def test_few_validation_rows_and_classes_without_one_are_warned_of(tmp_path: Pat
         ({"max_train_samples": 45}, "set max_eval_samples (by default a ninth of max_train_samples)"),
         ({"max_eval_samples": 5}, "raise max_eval_samples"),
         ({"max_eval_samples": 100}, "give more rows, or a validation_file"),
+        ({"max_eval_samples": 20}, "give more rows, or a validation_file"),  # as many as there are
+        ({"max_train_samples": 180}, "give more rows, or a validation_file"),
     ],
 )
 def test_the_limit_that_leaves_few_validation_rows_is_to_be_raised(
