@@ -175,6 +175,24 @@ def accumulates(spec: JobSpec) -> bool:
     return has_both and bool(spec.model_fields_set.intersection(OF_THE_BATCH))
 
 
+def _plan_faults(spec: JobSpec, script: OwnScript) -> list[str]:
+    """Return a fault if a script with Hugging Face's parser would not get the batch that the user gave."""
+    given, (batch, steps, _) = spec.model_fields_set.intersection(OF_THE_BATCH), OF_THE_BATCH
+    if not given or not script.has_hugging_face_parser or not script.is_complete:
+        return []
+    needed = [batch] * (given != {steps}) + [steps] * (spec.plan().gradient_accumulation_steps > 1)
+    passed = {script.argument(name) or name for name in spec.training_arguments}
+    lost = [name for name in needed if script.argument(name) is None and _name_in(script, name) not in passed]
+    if not lost:
+        return []
+    values = " and ".join(f"{name}={getattr(spec, name)}" for name in OF_THE_BATCH if name in given)
+    them = "it" if len(lost) == 1 else "them"
+    return [
+        f"{_path(spec).name} has no argument {' and '.join(lost)}, so it cannot train with {values}: add {them} to the "
+        f"script, or leave {' and '.join(name for name in OF_THE_BATCH if name in given)} out"
+    ]
+
+
 def takes_seed(spec: JobSpec) -> bool:
     """Return whether a different seed changes the job: False only for a script without an argument for the seed."""
     if spec.entry_script is None:
@@ -201,16 +219,19 @@ def argument_faults(spec: JobSpec) -> list[str]:
     if faults := _bundled_faults(spec):
         return faults
     names = {**_given_values(spec, spec.plan(), script), **spec.training_arguments}
+    has_plan = (
+        script.has_hugging_face_parser
+    )  # `script_arguments` passes the plan, as far as there are arguments for it
     if faults := start_faults(path, names):
         return [*faults, *(unknown_arguments(path, script, names) if script.first_words else ())]
     faults = [*unknown_arguments(path, script, names), *switch_faults(path, script, names)]
-    if script.has_hugging_face_parser and (given := spec.model_fields_set.intersection(OF_THE_BATCH)):
-        batch, steps, _ = OF_THE_BATCH
-        needed = [batch] * (given != {steps}) + [steps] * (spec.plan().gradient_accumulation_steps > 1)
-        faults += unknown_arguments(path, script, needed)  # `script_arguments` would leave them out
-    remedy = "of the batch parameters, give only global_batch_size, or leave fallback_instance_types out"
+    faults += _plan_faults(spec, script)
+    remedy = "leave fallback_instance_types out"
+    remedy = remedy if has_plan else f"of the batch parameters, give only global_batch_size, or {remedy}"
     for each in spec.clusters()[1:]:  # fewer devices may need more accumulation steps
         more = sorted(_given_values(each, each.plan(), script).keys() - names.keys())
+        if has_plan and script.argument(OF_THE_BATCH[0]) and each.plan().gradient_accumulation_steps > 1:
+            more += {OF_THE_BATCH[1]} - names.keys()
         if unknown_arguments(path, script, more):
             keeps = f"to keep the global batch size of {each.plan().global_batch_size} on {each.instance_type}"
             needs = f"{path.name} would need an argument {' and '.join(more)}, which it does not have"

@@ -65,9 +65,9 @@ _LESS_IS_BETTER = re.compile(
 )
 """Finds words for metrics that are better if they are lower. Those in parentheses must stand alone: `answer` contains
 `wer`."""
-_NEGATED = re.compile(  # scikit-learn's scorers of errors are negated so that more is better
-    r"(?<![a-z])neg_(log_loss|brier_score|max_error|(root_)?(mean|median)_(squared|absolute)_|r?mse|mae|mape)"
-)
+_NEGATED = re.compile(r"(?<![a-z])neg_(log_?loss(?!es)|(?!\w*loss))")
+"""Finds errors that are negated so that more is better, as by scikit-learn. Other names with `loss`, such as
+`neg_log_likelihood_loss`, are losses."""
 _PROPOSED = ("max_runtime_minutes", "max_train_samples")  # parameters of the job that `propose` may set
 _NO_PRICE, _NO_ESTIMATE, _NO_MEMORY = "without a reliable price", "without an estimate", "with too little memory"
 _BILLED = ("confirmed", "single_source", "user")  # a search relies only on prices with one of these confidences

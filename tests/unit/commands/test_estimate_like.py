@@ -149,7 +149,8 @@ def test_another_strategy_on_the_same_cluster_is_estimated(client: MlflowClient,
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("num_train_epochs", "1"), ("max_seq_length", "128"), ("per_device_train_batch_size", "4")]
+    ("name", "value"),
+    [("num_train_epochs", "1"), ("max_seq_length", "128"), ("per_device_train_batch_size", "4"), ("probe_steps", "20")],
 )
 def test_the_seconds_of_a_recorded_run_are_not_those_of_another_training(
     name: str, value: str, client: MlflowClient, no_settings: None, typed: Run
@@ -165,9 +166,18 @@ def test_the_seconds_of_a_recorded_run_are_not_those_of_another_training(
 def test_what_a_recorded_run_has_recorded_may_be_typed_too(client: MlflowClient, answer: Answer) -> None:
     run_id = recorded(client, 3000.0, instance_type="ml.p4d.24xlarge", num_train_epochs=3)
 
-    made = answer(run_id, num_train_epochs=3, max_seq_length=256, per_device_train_batch_size=16)
+    made = answer(run_id, num_train_epochs=3, max_seq_length=256, per_device_train_batch_size=16, precision="bf16")
 
-    assert made["rows"][0]["seconds"] == 3000
+    assert made["rows"][0]["seconds"] == 3000  # on this GPU, the precision `auto` is bf16
+
+
+def test_how_other_clusters_divide_the_model_may_be_typed(client: MlflowClient, answer: Answer) -> None:
+    run_id = recorded(client, 3000.0, instance_type="ml.p4d.24xlarge", num_train_epochs=3)
+
+    ran, other = answer(run_id, instance_type="ml.g5.12xlarge", strategy="fsdp", tensor_parallel_degree=2)["rows"]
+
+    assert (ran["seconds"], ran["strategy"], ran["tensor_parallel_degree"]) == (3000, "ddp", None)
+    assert (other["strategy"], other["tensor_parallel_degree"]) == ("fsdp", 2)
 
 
 @pytest.mark.parametrize("where", ["tag", "profile"])

@@ -76,6 +76,7 @@ def test_an_environment_variable_may_be_typed_as_empty(
         ("answer_f1", "maximize"),
         ("eval_neg_log_loss", "maximize"),
         ("neg_mean_squared_error", "maximize"),
+        ("neg_perplexity", "maximize"),
         ("neg_log_likelihood_loss", "minimize"),
         ("neg_loss", "minimize"),
     ],

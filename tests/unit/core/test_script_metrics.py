@@ -230,9 +230,12 @@ def test_the_clock_of_a_progress_bar_is_no_step() -> None:
     for epoch, f1 in enumerate((0.5, 0.6), start=1):
         printed.read(f"Epoch {epoch}/2")
         printed.read("\r 45%|####5     | 9/20 [00:07<00:09, 3.2it/s]\r100%|##########| 20/20 [00:16<00:00, 3.2it/s]")
+        printed.read(f"100%|##########| 20/20 [01:16<00:00, 3.2it/s]{{'eval_f1': {f1}}}")  # Hugging Face's Trainer
         printed.read(f"val_f1: {f1}")
 
-    assert [(point.step, point.value) for point in printed.results([], {}).curves["val_f1"]] == [(1, 0.5), (2, 0.6)]
+    curves = printed.results([], {}).curves
+    for name in ("eval_f1", "val_f1"):
+        assert [(point.step, point.value) for point in curves[name]] == [(1, 0.5), (2, 0.6)]
 
 
 @pytest.mark.parametrize(

@@ -194,9 +194,24 @@ def test_a_script_with_its_own_fields_accumulates_only_if_it_declares_the_steps(
         + "HfArgumentParser(Arguments).parse_args_into_dataclasses()\n"
     )
 
-    job = JobSpec(entry_script=str(script), per_device_train_batch_size=8, gradient_accumulation_steps=4)
     assert accumulates(JobSpec(entry_script=str(script))) is expected
-    assert bool(argument_faults(job)) is not expected  # it would get another global batch
+    job = JobSpec(entry_script=str(script), per_device_train_batch_size=8, gradient_accumulation_steps=4)
+    lost = "train.py has no argument gradient_accumulation_steps, so it cannot train with per_device_train_batch_size=8"
+    assert [fault[: len(lost)] for fault in argument_faults(job)] == [lost] * (not expected)
+    for given in ({}, {"global_batch_size": 128}):  # which one GPU reaches only by accumulation
+        types = {"instance_type": "ml.p4d.24xlarge", "fallback_instance_types": "ml.g5.xlarge"}
+        assert bool(argument_faults(JobSpec(entry_script=str(script), **types, **given))) is not expected
+
+
+def test_a_batch_that_a_script_gets_under_its_own_name_is_accepted(script: Path) -> None:
+    script.write_text(
+        "from dataclasses import dataclass\nfrom transformers import HfArgumentParser\n@dataclass\nclass Arguments:\n"
+        "    batch_size: int = 8\nHfArgumentParser(Arguments).parse_args_into_dataclasses()\n"
+    )
+    job = JobSpec(entry_script=str(script), per_device_train_batch_size=8)
+
+    assert "has no argument per_device_train_batch_size" in argument_faults(job)[0]
+    assert not argument_faults(job.replace(training_arguments={"batch_size": 8}))
 
 
 @pytest.mark.parametrize("given", [{}, {"global_batch_size": 64}])

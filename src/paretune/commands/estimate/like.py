@@ -41,9 +41,10 @@ from paretune.tracking.recorded_run import RecordedRun, number_in
 
 _ROWS_ASSUMED = 100_000  # initial guess; the final number is estimated from the seconds
 _USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
-_OF_THE_TRAINING = {*affecting(JobSpec, "data", "seconds", "memory"), *OF_THE_BATCH, "num_train_epochs"} - {
-    *(*LISTED_CLUSTERS, *OF_STRATEGY, *SETTABLE)
-}
+_OF_THE_TRAINING = {
+    *affecting(JobSpec, "data", "seconds", "memory"),
+    *(*OF_THE_BATCH, "num_train_epochs", "probe_steps"),
+} - {*LISTED_CLUSTERS, *OF_STRATEGY, *SETTABLE}
 """Parameters that decide how long a training run takes on a given cluster, except those that a profile may set."""
 # Names of hyperparameters in Hugging Face's examples and in AWS's notebooks.
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -119,7 +120,7 @@ def of_run(job: RecordedRun) -> Reference:
 
 
 def _is_gpu(device: str) -> bool | None:
-    """Return whether the device with this name is a GPU, or None if neither this machine nor the catalog has it."""
+    """Return whether the device with this name is a GPU, or None if it is neither this processor nor a known GPU."""
     if device == processor_name():
         return False
     return True if hardware.named(device) else None
@@ -208,12 +209,14 @@ def compare(request: EstimateRequest) -> EstimateTable:
     assumes_rows = not (is_counted or "max_train_samples" in {**reference.texts, **typed})
     texts = {**reference.texts, **({"max_train_samples": str(_ROWS_ASSUMED)} if assumes_rows else {})}
     clusters = {name: split_list(text) for name, text in typed.items() if name in LISTED_CLUSTERS and text}
-    texts |= {name: text for name, text in typed.items() if name not in clusters}
+    # How the other clusters divide the model; the recorded run keeps its own strategy.
+    divisions = {name: text for name, text in typed.items() if name in OF_STRATEGY and reference.is_by_paretune}
+    texts |= {name: text for name, text in typed.items() if name not in {*clusters, *divisions}}
     built = reference.built if "model" not in typed else None
     ran = JobSpec.read(texts)
     if reference.is_by_paretune:
         refuse(_changes(ran, reference))
-    specs = [ran, *_others(ran, texts, reference, clusters, list(prices.of_region(region)))]
+    specs = [ran, *_others(ran, texts | divisions, reference, clusters, list(prices.of_region(region)))]
     in_region = {**environment, "AWS_REGION": region}  # for jobs that name no region, such as a local reference's
     priced = [(spec, usual_price(spec, prices, in_region)) for spec in specs]
     store = Forecast(open_tracking(environment, SystemClock()) if has_store(environment) else None)
@@ -239,6 +242,7 @@ def _changes(ran: JobSpec, reference: Reference) -> list[str]:
     changed = {name for name in _OF_THE_TRAINING if getattr(ran, name) != getattr(recorded, name)}
     changed -= {*OF_THE_BATCH} if ran.plan() == recorded.plan() else set()
     changed -= {"model"} if reference.built is None else set()
+    changed -= {"precision"} if _precision(ran) == _precision(recorded) else set()
     if recorded.max_train_samples is None and not (reference.facts or {}).get("train_rows"):
         changed -= {"max_train_samples"}
     return [
@@ -246,6 +250,12 @@ def _changes(ran: JobSpec, reference: Reference) -> list[str]:
         "it out, or estimate without like"
         for name in sorted(changed)
     ]
+
+
+def _precision(spec: JobSpec) -> str:
+    """Return the precision in which a job computes."""
+    accelerator = hardware.accelerator_of(spec.instance()) if spec.has_instances else None
+    return hardware.resolved_precision(spec.precision, accelerator)
 
 
 def _cheapest_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
@@ -292,7 +302,7 @@ def _others(
         except BadInput as error:
             faults += error.faults
             continue
-        if any(getattr(spec, name) != getattr(ran, name) for name in LISTED_CLUSTERS):
+        if any(getattr(spec, name) != getattr(ran, name) for name in (*LISTED_CLUSTERS, *OF_STRATEGY)):
             yield spec
     refuse(list(dict.fromkeys(faults)) if clusters else [])
 

@@ -74,7 +74,8 @@ _COUNTER = re.compile(
     rf"(?:\s*(?:/|of)\s*\d+)?\]?(?:\s*\[\s*\d+\s*(?:/\s*\d+)?[^\]]*\])*(?![\w%]|\.\d|\s*%)",
     re.IGNORECASE,
 )
-_LEADING = re.compile(r"^\W*?\[?\s*(?P<number>\d+)\s*(?:(?P<all>/\s*\d+)\s*)?(?P<end>\])?\s*(?:[:,]|(?=\s|$))")
+# A number that begins a line, but not a clock.
+_LEADING = re.compile(r"^\W*?\[?\s*(?P<number>\d+)(?!:\d\d)\s*(?:(?P<all>/\s*\d+)\s*)?(?P<end>\])?\s*(?:[:,]|(?=\s|$))")
 _PLACE = re.compile(r"\[\s*\d+\s*(?:/\s*\d+)?\s*(?:\(\d+(?:\.\d+)?%\))?\s*\]")  # [ 78/78], [640/60000 (1%)]
 # 9859/10000 (99%)
 _FRACTION = re.compile(r"(?<![\w.])(\d+)\s*/\s*(\d+)(?:\s*\(\s*(\d+(?:\.\d+)?)\s*%\s*\))?(?![\w./])")

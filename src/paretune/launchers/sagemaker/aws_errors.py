@@ -68,8 +68,8 @@ _CAUSES = (  # the first match wins; the text of a failed request is its error c
     ),
     Cause("^InternalServerError", "AWS had an internal error", "launch it again", FailureKind.INTERNAL),
     Cause(
-        r"ResourceLimitExceeded(?!.*not available)"
-        rf"|{_NOT_OF_JOB}(?:\bservice limit\b.* is [\d.]+|(?:exceeded|reached) the maximum number of)",
+        rf"{_NOT_OF_JOB}(?:ResourceLimitExceeded(?!.*not available)|\bservice limit\b.* is [\d.]+"
+        r"|(?:exceeded|reached) the maximum number of)|\(ResourceLimitExceeded\) when calling",
         "a quota of the account is used up",
         "ask for more (AWS console, Service Quotas, SageMaker), wait for other jobs, or use another instance type",
     ),

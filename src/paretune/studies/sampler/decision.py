@@ -350,16 +350,18 @@ class Decision:
     def _saves(self) -> dict[str, bool]:
         """Whether a job costs less on more instances, by instance type.
 
-        Only types are included on which jobs with the same per-device batch and accumulation completed on different
-        numbers of instances. With both the same, twice the instances take half the steps at twice the price per second.
-        So the number of instances with the shorter step costs less.
+        Only types are included on which jobs with the same per-device batch, and the same accumulation or global batch,
+        completed on different numbers of instances. The number with fewer instance-seconds per row costs less.
         """
-        steps: dict[tuple[str, int, int], dict[int, float]] = {}
+        per_row: dict[tuple[str, int, str, int], dict[int, float]] = {}
         for row in self._rows:
             if row.status is TrialStatus.COMPLETED and row.step_s:
-                key = row.job.spec.instance_type, _batch(row.job), row.job.plan.gradient_accumulation_steps
-                steps.setdefault(key, {}).setdefault(row.job.spec.instance_count, row.step_s)
-        pairs = [(kind, by_count) for (kind, *_), by_count in steps.items() if len(by_count) > 1]
+                spec, plan = row.job.spec, row.job.plan
+                instance_s = row.step_s * spec.instance_count / plan.global_batch_size
+                for same in (("accumulation", plan.gradient_accumulation_steps), ("rows", plan.global_batch_size)):
+                    key = spec.instance_type, _batch(row.job), *same
+                    per_row.setdefault(key, {}).setdefault(spec.instance_count, instance_s)
+        pairs = [(kind, by_count) for (kind, *_), by_count in per_row.items() if len(by_count) > 1]
         return {kind: by_count[max(by_count)] < by_count[min(by_count)] for kind, by_count in pairs}
 
     @cached_property

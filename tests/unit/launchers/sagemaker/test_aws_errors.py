@@ -133,6 +133,7 @@ PUBLIC = [  # texts that jobs and requests of public notebooks and threads have 
             "1:",
         ),
         ("AlgorithmError: MaxWaitTimeExceeded in my queue, exit code: 1", "ERROR", "ended with exit code 1: read"),
+        ("AlgorithmError: ResourceLimitExceeded: my queue, exit code: 1", "ERROR", "ended with exit code 1: read"),
         ("AlgorithmError: capacity: queue full, exit code: 1", "ERROR", "ended with exit code 1: read"),
         ("AlgorithmError: the service limit of my db is 3, exit code: 1", "ERROR", "ended with exit code 1: read"),
         ("AlgorithmError: not authorized to perform: sts:AssumeRole on resource: x", "ERROR", "AWS denies access"),
