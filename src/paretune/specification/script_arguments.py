@@ -101,6 +101,9 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: O
         usual |= {"num_train_epochs": spec.num_train_epochs, "seed": spec.seed, "logging_steps": LOGGING_STEPS}
         usual |= {"disable_tqdm": True, "report_to": "none"}
         if script.is_complete:  # a parser without TrainingArguments may have only some of these
+            if spec.model_fields_set.intersection(OF_THE_BATCH):  # a batch that the user gave, by the script's own name
+                own = {name: _name_in(script, name) or name for name in OF_THE_BATCH[:2]}
+                usual = {own.get(name, name): value for name, value in usual.items()}
             usual = {name: value for name, value in usual.items() if script.argument(name)}
         values = usual | values
     elif script.argument("output_dir"):
@@ -181,8 +184,7 @@ def _plan_faults(spec: JobSpec, script: OwnScript) -> list[str]:
     if not given or not script.has_hugging_face_parser or not script.is_complete:
         return []
     needed = [batch] * (given != {steps}) + [steps] * (spec.plan().gradient_accumulation_steps > 1)
-    passed = {script.argument(name) or name for name in spec.training_arguments}
-    lost = [name for name in needed if script.argument(name) is None and _name_in(script, name) not in passed]
+    lost = [name for name in needed if script.argument(_name_in(script, name) or name) is None]
     if not lost:
         return []
     values = " and ".join(f"{name}={getattr(spec, name)}" for name in OF_THE_BATCH if name in given)
@@ -228,9 +230,10 @@ def argument_faults(spec: JobSpec) -> list[str]:
     faults += _plan_faults(spec, script)
     remedy = "leave fallback_instance_types out"
     remedy = remedy if has_plan else f"of the batch parameters, give only global_batch_size, or {remedy}"
+    gets_batch = has_plan and script.argument(_name_in(script, OF_THE_BATCH[0]) or OF_THE_BATCH[0]) is not None
     for each in spec.clusters()[1:]:  # fewer devices may need more accumulation steps
         more = sorted(_given_values(each, each.plan(), script).keys() - names.keys())
-        if has_plan and script.argument(OF_THE_BATCH[0]) and each.plan().gradient_accumulation_steps > 1:
+        if gets_batch and each.plan().gradient_accumulation_steps > 1:
             more += {OF_THE_BATCH[1]} - names.keys()
         if unknown_arguments(path, script, more):
             keeps = f"to keep the global batch size of {each.plan().global_batch_size} on {each.instance_type}"

@@ -171,6 +171,15 @@ def test_what_a_recorded_run_has_recorded_may_be_typed_too(client: MlflowClient,
     assert made["rows"][0]["seconds"] == 3000  # on this GPU, the precision `auto` is bf16
 
 
+def test_a_bad_division_of_the_model_is_refused(client: MlflowClient, no_settings: None, typed: Run) -> None:
+    run_id = recorded(client, 3000.0, instance_type="ml.p4d.24xlarge", num_train_epochs=3)
+
+    for value, fault in (("abc", "must be a whole number"), ("2", "needs strategy=fsdp or smp, got strategy=ddp")):
+        code, _, err = typed("estimate", f"--like={run_id}", "--region=us-east-1", f"--tensor_parallel_degree={value}")
+        assert code == 2
+        assert fault in err
+
+
 def test_how_other_clusters_divide_the_model_may_be_typed(client: MlflowClient, answer: Answer) -> None:
     run_id = recorded(client, 3000.0, instance_type="ml.p4d.24xlarge", num_train_epochs=3)
 

@@ -208,10 +208,14 @@ def test_a_batch_that_a_script_gets_under_its_own_name_is_accepted(script: Path)
         "from dataclasses import dataclass\nfrom transformers import HfArgumentParser\n@dataclass\nclass Arguments:\n"
         "    batch_size: int = 8\nHfArgumentParser(Arguments).parse_args_into_dataclasses()\n"
     )
-    job = JobSpec(entry_script=str(script), per_device_train_batch_size=8)
+    job = JobSpec(entry_script=str(script), per_device_train_batch_size=4)
+    for given in ({}, {"training_arguments": {"batch_size": 4}}):
+        assert script_arguments(job.replace(**given), job.plan(), "out") == ["--batch_size", "4"]
+        assert not argument_faults(job.replace(**given))
 
-    assert "has no argument per_device_train_batch_size" in argument_faults(job)[0]
-    assert not argument_faults(job.replace(training_arguments={"batch_size": 8}))
+    types = {"instance_type": "ml.p4d.24xlarge", "fallback_instance_types": "ml.g5.xlarge"}
+    (fault,) = argument_faults(job.replace(**types))  # fewer devices need accumulation
+    assert fault.endswith("which it does not have: leave fallback_instance_types out")
 
 
 @pytest.mark.parametrize("given", [{}, {"global_batch_size": 64}])

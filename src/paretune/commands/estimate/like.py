@@ -208,15 +208,15 @@ def compare(request: EstimateRequest) -> EstimateTable:
     is_counted = (reference.facts or {}).get("train_rows")
     assumes_rows = not (is_counted or "max_train_samples" in {**reference.texts, **typed})
     texts = {**reference.texts, **({"max_train_samples": str(_ROWS_ASSUMED)} if assumes_rows else {})}
-    clusters = {name: split_list(text) for name, text in typed.items() if name in LISTED_CLUSTERS and text}
-    # How the other clusters divide the model; the recorded run keeps its own strategy.
-    divisions = {name: text for name, text in typed.items() if name in OF_STRATEGY and reference.is_by_paretune}
-    texts |= {name: text for name, text in typed.items() if name not in {*clusters, *divisions}}
+    # How other clusters divide the model is listed, too; the recorded run keeps its own strategy.
+    listed = {*LISTED_CLUSTERS, *(OF_STRATEGY if reference.is_by_paretune else ())}
+    clusters = {name: split_list(text) for name, text in typed.items() if name in listed and text}
+    texts |= {name: text for name, text in typed.items() if name not in clusters}
     built = reference.built if "model" not in typed else None
     ran = JobSpec.read(texts)
     if reference.is_by_paretune:
         refuse(_changes(ran, reference))
-    specs = [ran, *_others(ran, texts | divisions, reference, clusters, list(prices.of_region(region)))]
+    specs = [ran, *_others(ran, texts, reference, clusters, list(prices.of_region(region)))]
     in_region = {**environment, "AWS_REGION": region}  # for jobs that name no region, such as a local reference's
     priced = [(spec, usual_price(spec, prices, in_region)) for spec in specs]
     store = Forecast(open_tracking(environment, SystemClock()) if has_store(environment) else None)
