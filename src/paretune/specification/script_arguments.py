@@ -101,7 +101,7 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: O
         usual |= {"num_train_epochs": spec.num_train_epochs, "seed": spec.seed, "logging_steps": LOGGING_STEPS}
         usual |= {"disable_tqdm": True, "report_to": "none"}
         if script.is_complete:  # a parser without TrainingArguments may have only some of these
-            if spec.model_fields_set.intersection(OF_THE_BATCH):  # a batch that the user gave, by the script's own name
+            if not spec.chooses(*OF_THE_BATCH):  # the batch of the plan, by the script's own name
                 own = {name: _name_in(script, name) or name for name in OF_THE_BATCH[:2]}
                 usual = {own.get(name, name): value for name, value in usual.items()}
             usual = {name: value for name, value in usual.items() if script.argument(name)}
@@ -173,7 +173,8 @@ def accumulates(spec: JobSpec) -> bool:
         return spec.project is None
     script, (batch, steps, total) = _script(spec), OF_THE_BATCH
     if script.has_hugging_face_parser:
-        return not script.is_complete or None not in (script.argument(batch), script.argument(steps))
+        own = script.argument(_name_in(script, batch) or batch)
+        return not script.is_complete or None not in (own, script.argument(steps))
     has_both = script.argument(steps) is not None and (_name_in(script, batch) or _name_in(script, total)) is not None
     return has_both and bool(spec.model_fields_set.intersection(OF_THE_BATCH))
 
@@ -242,6 +243,9 @@ def argument_faults(spec: JobSpec) -> list[str]:
     if not (script.has_hugging_face_parser or script.declares_all):
         return faults
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
+    if has_plan:
+        words = script_arguments(spec, spec.plan(), "OUTPUT_DIR")
+        passed |= {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
     passed |= {name for group in script.aliases if group & passed for name in group}
     if missing := [name for name in script.required if name.removeprefix("--") not in passed]:
         parameter_of = {f"--{_name_in(script, name)}": name for name in (*OF_THE_BATCH, *OF_SCRIPTS)}

@@ -217,6 +217,14 @@ def test_a_batch_that_a_script_gets_under_its_own_name_is_accepted(script: Path)
     (fault,) = argument_faults(job.replace(**types))  # fewer devices need accumulation
     assert fault.endswith("which it does not have: leave fallback_instance_types out")
 
+    steps = "    batch_size: int\n    gradient_accumulation_steps: int = 1\n"  # a required batch, and accumulation
+    script.write_text(script.read_text().replace("    batch_size: int = 8\n", steps))
+    assert accumulates(job)
+    assert not argument_faults(job)
+    first, moved = JobSpec(entry_script=str(script), **types).clusters()
+    assert script_arguments(first, first.plan(), "out") == ["--batch_size", "16", "--gradient_accumulation_steps", "1"]
+    assert script_arguments(moved, moved.plan(), "out") == ["--batch_size", "16", "--gradient_accumulation_steps", "8"]
+
 
 @pytest.mark.parametrize("given", [{}, {"global_batch_size": 64}])
 def test_a_script_gets_the_same_batch_on_a_fallback_type(script: Path, given: dict[str, int]) -> None:

@@ -210,7 +210,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
     texts = {**reference.texts, **({"max_train_samples": str(_ROWS_ASSUMED)} if assumes_rows else {})}
     # How other clusters divide the model is listed, too; the recorded run keeps its own strategy.
     listed = {*LISTED_CLUSTERS, *(OF_STRATEGY if reference.is_by_paretune else ())}
-    clusters = {name: split_list(text) for name, text in typed.items() if name in listed and text}
+    clusters = {name: split_list(text) for name, text in typed.items() if name in listed and split_list(text)}
     texts |= {name: text for name, text in typed.items() if name not in clusters}
     built = reference.built if "model" not in typed else None
     ran = JobSpec.read(texts)

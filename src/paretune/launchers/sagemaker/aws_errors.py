@@ -69,7 +69,8 @@ _CAUSES = (  # the first match wins; the text of a failed request is its error c
     Cause("^InternalServerError", "AWS had an internal error", "launch it again", FailureKind.INTERNAL),
     Cause(
         rf"{_NOT_OF_JOB}(?:ResourceLimitExceeded(?!.*not available)|\bservice limit\b.* is [\d.]+"
-        r"|(?:exceeded|reached) the maximum number of)|\(ResourceLimitExceeded\) when calling(?!.*not available)",
+        r"|(?:exceeded|reached) the maximum number of)|\(ResourceLimitExceeded\) when calling"
+        r"(?!.*(?<!Service Quotas is )not available)",
         "a quota of the account is used up",
         "ask for more (AWS console, Service Quotas, SageMaker), wait for other jobs, or use another instance type",
     ),

@@ -134,6 +134,12 @@ PUBLIC = [  # texts that jobs and requests of public notebooks and threads have 
         ),
         ("AlgorithmError: MaxWaitTimeExceeded in my queue, exit code: 1", "ERROR", "ended with exit code 1: read"),
         ("AlgorithmError: ResourceLimitExceeded: my queue, exit code: 1", "ERROR", "ended with exit code 1: read"),
+        (
+            "AlgorithmError: An error occurred (ResourceLimitExceeded) when calling the CreateEndpoint operation: The "
+            "limit is 0 Instances. If AWS Service Quotas is not available, contact AWS support, exit code: 1",
+            "ERROR",
+            "a quota of the account is used up",
+        ),
         ("AlgorithmError: capacity: queue full, exit code: 1", "ERROR", "ended with exit code 1: read"),
         ("AlgorithmError: the service limit of my db is 3, exit code: 1", "ERROR", "ended with exit code 1: read"),
         ("AlgorithmError: not authorized to perform: sts:AssumeRole on resource: x", "ERROR", "AWS denies access"),
