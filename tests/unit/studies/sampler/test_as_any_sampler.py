@@ -180,6 +180,7 @@ def test_what_is_enqueued_is_trained_and_no_probe() -> None:
     assert study.trials[0].params["learning_rate"] == 5e-5
 
 
+@pytest.mark.filterwarnings("ignore:Fixed parameter")  # Optuna warns, and Python 3.12 names the test as the cause
 @pytest.mark.parametrize(
     ("name", "values"),
     [("decay", FloatDistribution(0.001, 0.1)), ("layers", IntDistribution(1, 32)), ("batch", IntDistribution(1, 64))],
