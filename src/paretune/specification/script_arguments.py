@@ -173,8 +173,7 @@ def accumulates(spec: JobSpec) -> bool:
         return spec.project is None
     script, (batch, steps, total) = _script(spec), OF_THE_BATCH
     if script.has_hugging_face_parser:
-        own = script.argument(_name_in(script, batch) or batch)
-        return not script.is_complete or None not in (own, script.argument(steps))
+        return not script.is_complete or (_declares(script, batch) and _declares(script, steps))
     has_both = script.argument(steps) is not None and (_name_in(script, batch) or _name_in(script, total)) is not None
     return has_both and bool(spec.model_fields_set.intersection(OF_THE_BATCH))
 
@@ -185,7 +184,7 @@ def _plan_faults(spec: JobSpec, script: OwnScript) -> list[str]:
     if not given or not script.has_hugging_face_parser or not script.is_complete:
         return []
     needed = [batch] * (given != {steps}) + [steps] * (spec.plan().gradient_accumulation_steps > 1)
-    lost = [name for name in needed if script.argument(_name_in(script, name) or name) is None]
+    lost = [name for name in needed if not _declares(script, name)]
     if not lost:
         return []
     values = " and ".join(f"{name}={getattr(spec, name)}" for name in OF_THE_BATCH if name in given)
@@ -222,24 +221,22 @@ def argument_faults(spec: JobSpec) -> list[str]:
     if faults := _bundled_faults(spec):
         return faults
     names = {**_given_values(spec, spec.plan(), script), **spec.training_arguments}
-    has_plan = (
-        script.has_hugging_face_parser
-    )  # `script_arguments` passes the plan, as far as there are arguments for it
+    has_plan = script.has_hugging_face_parser  # it gets the batch plan, as far as it has arguments for it
     if faults := start_faults(path, names):
         return [*faults, *(unknown_arguments(path, script, names) if script.first_words else ())]
     faults = [*unknown_arguments(path, script, names), *switch_faults(path, script, names)]
     faults += _plan_faults(spec, script)
-    remedy = "leave fallback_instance_types out"
-    remedy = remedy if has_plan else f"of the batch parameters, give only global_batch_size, or {remedy}"
-    gets_batch = has_plan and script.argument(_name_in(script, OF_THE_BATCH[0]) or OF_THE_BATCH[0]) is not None
+    remedy = "" if has_plan else "of the batch parameters, give only global_batch_size, or "
+    batch, steps, _ = OF_THE_BATCH
+    gets_batch = has_plan and _declares(script, batch)
     for each in spec.clusters()[1:]:  # fewer devices may need more accumulation steps
         more = sorted(_given_values(each, each.plan(), script).keys() - names.keys())
         if gets_batch and each.plan().gradient_accumulation_steps > 1:
-            more += {OF_THE_BATCH[1]} - names.keys()
+            more += {steps} - names.keys()
         if unknown_arguments(path, script, more):
             keeps = f"to keep the global batch size of {each.plan().global_batch_size} on {each.instance_type}"
             needs = f"{path.name} would need an argument {' and '.join(more)}, which it does not have"
-            faults.append(f"fallback_instance_types: {keeps}, {needs}: {remedy}")
+            faults.append(f"fallback_instance_types: {keeps}, {needs}: {remedy}leave fallback_instance_types out")
     if not (script.has_hugging_face_parser or script.declares_all):
         return faults
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
@@ -447,6 +444,11 @@ def _may_be_on(script: OwnScript, number_format: str) -> bool:
         return option is not None and not any(name.startswith(f"{option}.") for name in script.arguments)
     action = script.arguments.get(option or "", "")
     return action.startswith(OFF) or action in (TEXT_OF_BOOL, LITERAL)
+
+
+def _declares(script: OwnScript, name: str) -> bool:
+    """Return whether a script's text or --help shows an argument for a parameter, under any of its names."""
+    return script.argument(_name_in(script, name) or name) is not None
 
 
 def _name_in(script: OwnScript, name: str) -> str | None:

@@ -195,7 +195,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
 
     If no cluster is requested, these are the machines that the run fits on: of the instance types with the same
     accelerators, only the cheapest. Raises BadInput if the run cannot be found, does not show what an estimate needs,
-    cannot run on a requested cluster, or if the request changes a training that paretune has recorded.
+    cannot run on a requested cluster, or if the request changes a run of paretune's own training.
     """
     environment, typed = dict(os.environ), request.texts
     usual = typed.get("region") or read_profile(environment).get("region")
