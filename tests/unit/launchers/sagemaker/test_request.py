@@ -8,16 +8,20 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sagemaker.core.image_uris import get_training_image_uri
 
 from paretune.core.errors import BadInput
+from paretune.launchers import SAGEMAKER
 from paretune.launchers.base import JobSetup
-from paretune.launchers.sagemaker.launcher import Image, SageMakerLauncher, choose_image, images_of
+from paretune.launchers.sagemaker.images import IMAGES, READ_ON, Image, choose_image
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher, images_of
 from paretune.projects.script import script_inputs
-from paretune.specification.catalog import REGIONS
+from paretune.specification.catalog import REGIONS, instances
 from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.job import JobSpec
 from tests.support.stand_ins.aws import BUCKET, Aws
@@ -128,31 +132,79 @@ def image_of(instance_type: str, region: str = "us-east-1", **changes: object) -
 @pytest.mark.parametrize(
     ("instance_type", "strategy", "image"),
     [
-        (GPU, "deepspeed", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312"),
-        ("ml.p5.48xlarge", "ddp", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312"),
+        (GPU, "deepspeed", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312-cu129-ubuntu22.04"),
+        (
+            "ml.p4de.24xlarge",
+            "ddp",
+            "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312-cu129-ubuntu22.04",
+        ),
+        ("ml.g6e.xlarge", "ddp", "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312-cu130-ubuntu22.04"),
+        ("ml.p5.48xlarge", "fsdp", "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312-cu130-ubuntu22.04"),
+        (
+            "ml.p6-b300.48xlarge",
+            "ddp",
+            "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312-cu130-ubuntu22.04",
+        ),
         (V100, "ddp", "pytorch-training:2.6.0-gpu-py312"),
-        (CPU, "fsdp", "pytorch-training:2.9.0-cpu-py312"),
-        (P4D, "smddp", "smdistributed-modelparallel:"),
+        (CPU, "fsdp", "pytorch-training:2.10.0-cpu-py313"),
+        (P4D, "smddp", "smdistributed-modelparallel:2.4.1-gpu-py311-cu121"),
+        ("ml.p5.48xlarge", "smp", "smdistributed-modelparallel:2.5.1-gpu-py311-cu124"),
     ],
 )
 def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
     instance_type: str, strategy: str, image: str
 ) -> None:
-    regions = ["us-east-1", "eu-west-1"] if strategy == "smddp" else ["us-east-1", "us-gov-west-1", "cn-north-1"]
+    is_of_aws = strategy in ("smddp", "smp")
+    regions = ["us-east-1", "eu-west-1"] if is_of_aws else ["us-east-1", "us-gov-west-1", "cn-north-1"]
     for region in regions:
         uri = image_of(instance_type, region, strategy=strategy).uri
-        assert image in uri
+        assert uri.endswith(f"/{image}")
         assert f".dkr.ecr.{region}." in uri
 
 
-def test_a_gpu_job_has_an_image_in_every_region_with_all_that_a_training_needs() -> None:
-    images = {region: image_of(GPU, region, strategy="deepspeed") for region in REGIONS}
+def sdk_s_own(uri: str, instance_type: str) -> str:
+    """Return the image that the SDK of AWS chooses for a region, an instance type, and the versions in an address."""
+    region, repository, version, python = re.findall(r"\.ecr\.([\w-]+)\.[\w.]+/([\w-]+):([\d.]+)-.*(py3\d+)", uri)[0]
+    options: dict[str, Any] = {"framework": "pytorch", "framework_version": version}
+    if transformers := re.search(r"-transformers([\d.]+)-", uri):
+        options = {"framework": "huggingface", "framework_version": transformers[1], "pytorch_version": version}
+    if repository == "smdistributed-modelparallel":
+        enabled = {"enabled": True}
+        options["distribution"] = {"torch_distributed": enabled, "smdistributed": {"modelparallel": enabled}}
+    return str(get_training_image_uri(region, py_version=python, instance_type=instance_type, **options))
 
+
+def test_every_image_that_a_job_can_get_is_the_one_that_the_sdk_of_aws_gives_for_its_versions() -> None:
+    ours = [item for item in instances().values() if item.launcher == SAGEMAKER.name]
+    types = {item.family: item.instance_type for item in ours if item.has_gpu or not item.accelerator_count}
+    clusters = [(name, "ddp") for name in types.values()]
+    clusters += [(P4D, "smddp"), *((types[family], "smp") for family in SAGEMAKER.special_strategies["smp"])]
+    checked = set()
+    for instance_type, strategy in clusters:
+        uri = image_of(instance_type, strategy=strategy).uri
+        assert uri == sdk_s_own(uri, instance_type), (instance_type, strategy)
+        checked.add(uri.rpartition("/")[2].partition("py3")[0])
+
+    assert len(checked) == 6
+    assert {image.strategies for image in IMAGES} == {(), ("smddp",), ("smp",)}
+
+
+@pytest.mark.slow  # in `.ci/full slow` only, because a clone should pass its tests on any day
+def test_the_list_of_images_was_read_within_the_last_90_days() -> None:
+    age = (date.today() - READ_ON).days
+
+    assert age <= 90, f"AWS's images were read {age} days ago: bring IMAGES and READ_ON in images.py up to date"
+
+
+def test_a_gpu_job_has_an_image_in_every_region_with_all_that_a_training_needs() -> None:
     bare = ("deepspeed", *image_of(CPU).requirements)
-    for region, image in images.items():
-        assert f".dkr.ecr.{region}." in image.uri
-        assert "huggingface" in image.uri or ("pytorch-training:2.8.0-gpu" in image.uri and image.requirements == bare)
-    assert "huggingface" not in images["eu-central-2"].uri
+    for instance_type, plain in ((GPU, "pytorch-training:2.8.0-gpu"), ("ml.g6.xlarge", "pytorch-training:2.10.0-gpu")):
+        images = {region: image_of(instance_type, region, strategy="deepspeed") for region in REGIONS}
+
+        for region, image in images.items():
+            assert f".dkr.ecr.{region}." in image.uri
+            assert "huggingface" in image.uri or (plain in image.uri and image.requirements == bare)
+        assert "huggingface" not in images["eu-central-2"].uri
 
 
 @pytest.mark.trains
@@ -163,6 +215,8 @@ def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in bare)
     assert {line.split("==")[0] for line in full} == {"transformers", "accelerate", "peft"}
     assert image_of(GPU, entry_script="train.py").requirements == ()
+    assert image_of("ml.g6.xlarge").requirements == ()  # it has what our training is tested with
+    assert image_of("ml.g6.xlarge", entry_script="train.py").requirements == ()
     assert image_of(V100).requirements == bare
     assert image_of(GPU, strategy="deepspeed_zero3").requirements == ("deepspeed", *full)
     assert "transformers==5.3.0" in image_of(P4D, strategy="smp").requirements
