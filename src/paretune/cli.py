@@ -21,6 +21,7 @@ import click
 from paretune import __version__
 from paretune.core.errors import (
     BadInput,
+    BudgetRefused,
     Interrupted,
     JobFailed,
     ParetuneError,
@@ -129,6 +130,10 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
     """
     if isinstance(error, ParetuneError):
         message, code = str(error), error.exit_code
+        if code in (BadInput.exit_code, BudgetRefused.exit_code):
+            from paretune.commands.command import describe_refused_run
+
+            describe_refused_run(error)
     elif isinstance(error, KeyboardInterrupt):  # before the command handles signals: nothing has been started yet
         message, code = "interrupted", Interrupted.exit_code
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:

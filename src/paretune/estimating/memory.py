@@ -104,8 +104,9 @@ def describe(setting: Setting) -> MemorySetting:
     tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
-    if work.recomputes:
-        layers = 1 + layers * _KEPT_OF_A_LAYER
+    if work.recomputes:  # offloaded inputs of layers are in main memory, apart from those that are being copied
+        is_offloaded = spec.activation_offloading and not share.on_processor
+        layers = 1 + (min(2.0, layers) if is_offloaded else layers) * _KEPT_OF_A_LAYER
     in_layers = share_in_layers(share.degrees.tensor)
     evaluated = min(work.evaluation_batch, work.evaluated_rows)
     return MemorySetting(

@@ -91,6 +91,20 @@ class SageMaker(Parameters):
     """address of a package index for pip in subnets without internet access"""
     keep_alive_minutes: float = parameter(0.0, ge=0, le=LONGEST_POOL, experimental=ANY)
     """keep the instances as a warm pool after the job; the pool is billed"""
+    training_plan: str | None = parameter(None, "dollars", experimental=ANY, also="training_plan_arn")
+    """ARN of a training plan, whose reserved instances the job uses"""
+    training_plan_usd_per_hour: float = parameter(0.0, "dollars", ge=0)
+    """what an instance of the training plan costs per hour, for the job's dollars; 0: the plan is paid for anyway"""
+    infra_check: bool = parameter(False, experimental=ANY, also="enable_infra_check")
+    """let AWS check the health of GPUs and network before the job starts"""
+    remote_debug: bool = parameter(False, experimental=ANY, also="enable_remote_debug")
+    """let you open a shell in the running containers, with AWS Systems Manager"""
+    retry_attempts: int | None = parameter(None, ge=1, le=30, experimental=ANY, also="maximum_retry_attempts")
+    """how often AWS itself starts the job again after its own internal errors, within max_runtime_minutes"""
+    link_mlflow: bool = parameter(False, experimental=ANY, also="mlflow_config")
+    """name the managed MLflow server of MLFLOW_TRACKING_URI in the job, so that AWS's console links them"""
+    mp_parameters: dict[str, Any] = parameter({}, "seconds memory", example={"sm_activation_offloading": True})
+    """strategy=smp: other parameters of SageMaker's model parallel library"""
 
 
 class Simulation(Parameters):
@@ -244,6 +258,8 @@ class JobSpec(Parameters):
     """fsdp, smp: number of devices that share one copy of the weights; 0 = all"""
     cpu_offload: bool = parameter(False, "seconds memory")
     """fsdp: keep weights, gradients and optimizer state in main memory"""
+    activation_offloading: bool = parameter(False, "seconds memory", experimental=ANY)
+    """with gradient_checkpointing: keep the inputs of layers in main memory until the backward pass"""
 
     instance_type: str = parameter(
         LOCAL,

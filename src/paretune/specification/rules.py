@@ -123,6 +123,12 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     ),
     "training_arguments must not set a strategy (fsdp, fsdp_config, deepspeed, ddp_backend, parallelism_config): use "
     "the parameter strategy": lambda job: not job.runs_user_code and _OF_THE_STRATEGY & {*job.training_arguments},
+    "activation_offloading needs training_arguments with gradient_checkpointing=true: set that, too": lambda job: (
+        job.activation_offloading and not job.checkpoints_activations and not job.runs_user_code
+    ),
+    "activation_offloading is for paretune's own training: leave it out": lambda job: (
+        job.activation_offloading and job.entry_script is not None
+    ),
     "lora needs fine_tuning=lora or qlora, got {fine_tuning}": lambda job: (
         job.lora.model_fields_set and not _adapts(job) and not job.runs_user_code
     ),
@@ -149,6 +155,14 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     ),
     "metric_definitions is for project or entry_script: leave it out": lambda job: (
         job.metric_definitions and not job.runs_user_code
+    ),
+    "sagemaker.training_plan has instances of one type, which are not spot instances: leave out spot and "
+    "fallback_instance_types": lambda job: job.sagemaker.training_plan and (job.spot or job.fallback_instance_types),
+    "sagemaker.training_plan_usd_per_hour is the price of a sagemaker.training_plan: set that, too": lambda job: (
+        job.sagemaker.training_plan_usd_per_hour and not job.sagemaker.training_plan
+    ),
+    "sagemaker.mp_parameters is for strategy=smp, got strategy={strategy}: leave it out": lambda job: (
+        job.sagemaker.mp_parameters and job.strategy != "smp"
     ),
     "sagemaker.input_mode=FastFile is for project or entry_script: paretune's training reads prepared rows, so leave "
     "it out": lambda job: job.sagemaker.input_mode != "File" and not job.runs_user_code,
@@ -204,6 +218,19 @@ def _with_a_project(job: "JobSpec") -> Iterator[str]:
         elif name == "register":
             remedy = "leave it out, and register the model from the artifacts of the project's run"
         yield f"project={job.project} cannot be combined with {name}: {remedy}"
+
+
+_MP_PARAMETERS = (
+    *("sm_activation_offloading", "activation_loading_horizon", "fsdp_cache_flush_warnings", "allow_empty_shards"),
+    *("context_parallel_degree", "expert_parallel_degree"),
+)
+"""Parameters of SMP v2 that paretune has no own parameter for (class SMP of SageMaker SDK 3.20, read 2026-11-30)."""
+
+
+def _mp_parameters(job: "JobSpec") -> Iterator[Fault]:
+    for name in filter(lambda name: name not in _MP_PARAMETERS, job.sagemaker.mp_parameters):
+        text = f"sagemaker.mp_parameters has {name}, but must have only {', '.join(_MP_PARAMETERS)}"
+        yield Fault(("sagemaker", "mp_parameters", name), f"{text}: use parameters such as tensor_parallel_degree")
 
 
 def _shell_script(job: "JobSpec") -> Iterator[str]:
@@ -395,6 +422,7 @@ RULES: Rules = (
     *(
         _only_there,
         _with_a_project,
+        _mp_parameters,
         _shell_script,
         _reserved_arguments,
         _finite_arguments,

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,3 +155,25 @@ def test_mlflow_run_uses_the_code_of_its_own_clone_whatever_is_installed(tmp_pat
 
     assert ended.stdout == "0.0.1\n"
     assert f"# {__version__}" in (ROOT / "conda.yaml").read_text(), "write the version of this release into conda.yaml"
+
+
+def test_the_run_of_a_refused_mlflow_run_names_the_reason(
+    workplace: Path, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = client.create_run("0", run_name="random-crab-12")
+    monkeypatch.setenv("MLFLOW_RUN_ID", run.info.run_id)
+
+    assert main(["train", "--sed", "1"]) == 2
+
+    refused = client.get_run(run.info.run_id)
+    assert refused.info.run_name.startswith("refused: ")
+    assert "sed" in refused.info.run_name
+    assert "seed" in refused.data.tags["mlflow.note.content"]
+    assert "seed" in refused.data.tags["paretune.failure_reason"]
+
+
+def test_a_command_waits_for_a_job_that_would_end_with_it(run: Run) -> None:
+    code, _, err = run("train", "--wait", "false")
+
+    assert code == 2
+    assert "wait=false is for jobs that outlive this command, got launcher=local: leave it out" in err

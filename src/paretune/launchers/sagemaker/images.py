@@ -77,6 +77,7 @@ inference-gpu-drivers, read 2026-11-30): 470 for these families by default, and 
 driver of a job is too old after all, container_start.py ends the job in seconds."""
 _LATER_DRIVER = 535
 _AWS_LIBRARIES = {name for image in IMAGES for name in image.strategies}
+_ARM_FAMILIES = ("p6e-gb200",)  # whose processors run none of these images
 _UNKNOWN_GPU = (9, 0)  # instead of the capability of a GPU that is not in our tables
 
 
@@ -85,6 +86,8 @@ def choose_image(spec: JobSpec, region: str) -> Image:
     added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_user_code else ()
     if spec.sagemaker.training_image is not None:
         return Image(spec.sagemaker.training_image, () if spec.sagemaker.network_isolation else added)
+    if spec.instance().family in _ARM_FAMILIES:
+        raise ValueError("its processors have the architecture arm64")
     deepspeed = ("deepspeed",) if spec.strategy in DEEPSPEED else ()
     chip, instance = accelerator_of(spec.instance()), spec.instance()
     capability = _UNKNOWN_GPU if chip is None or chip.compute_capability is None else chip.compute_capability

@@ -47,7 +47,7 @@ from paretune.launchers.sagemaker.request import (
 )
 from paretune.launchers.sagemaker.request_rules import request_faults
 from paretune.launchers.sagemaker.storage import Storage, absent, upload_faults
-from paretune.pricing import Price, PriceList
+from paretune.pricing import Price, PriceList, plan_price
 from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.declaration import affecting
 from paretune.specification.inputs import INPUT_FILES
@@ -218,7 +218,7 @@ class SageMakerLauncher(Launcher):
         return None if description is None else SageMakerJob(job_name, self.account, self._clock, description)
 
     def price(self, spec: JobSpec) -> Price | None:
-        return self._prices.price(spec.instance_type, self.account.region)
+        return plan_price(spec, self.account.region) or self._prices.price(spec.instance_type, self.account.region)
 
     def region(self, spec: JobSpec) -> str:
         return self.account.region

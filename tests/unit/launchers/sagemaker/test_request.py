@@ -125,6 +125,62 @@ def test_libraries_of_aws_are_switched_on_in_the_request(ask: Ask) -> None:
     assert json.loads(smddp["Environment"]["SM_FRAMEWORK_PARAMS"]) == enabled
 
 
+PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/autumn"
+SERVER = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/mine"
+
+
+def test_switches_of_aws_are_in_the_request_only_if_they_are_set(ask: Ask, launcher: SageMakerLauncher) -> None:
+    plain = ask(instance_type=P4D)
+    switches = {
+        "infra_check": True,
+        "remote_debug": True,
+        "retry_attempts": 3,
+        "link_mlflow": True,
+        "training_plan": PLAN,
+    }
+    launcher._environment = {"MLFLOW_TRACKING_URI": SERVER}
+    request = ask(run="run2", instance_type=P4D, **{f"sagemaker.{name}": value for name, value in switches.items()})
+
+    names = ("InfraCheckConfig", "RemoteDebugConfig", "RetryStrategy", "MlflowConfig")
+    assert [request[name] for name in names] == [
+        {"EnableInfraCheck": True},
+        {"EnableRemoteDebug": True},
+        {"MaximumRetryAttempts": 3},
+        {"MlflowResourceArn": SERVER, "MlflowRunName": request["TrainingJobName"]},
+    ]
+    assert request["ResourceConfig"]["TrainingPlanArn"] == PLAN
+    assert not {*names} & plain.keys()
+    assert "TrainingPlanArn" not in plain["ResourceConfig"]
+
+
+def test_a_job_on_a_training_plan_costs_what_the_plan_costs(launcher: SageMakerLauncher) -> None:
+    paid = JobSpec(instance_type="ml.p5.48xlarge", sagemaker={"training_plan": PLAN})
+    priced = paid.replace(**{"sagemaker.training_plan_usd_per_hour": 31.25})
+
+    assert launcher.worst_case_usd(paid) == 0
+    assert launcher.worst_case_usd(priced) == pytest.approx(
+        31.25 * (3600 + launcher.billed_after_limit_s(priced)) / 3600
+    )
+    (fault,) = faults_of_spec(instance_type="ml.p5.48xlarge", spot=True, sagemaker={"training_plan": PLAN})
+    assert "leave out spot and fallback_instance_types" in fault
+
+
+def test_smp_takes_the_other_parameters_of_its_library(ask: Ask) -> None:
+    more = '{"sm_activation_offloading": true, "activation_loading_horizon": 4}'
+    request = ask(instance_type=P4D, strategy="smp", **{"sagemaker.mp_parameters": more})
+
+    sent = json.loads(request["HyperParameters"]["mp_parameters"])
+    assert sent == {"random_seed": 42, "sm_activation_offloading": True, "activation_loading_horizon": 4}
+    (fault,) = faults_of_spec(instance_type=P4D, strategy="smp", sagemaker={"mp_parameters": {"partitions": 2}})
+    assert "sagemaker.mp_parameters has partitions, but must have only sm_activation_offloading" in fault
+
+
+def faults_of_spec(**values: Any) -> list[str]:
+    with pytest.raises(BadInput) as refused:
+        JobSpec(**values)
+    return list(refused.value.faults)
+
+
 def image_of(instance_type: str, region: str = "us-east-1", **changes: object) -> Image:
     return choose_image(JobSpec(instance_type=instance_type, **changes), region)  # type: ignore[arg-type]
 
@@ -176,7 +232,10 @@ def sdk_s_own(uri: str, instance_type: str) -> str:
 
 def test_every_image_that_a_job_can_get_is_the_one_that_the_sdk_of_aws_gives_for_its_versions() -> None:
     ours = [item for item in instances().values() if item.launcher == SAGEMAKER.name]
+    with pytest.raises(ValueError, match="arm64"):
+        image_of("ml.p6e-gb200.36xlarge")
     types = {item.family: item.instance_type for item in ours if item.has_gpu or not item.accelerator_count}
+    del types["p6e-gb200"]
     clusters = [(name, "ddp") for name in types.values()]
     clusters += [(P4D, "smddp"), *((types[family], "smp") for family in SAGEMAKER.special_strategies["smp"])]
     checked = set()
