@@ -75,7 +75,7 @@ class Estimate:
     def phases(self) -> Mapping[str, Seconds]:
         """Seconds of each phase in `PHASES`; only of `training` if the launcher uploads no files."""
         time = self.time
-        return phases_of(time, self.spec, factor=time.startup_factor, uploaded_bytes=time.uploaded_bytes)
+        return phases_of(time, self.spec, factor=time.startup_factor, upload_seconds=time.upload_seconds)
 
     @property
     def exceeds_limit(self) -> bool:
@@ -133,13 +133,13 @@ class Estimator:
         *,
         plan: BatchPlan | None = None,
         facts: Mapping[str, float] | None = None,
-        stack: str = "own",
+        stack: str | None = None,
     ) -> Estimate | None:
         """Estimate one job, or return None if the number of its training rows is unknown.
 
         plan: the batch plan, if it is not the one that the specification implies.
         facts: known facts of the prepared data.
-        stack: name of the code that trains, such as `own` or `published`.
+        stack: name of the code that trains, by default that of the job's program.
         """
         plan = plan or spec.plan()
         setting = setting_of(spec, plan, built, facts)

@@ -37,7 +37,7 @@ import numpy as np
 
 from paretune.core.noise import SECONDS_NOISE_OF_OTHER_DATA, Z80
 from paretune.estimating.counting import TCP, Work
-from paretune.estimating.phases import UPLOAD_RATE, Seconds
+from paretune.estimating.phases import PACK_RATE, UPLOAD_RATE, Seconds
 
 # Prior of each constant, by its name up to the colon: (median, standard deviation of its logarithm).
 _PRIORS = {
@@ -57,6 +57,7 @@ _PRIORS = {
     TCP: (0.35, 0.6),  # rate of an exchange without EFA, relative to one TCP flow's limit; never above the network's
     "between": (1.0, 0.3),  # speed of the network of one cluster and strategy, relative to all others
     "startup": (1.0, 0.6),  # SageMaker: billed seconds before the first step and after the last, relative to the usual
+    "packing": (1.0, 0.3),  # time to pack and upload a model folder, relative to that of two public jobs
     "startup local": (1.0, 0.7),  # the same for a process on this machine
 }
 _NOISE_WEIGHT = 6.0  # the prior noise counts as much as this many measurements
@@ -97,8 +98,13 @@ def seconds(work: Work, constants: Mapping[str, Any]) -> dict[str, Any]:
         "exchange": work.accumulation * waiting + _exposed(sent(work.step_link, work.step_network), 2 / 3 * busy),
         "evaluation": work.evaluated_flops / (work.arithmetic * speed),
         "start": c["startup"] * work.before,
-        "upload": c["startup"] * work.after + work.saved / UPLOAD_RATE,
+        "upload": c["startup"] * work.after + upload_seconds(work, c["packing"]),
     }
+
+
+def upload_seconds(work: Work, packing: Any = 1.0) -> Any:
+    """Return the seconds to pack and upload what a job leaves behind; `packing` is relative to PACK_RATE."""
+    return work.saved / UPLOAD_RATE + packing * work.packed / PACK_RATE
 
 
 def _exposed(exchange: Any, hidden_by: Any) -> Any:
@@ -129,7 +135,7 @@ class Prediction(Seconds):
     parts: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each part in `PARTS`, which add up to `seconds`."""
     startup_factor: float = 1.0  # startup time of such jobs, as measured so far, relative to that of public jobs
-    uploaded_bytes: float = 0.0  # size of the uploaded model
+    upload_seconds: float = 0.0  # time to pack and upload what the job leaves behind
 
 
 class TimeModel:
@@ -165,7 +171,7 @@ class TimeModel:
                 steps=round(work.steps),
                 parts={name: float(parts[name][at]) * (work.steps if name in _OF_A_STEP else 1) for name in PARTS},
                 startup_factor=startup[at],
-                uploaded_bytes=work.saved,
+                upload_seconds=upload_seconds(work),
             )
             for at, (work, width) in enumerate(zip(works, widths.tolist(), strict=True))
         ]

@@ -29,7 +29,7 @@ from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
-from paretune.specification.rules import launch_faults
+from paretune.specification.rules import description_faults, launch_faults
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 
@@ -93,6 +93,7 @@ def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, j
     model on the Hub, by default the newest. `judges_limit=False` skips `limit_refusal`: a study judges the limits of
     its trials itself, because it knows more about them than the estimate does.
     """
+    refuse(description_faults(spec))
     launcher, setups = workplace.launcher, list[JobSetup]()
     worst_usd = launcher.admit(spec)
     if spec.budget is not None:
@@ -120,7 +121,9 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
     """
     warnings = []
     for warning in (unscaled_rate, nearly_full, ended_by_its_limit, small_disk):
-        cases = [(job, text) for job in jobs if job.spec.probe_steps is None and (text := warning(job))]
+        is_memory = warning is nearly_full  # the other warnings are about a launch by paretune
+        judged = [job for job in jobs if job.spec.probe_steps is None and (is_memory or not job.spec.is_only_described)]
+        cases = [(job, text) for job in judged if (text := warning(job))]
         if not cases or (only_common and len(cases) < len(jobs)):
             continue
         (first, text), differ = cases[0], len({text for _, text in cases}) > 1
@@ -313,6 +316,7 @@ def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) 
     """
     from paretune.tracking.store import require_answer, tracking_uri
 
+    refuse(description_faults(spec))
     require_answer(tracking_uri())
     here = workplaces.of(JobSpec())  # prepares data
     launcher = workplaces.at_public_prices(spec).launcher

@@ -336,3 +336,32 @@ def test_two_tasks_of_a_model_are_estimated_as_each_of_them_alone(no_settings: N
 
     for name in ("seconds", "memory_gib_per_device"):
         assert [row[name] for row in both] == [row[name] for row in alone]
+
+
+def test_a_bill_of_a_script_with_the_trainer_is_what_its_command_prints(run: Command, workplace: Path) -> None:
+    """The job is one of a public benchmark of 2021. It was billed for 66,142 seconds (mean of two)."""
+    job = {"model": "distilbert-base-uncased", "dataset": "fancyzhx/amazon_polarity", "max_train_samples": "900000"}
+    job |= {"num_train_epochs": "3", "max_seq_length": "512", "precision": "fp32", "instance_type": "ml.p3.2xlarge"}
+    job |= {"per_device_train_batch_size": "32", "program": "trainer-4.6", "test_rows": "400000"}
+
+    code, out, _ = run(**job, **{"training_arguments.eval_strategy": "epoch"})
+
+    assert code == 0
+    assert "18.7 h (13." in out
+    assert "max_runtime_minutes" not in out  # nothing is launched, so no limit of paretune ends it
+
+
+def test_a_program_that_is_not_known_is_refused_with_those_that_are(run: Command, workplace: Path) -> None:
+    code, _, err = run(model="bert-base-uncased", max_train_samples="1000", program="keras")
+
+    assert code == 2
+    assert "program must be paretune, trainer, or trainer with a version of transformers, such as trainer-4.46" in err
+
+
+def test_a_training_that_is_only_described_is_not_launched(no_settings: None, workplace: Path, typed: Command) -> None:
+    code, _, err = typed("train", "--program=trainer", "--dry_run=true")
+    strategy = typed("train", "--program=trainer", "--strategy=dp", "--instance_type=ml.g5.12xlarge", "--dry_run=true")
+
+    assert (code, strategy[0]) == (2, 2)
+    assert "program=trainer only describes a training, for `paretune estimate` and `paretune import`" in err
+    assert "strategy=dp is only for `paretune estimate` and `paretune import`: use ddp" in strategy[2]

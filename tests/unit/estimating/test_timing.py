@@ -18,6 +18,7 @@ CONSTANTS = {
     "network": "",
     "between": "",
     "startup": "startup",
+    "packing": "",
 }
 ROUND = Work(
     constants=CONSTANTS,
@@ -43,6 +44,7 @@ ROUND = Work(
     blocking_network=0,
     evaluated_flops=6e12,
     saved=6e8,
+    packed=0,
     before=300,
     after=30,
     arithmetic=1e12,

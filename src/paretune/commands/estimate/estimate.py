@@ -100,6 +100,10 @@ class EstimateTable(Result):
         marks = zip(self.jobs, on_front([item for _, item in self.jobs]), strict=True)
         return [_row(spec, item, is_best) for (spec, item), is_best in marks]
 
+    def printed_times(self) -> list[str]:
+        """Return the time of each row with its interval, as the table prints it."""
+        return [_time(item) for _, item in self.jobs]
+
     def csv(self) -> str:
         """Return the table as CSV with the columns COLUMNS; an empty field means unknown."""
         return csv_text(COLUMNS, [{name: _cell(value) for name, value in row.items()} for row in self.rows()])

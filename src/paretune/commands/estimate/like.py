@@ -320,8 +320,10 @@ def _estimates(
 
     If the jobs only assume a number of rows, those seconds determine it.
     """
-    own = "published" if reference.origin == "published" else "own"
-    ran, stack = priced[0][0], own if reference.is_by_paretune else reference.name
+    ran = priced[0][0]
+    stack = None if reference.is_by_paretune else reference.name
+    if reference.origin == "published" and ran.trained_by.is_own:
+        stack = "published"
     built = built or architecture_of(ran.model, ran.task, environment)
     facts = reference.facts
     specs = [spec for spec, _ in priced]
