@@ -17,6 +17,7 @@ from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
 from paretune.estimating.estimator import Estimate, Forecast, known_architecture
 from paretune.estimating.workload import whole_argument
+from paretune.jobs.described_script import described
 from paretune.jobs.names import own_settings
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace, Workplaces
@@ -61,7 +62,7 @@ def _foreseen(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Fo
         region=launcher.region(spec),
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
         price=price,
-        estimate=forecast.of(spec, spec.plan(), inputs, price),
+        estimate=forecast.of(spec, spec.plan(), inputs, price, described(spec)),
     )
 
 
