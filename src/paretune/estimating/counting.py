@@ -147,7 +147,7 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
     values = {name: getattr(spec, name) for name, usually in _DIVISIONS.items() if getattr(spec, name) != usually}
     divided = "".join(f" {name}={spell(value)}" for name, value in values.items())
     cluster = f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}"
-    sent = _sent(setting)
+    sent, crowded = _sent(setting), 1 + device.crowding * (share.devices - 1)
     sent["blocking_link"] += blocking_bytes(setting)
     stack = stack or ("own" if program.is_own else program.name)
     return Work(
@@ -172,8 +172,8 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
         packed=uploaded if is_packed else 0.0,
         before=before * (1 + _GROWTH * math.log(share.instances)),
         after=usual("uploading", kind).seconds if kind else 0.0,
-        arithmetic=_arithmetic(share, formats),
-        memory=device.memory_bytes_per_s * (1.0 if share.on_processor else _STREAM),
+        arithmetic=_arithmetic(share, formats) / crowded,
+        memory=device.memory_bytes_per_s * (1.0 if share.on_processor else _STREAM) / crowded,
         link=device.link_bytes_per_s,
         network=gbps * _GBPS,
         flow=(instance.flow_gbps if instance and by_tcp else gbps) * _GBPS,
@@ -200,9 +200,11 @@ def _constants(setting: Setting, cluster: str, stack: str, *, by_tcp: bool) -> d
         chip = instance.accelerator if instance.accelerator_count else instance.family
     kind = "unlisted" if not device.is_listed else "chip" if is_gpu or not is_local else "local"
     family = instance.family if instance else "local"
+    # Language models are better known than others, except with adapters on weights that are not in 4 bits.
+    kind_of_model = "decoder" if spec.task == CAUSAL_LM and spec.fine_tuning in ("full", "qlora") else "model"
     return {
         "chip": f"{kind}:{chip} {_format(setting)}",
-        "model": f"model:{setting.work.model}{' compiled' if spec.is_compiled else ''}",
+        "model": f"{kind_of_model}:{setting.work.model}{' compiled' if spec.is_compiled else ''}",
         "stack": f"stack:{stack}",
         "cluster": "" if is_alone else "processes" if is_local else f"cluster:{cluster}",
         "launch": f"launch:{family}" if is_gpu else "launch local",

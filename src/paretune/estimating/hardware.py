@@ -31,6 +31,7 @@ class Accelerator:
     has_bf16: bool = True
     sustained: float = 1.0  # multiplies the share of `half_flops` that products reach; low if a power limit slows them
     sustained_fp32: float = 1.0  # the same factor for `fp32_flops`
+    crowding: float = 0.0  # share by which each further GPU of an instance slows the others
     compute_capability: tuple[int, int] | None = None
     """Compute capability of an NVIDIA GPU, such as (7, 0) for sm_70. It decides which CUDA kernels run. None for
     others."""
@@ -58,7 +59,15 @@ _ACCELERATORS = {
         8.1e12, 65e12, 320e9, 16e9, 16, has_bf16=False, sustained=0.5, sustained_fp32=0.62, compute_capability=(7, 5)
     ),
     "NVIDIA V100": Accelerator(
-        15.7e12, 125e12, 900e9, 150e9, 16.0, has_bf16=False, sustained=1.3, compute_capability=(7, 0)
+        15.7e12,
+        125e12,
+        900e9,
+        150e9,
+        16.0,
+        has_bf16=False,
+        sustained=1.15,
+        compute_capability=(7, 0),
+        crowding=0.02,
     ),
     "NVIDIA A10G": Accelerator(31.2e12, 70e12, 600e9, 32e9, 22888 / 1024, sustained=0.85, compute_capability=(8, 6)),
     "NVIDIA L4": Accelerator(30.3e12, 121e12, 300e9, 32e9, 22888 / 1024, sustained=0.75, compute_capability=(8, 9)),
