@@ -13,7 +13,7 @@ supports neither.
 
 Columns: model, layers, hidden_size, sequence_length, precision, strategy, per_device_batch, accumulation,
 instance_type, instance_count, published_rate, unit (sequences/s or tokens/s over all devices), source. Optional
-columns: config (content of config.json), task, fine_tuning, lora_rank, checkpointing, compiler, optimizer (Trainer's
+columns: config (content of config.json), task, fine_tuning, lora_rank, checkpointing, compiler,
 `optim`), facts (of an instance type that SageMaker does not have), published_memory_gib, memory_note, note. Without a
 config, models named mpt-* are decoders with 50,368 tied embeddings, and others are encoders with 30,522 embeddings.
 """
@@ -30,7 +30,6 @@ from pathlib import Path
 
 import arguments
 import published
-import stacks
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import of_config
@@ -108,11 +107,20 @@ FITTED_ON = (
     *(f"Pollux OSDI21 g4dn.12xlarge BERT SQuAD {nodes}" for nodes in ("1 node", "2 to 4")),
 )
 """Beginnings of the names of sources on which constants were chosen. Only the other sources judge the constants."""
-_UPDATES_IN_A_LOOP = ("Pollux", "Hugging Face run_")
-"""Sources whose optimizer updates one weight after another. For Pollux see benchmark/models/bert/run_squad.py in
-github.com/petuum/adaptdl; the Trainer did so before 2023."""
-_KEEPS_SCORES = ("Lambda", "NVIDIA", "Pollux", "Hugging Face run_", "philschmid pytorch")
-"""Sources that trained encoders before attention had fused kernels."""
+_OPTIM = "training_arguments.optim"
+_PROGRAMS: Mapping[str, Mapping[str, object]] = {
+    "Lambda": {"program": "trainer-4.x", _OPTIM: "adamw_apex_fused"},
+    "NVIDIA DeepLearningExamples BERT TF": {"program": "trainer-4.x", _OPTIM: "adamw_hf"},
+    "NVIDIA DeepLearningExamples BERT Py": {"program": "trainer-4.x", _OPTIM: "adamw_apex_fused"},
+    "Pollux": {"program": "trainer-4.x", _OPTIM: "adamw_hf"},
+    "Hugging Face run_": {"program": "trainer-4.x", _OPTIM: "adamw_hf"},
+    "philschmid pytorch": {"program": "trainer-4.26", _OPTIM: "adamw_torch_fused"},
+    "NVIDIA dgxc-benchmarking": {"program": "trainer-4.46"},
+}
+"""Programs of the sources whose training differs from paretune's, by the beginning of the source's name. Not all of
+them are the Trainer: these trained encoders before attention had fused kernels, and the optimizers of Pollux
+(benchmark/models/bert/run_squad.py in github.com/petuum/adaptdl) and of the Trainer updated one weight after another.
+Sources that are not listed are predicted as paretune's own training."""
 _BY_PCIE = ("Lambda", "ml.p3.16xlarge")
 """A source, and the instance type in its rows for servers with eight V100 but without NVLink. There, BERT large in fp16
 needs 0.17 s per step to exchange 2.35 GB."""
@@ -184,7 +192,9 @@ def job(row: Mapping[str, str], task: str) -> JobSpec:
     }
     same = ("instance_type", "instance_count", "strategy", "precision")
     bf16_alone = {"precision": "bf16-true"} if row["source"].startswith(_IN_BF16_ALONE) else {}
-    return JobSpec.read(values | {name: row[name] for name in same} | bf16_alone)
+    program = next((dict(given) for name, given in _PROGRAMS.items() if row["source"].startswith(name)), {})
+    program |= {"training_arguments.save_strategy": "no"} if program else {}
+    return JobSpec.read(values | {name: row[name] for name in same} | bf16_alone | program)
 
 
 def read(paths: Sequence[Path]) -> list[Rate]:
@@ -213,10 +223,6 @@ def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
     assert setting is not None
     assert estimate is not None
     work = describe(setting, stack=row["source"])
-    if row.get("optimizer") == "adamw_torch" or row["source"].startswith(_UPDATES_IN_A_LOOP):
-        work = stacks.updating_in_a_loop(work, built)
-    if task != "causal-lm" and row["source"].startswith(_KEEPS_SCORES):
-        work = stacks.keeping_scores(work, spec, built)
     if row["source"].startswith(_BY_PCIE[0]) and row["instance_type"] == _BY_PCIE[1]:
         work = replace(work, link=_PCIE_BYTES_PER_S)
     rows_per_second = float(row["published_rate"]) / (spec.max_seq_length if row["unit"] == "tokens/s" else 1)

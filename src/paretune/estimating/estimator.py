@@ -8,8 +8,9 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,7 @@ from paretune.specification import metrics
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
+from paretune.specification.program import Program
 
 if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
@@ -55,6 +57,7 @@ class Estimate:
     memory: MemoryPrediction | None = None  # None for a user's own code
     did_not_fit: Footprint | None = None  # an earlier job that ran out of memory, but needed no more than this one
     tokens: float | None = None  # tokens of the whole job for a causal language model; None for other tasks
+    program: Program = field(default_factory=Program)  # the program that trains, as given or as a script's text says
     largest_batch: int | None = None  # largest per-device batch that fits, a power of two; 0 if none, None if unknown
 
     def usd(self, seconds: float) -> float | None:
@@ -75,17 +78,24 @@ class Estimate:
     def phases(self) -> Mapping[str, Seconds]:
         """Seconds of each phase in `PHASES`; only of `training` if the launcher uploads no files."""
         time = self.time
-        return phases_of(time, self.spec, factor=time.startup_factor, uploaded_bytes=time.uploaded_bytes)
+        return phases_of(time, self.spec, factor=time.startup_factor, upload_seconds=time.upload_seconds)
+
+    @property
+    def is_of_text(self) -> bool:
+        """Whether it is for a user's script that has never run, from what its text says."""
+        return self.spec.runs_user_code and not self.measured_here
 
     @property
     def exceeds_limit(self) -> bool:
         """Whether the whole 80 % interval is above max_runtime_minutes.
 
-        Always False for a probe, with force=limit, and for a simulation that replays recorded runs, whose seconds may
-        differ from the estimate.
+        Always False for a probe, with force=limit, for a script that has never run, and for a simulation that replays
+        recorded runs, whose seconds may differ from the estimate.
         """
         spec = self.spec
-        is_exempt = "limit" in spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
+        is_exempt = (
+            self.is_of_text or "limit" in spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
+        )
         return not is_exempt and self.time.seconds_low > spec.max_runtime_minutes * 60
 
     @property
@@ -133,13 +143,13 @@ class Estimator:
         *,
         plan: BatchPlan | None = None,
         facts: Mapping[str, float] | None = None,
-        stack: str = "own",
+        stack: str | None = None,
     ) -> Estimate | None:
         """Estimate one job, or return None if the number of its training rows is unknown.
 
         plan: the batch plan, if it is not the one that the specification implies.
         facts: known facts of the prepared data.
-        stack: name of the code that trains, such as `own` or `published`.
+        stack: name of the code that trains, by default that of the job's program.
         """
         plan = plan or spec.plan()
         setting = setting_of(spec, plan, built, facts)
@@ -156,6 +166,7 @@ class Estimator:
             memory=peak,
             price=price,
             basis="; ".join([self._basis(setting, work), *_reservations(spec)]),
+            program=spec.trained_by,
             did_not_fit=did_not_fit,
             tokens=work.tokens if spec.task == metrics.CAUSAL_LM else None,
         )
@@ -280,20 +291,38 @@ class Forecast:
         self.__dict__.pop("evidence", None)
         self.__dict__.pop("estimator", None)
 
-    def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
+    def of(
+        self,
+        spec: JobSpec,
+        plan: BatchPlan,
+        inputs: JobInputs,
+        price: Price | None,
+        described: JobSpec | None = None,
+    ) -> Estimate | None:
         """Estimate a job with this batch plan.
 
         A job that runs the user's own code is estimated from finished jobs that compute the same thing, apart from the
-        seed. Returns None if there are none or, for paretune's own training, if the model or the number of rows is
-        unknown.
+        seed. If there are none, it is estimated from what its script says (`described`). Returns None if that is
+        unknown, too, and if the model or the number of rows is unknown.
         """
         if spec.runs_user_code:
-            return estimate_own(spec, price, self.evidence.own)
+            known = estimate_own(spec, price, self.evidence.own)
+            if known is not None or described is None or (built := known_architecture(described, inputs)) is None:
+                return known
+            return self.of_script(spec, described, built, price)
         architecture = known_architecture(spec, inputs)
         if architecture is None:
             return None
         facts = None if inputs.dataset is None else inputs.dataset.facts
         return self.estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
+
+    def of_script(self, spec: JobSpec, described: JobSpec, built: Architecture, price: Price | None) -> Estimate | None:
+        """Estimate a job that runs a script from what the script says of its training."""
+        item = self.estimator.estimate(described, built, price)
+        if item is None:
+            return None
+        read = f"{described.trained_by.title}, read from {Path(spec.entry_script or '').name}"
+        return replace(item, spec=spec, program=described.trained_by, measured_here=0, basis=f"{read}; {item.basis}")
 
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:

@@ -17,6 +17,7 @@ from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
 from paretune.estimating.estimator import Estimate, Forecast, known_architecture
 from paretune.estimating.workload import whole_argument
+from paretune.jobs.described_script import described
 from paretune.jobs.names import own_settings
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace, Workplaces
@@ -29,7 +30,7 @@ from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
-from paretune.specification.rules import launch_faults
+from paretune.specification.rules import description_faults, launch_faults
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 
@@ -61,7 +62,7 @@ def _foreseen(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Fo
         region=launcher.region(spec),
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
         price=price,
-        estimate=forecast.of(spec, spec.plan(), inputs, price),
+        estimate=forecast.of(spec, spec.plan(), inputs, price, described(spec)),
     )
 
 
@@ -93,6 +94,7 @@ def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, j
     model on the Hub, by default the newest. `judges_limit=False` skips `limit_refusal`: a study judges the limits of
     its trials itself, because it knows more about them than the estimate does.
     """
+    refuse(description_faults(spec))
     launcher, setups = workplace.launcher, list[JobSetup]()
     worst_usd = launcher.admit(spec)
     if spec.budget is not None:
@@ -120,7 +122,9 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
     """
     warnings = []
     for warning in (unscaled_rate, nearly_full, ended_by_its_limit, small_disk):
-        cases = [(job, text) for job in jobs if job.spec.probe_steps is None and (text := warning(job))]
+        is_memory = warning is nearly_full  # the other warnings are about a launch by paretune
+        judged = [job for job in jobs if job.spec.probe_steps is None and (is_memory or not job.spec.is_only_described)]
+        cases = [(job, text) for job in judged if (text := warning(job))]
         if not cases or (only_common and len(cases) < len(jobs)):
             continue
         (first, text), differ = cases[0], len({text for _, text in cases}) > 1
@@ -313,6 +317,7 @@ def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) 
     """
     from paretune.tracking.store import require_answer, tracking_uri
 
+    refuse(description_faults(spec))
     require_answer(tracking_uri())
     here = workplaces.of(JobSpec())  # prepares data
     launcher = workplaces.at_public_prices(spec).launcher

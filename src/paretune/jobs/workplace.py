@@ -17,6 +17,7 @@ from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
+from paretune.jobs.described_script import described
 from paretune.launchers.base import Launcher, Surroundings, open_launcher
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import Event, JobDocument, JobInputs
@@ -213,7 +214,7 @@ class Workplace:
 
     def estimate(self, spec: JobSpec, inputs: JobInputs) -> Estimate | None:
         """Return the estimate of a job at its current price; see `Forecast.of`."""
-        return self.forecast.of(spec, spec.plan(), inputs, self.launcher.price(spec))
+        return self.forecast.of(spec, spec.plan(), inputs, self.launcher.price(spec), described(spec))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,8 @@ from paretune.specification.catalog import region_faults
 from paretune.specification.declaration import Fault, Rules, affecting, rules_of, spell
 from paretune.specification.inputs import BUNDLED, INPUT_FILES
 from paretune.specification.launchers import LOCAL, LauncherTraits
-from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
+from paretune.specification.parallelism import DATA_PARALLEL, DEEPSPEED, DEVICE_MAP
+from paretune.specification.program import OWN
 
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec
@@ -184,6 +185,13 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "entry_script={entry_script}: leave it out, or call torch.profiler in your script": lambda job: (
         job.profile_steps and (job.is_simulated or job.entry_script is not None)
     ),
+    "program={program} is not what trains with project or entry_script: leave it out": lambda job: (
+        job.program == OWN and job.runs_user_code
+    ),
+    "strategy=dp needs a program other than paretune, such as program=trainer: paretune trains with one process per "
+    "GPU; use ddp": lambda job: job.strategy == DATA_PARALLEL and job.trained_by.is_own,
+    "test_rows={test_rows} needs a program other than paretune, such as program=trainer: paretune's training evaluates "
+    "the rows of test_file": lambda job: job.test_rows and job.trained_by.is_own and not job.runs_user_code,
     "simulation is for launcher=simulated, got launcher={launcher}": lambda job: (
         job.simulation.model_fields_set and not job.is_simulated
     ),
@@ -256,7 +264,9 @@ def _is_finite(value: Any) -> bool:
 
 
 def _reserved_arguments(job: "JobSpec") -> Iterator[Fault]:
-    for name in filter(RESERVED_TRAINING_ARGUMENTS.get, () if job.project else job.training_arguments):
+    free = ("output_dir",) if job.is_only_described else ()
+    names = () if job.project else [name for name in job.training_arguments if name not in free]
+    for name in filter(RESERVED_TRAINING_ARGUMENTS.get, names):
         text = f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}"
         yield Fault(("training_arguments", name), text)
 
@@ -436,12 +446,26 @@ RULES: Rules = (
 LAST_RULES: Rules = (_plan,)
 
 
+def description_faults(job: "JobSpec") -> list[str]:
+    """Return why a job is only a description of what another program has trained, so that it cannot be launched."""
+    faults = []
+    if job.is_only_described:
+        text = f"program={job.program} only describes a training, for `paretune estimate` and `paretune import`"
+        faults.append(f"{text}: leave it out to run paretune's own training, or give your script as entry_script")
+    if job.strategy == DATA_PARALLEL:
+        faults.append("strategy=dp is only for `paretune estimate` and `paretune import`: use ddp")
+    return faults
+
+
 def launch_faults(job: "JobSpec") -> list[str]:
     """Return the reasons why a job with a valid specification cannot be run, estimated or simulated; empty if it can.
 
-    These are not rules of the specification, because jobs that are already recorded may break them.
+    These are not rules of the specification, because jobs that are already recorded may break them. Other programs
+    may use other libraries, so a job that is only described has none of these faults.
     """
-    faults = []
+    faults = list[str]()
+    if job.is_only_described:
+        return faults
     if job.strategy in ("smp", *DEEPSPEED) and not job.runs_user_code:
         library = "torch.sagemaker" if job.strategy == "smp" else "DeepSpeed"
         return [

@@ -46,13 +46,13 @@ _OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
 """Maps a parameter to its name in Hugging Face's scripts, or to None if several arguments replace it."""
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
-    *("project", "entry_point", "environment", "ask_script"),
+    *("project", "entry_point", "environment", "ask_script", "program", "test_rows"),
     *("learning_rate_scaling", *OF_THE_BATCH),
 }
 """Parameters that OF_SCRIPTS leaves out.
 
 They choose the cluster and the strategy, decide the batch plan (`_given_values` passes its values), or are used by
-paretune itself, such as `entry_script`.
+paretune itself, such as `entry_script` and `program`.
 """
 OF_SCRIPTS = tuple(
     name
