@@ -34,6 +34,18 @@ def test_every_block_of_a_page_is_what_its_stored_result_holds() -> None:
     assert "estimate_error" in output
 
 
+def test_the_page_of_published_claims_shows_what_its_commands_say_now(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import published
+    import published_claims
+
+    monkeypatch.delenv("PARETUNE_PRICES", raising=False)
+    now = "\n".join(published_claims.lines(published_claims.CLAIMS)) + "\n"
+
+    assert published.shown()["published_claims"] == now, "run `python benchmarks/published_claims.py --write`"
+
+
 def test_the_figures_in_the_table_of_searches_are_stored() -> None:
     import published
 

@@ -187,7 +187,8 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
     is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
     remarks, common = _remarks(jobs, workplace, is_new=is_new), file.job.changed()
-    remarks = [*([unasked] if unasked else []), *remarks]
+    of_design = [] if file.design is None else [*file.design.findings(), file.design.largest_correlation()]
+    remarks = [*filter(None, [unasked, *of_design]), *remarks]
     listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
     rows, lines = list[dict[str, object]](), list[str]()
     with closing(StudyTable(file, "sqlite://")) as table:  # in memory
