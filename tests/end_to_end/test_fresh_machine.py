@@ -36,11 +36,15 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in filter(None, files.split("\0")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    if wheels := os.environ.get(
-        "PIP_FIND_LINKS"
-    ):  # PyTorch comes from there, because its own page may not be reachable
-        environment = folder / "conda.yaml"
-        environment.write_text(environment.read_text().replace(PYTORCH, wheels))
+    environment = folder / "conda.yaml"
+    text = environment.read_text()
+    if wheels := os.environ.get("PIP_FIND_LINKS"):  # has PyTorch, whose own page may not be reachable
+        text = text.replace(PYTORCH, wheels)
+    if shutil.which("pyenv"):  # take a Python that is installed instead of building the newest one
+        versions = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=True).stdout
+        installed = re.findall(r"^3\.11\.\d+$", versions, re.MULTILINE) or ["3.11"]
+        text = text.replace("python=3.11", f"python={installed[-1]}")
+    environment.write_text(text)
     author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     for words in (["init", "--quiet", "-b", "main"], ["add", "--all"], [*author, "commit", "--quiet", "-m", "all"]):
         subprocess.run(["git", *words], cwd=folder, check=True)
