@@ -235,10 +235,10 @@ _MP_PARAMETERS = (
 """Parameters of SMP v2 that paretune has no own parameter for (class SMP of SageMaker SDK 3.20, read 2026-11-30)."""
 
 
-def _mp_parameters(job: "JobSpec") -> Iterator[Fault]:
+def _mp_parameters(job: "JobSpec") -> Iterator[str]:
     for name in filter(lambda name: name not in _MP_PARAMETERS, job.sagemaker.mp_parameters):
         text = f"sagemaker.mp_parameters has {name}, but must have only {', '.join(_MP_PARAMETERS)}"
-        yield Fault(("sagemaker", "mp_parameters", name), f"{text}: use parameters such as tensor_parallel_degree")
+        yield f"{text}: use parameters such as tensor_parallel_degree"
 
 
 def _shell_script(job: "JobSpec") -> Iterator[str]:
