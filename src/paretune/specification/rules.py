@@ -16,7 +16,7 @@ from paretune.core.untrusted import is_secret_name, without_secrets
 from paretune.specification import catalog, launchers, metrics
 from paretune.specification.catalog import region_faults
 from paretune.specification.declaration import Fault, Rules, affecting, rules_of, spell
-from paretune.specification.inputs import BUNDLED, INPUT_FILES
+from paretune.specification.inputs import BUNDLED, DATA_FILES, INPUT_FILES
 from paretune.specification.launchers import LOCAL, LauncherTraits
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
 
@@ -94,7 +94,7 @@ def _is_changed(job: "JobSpec", name: str) -> bool:
 
 _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "entry_script must be a program, but {entry_script} is a data file: give it as dataset": lambda job: (
-        (job.entry_script or "").lower().endswith((".csv", ".tsv", ".jsonl", ".parquet"))
+        (job.entry_script or "").lower().endswith(DATA_FILES)
     ),
     "entry_script must be a program, but {entry_script} is a notebook: convert it with `jupyter nbconvert --to "
     "script`": lambda job: (job.entry_script or "").lower().endswith(".ipynb"),

@@ -17,7 +17,6 @@ parameters of the job.
 
 import ast
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -46,7 +45,7 @@ from paretune.specification.rules import launch_faults
 from paretune.specification.script_arguments import argument_of, syntax_fault
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.objectives import OBJECTIVES
+from paretune.studies.definition.objectives import OBJECTIVES, Objective
 from paretune.studies.definition.wish import Wish
 from paretune.studies.search.table import stored
 
@@ -60,14 +59,6 @@ _BELOW, _ABOVE = 4.0, 8.0
 because rates that train well grow with the batch."""
 _SCRIPT_FACTOR = 8.0  # factor between a script's default and either end of the searched range
 _ROOM = 1.25  # time limit of a job as a multiple of the upper end of its estimated time
-_LESS_IS_BETTER = re.compile(
-    r"loss|error|perplexity|rmse|mae|mse|(?<![a-z])(ppl|wer|cer|ter|s?mape|nll|brier|ece|bpb|bpc|fid)(?![a-z])"
-)
-"""Finds words for metrics that are better if they are lower. Those in parentheses must stand alone: `answer` contains
-`wer`."""
-_NEGATED = re.compile(r"(?<![a-z])neg_(log_?loss(?!es)|(?!\w*loss))")
-"""Finds errors that are negated so that more is better, as by scikit-learn. Other names with `loss`, such as
-`neg_log_likelihood_loss`, are losses."""
 _PROPOSED = ("max_runtime_minutes", "max_train_samples")  # parameters of the job that `propose` may set
 _NO_PRICE, _NO_ESTIMATE, _NO_MEMORY = "without a reliable price", "without an estimate", "with too little memory"
 _BILLED = ("confirmed", "single_source", "user")  # a search relies only on prices with one of these confidences
@@ -114,9 +105,9 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
         reasons = (
             [f"{Path(job.entry_script).name}: arguments that it declares, around their defaults"] if of_script else []
         )
-        metric, direction = str(wish.metric), _direction(str(wish.metric))
-        objectives = {metrics.COST_USD: "minimize", metric: direction}
-        reasons.append(f"{metric} is {direction}d")
+        assert wish.quality is not None
+        objectives = _objectives(wish.quality)
+        reasons.append(f"{wish.quality.metric} is {wish.quality.direction}d")
     else:
         workplace = workplaces.of(job) if has_account else workplaces.at_public_prices(job)
         inputs = _inputs(job, workplaces)
@@ -161,8 +152,8 @@ def _continued(begun: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
         given.pop("instance_type", None)
     if wish.types:
         search["instance_type"] = {"choices": list(wish.types)}
-    if wish.metric is not None:
-        objectives = {metrics.COST_USD: "minimize", wish.metric: _direction(wish.metric)}
+    if wish.quality is not None:
+        objectives = _objectives(wish.quality)
     search = {name: entry for name, entry in search.items() if name not in given}
     proposed = {name: value for name, value in begun.get("job", {}).items() if name in _PROPOSED}
     return {"job": {**proposed, **given}, "search": search, "objectives": objectives}
@@ -188,11 +179,8 @@ def _quality(job: JobSpec) -> dict[str, str]:
     return {quality: OBJECTIVES[quality].direction}
 
 
-def _direction(metric: str) -> str:
-    if metric in OBJECTIVES:
-        return OBJECTIVES[metric].direction
-    is_less_better = _LESS_IS_BETTER.search(metric.lower()) and not _NEGATED.search(metric.lower())
-    return "minimize" if is_less_better else "maximize"
+def _objectives(quality: Objective) -> dict[str, str]:
+    return {metrics.COST_USD: "minimize", quality.metric: quality.direction}
 
 
 def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[str, Any]:

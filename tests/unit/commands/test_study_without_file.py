@@ -76,9 +76,7 @@ def test_an_environment_variable_may_be_typed_as_empty(
         ("answer_f1", "maximize"),
         ("eval_neg_log_loss", "maximize"),
         ("neg_mean_squared_error", "maximize"),
-        ("neg_perplexity", "maximize"),
         ("neg_log_likelihood_loss", "minimize"),
-        ("neg_loss", "minimize"),
     ],
 )
 def test_the_direction_of_a_script_s_metric_follows_from_its_name_and_is_stated(
@@ -90,6 +88,75 @@ def test_the_direction_of_a_script_s_metric_follows_from_its_name_and_is_stated(
     text = capsys.readouterr().out
     assert yaml.safe_load(text)["objectives"] == {"cost_usd": "minimize", metric: direction}
     assert f"# {metric} is {direction}d\n" in text
+
+
+ASKED = ("study", "train.py", "--budget_usd", "20", "--dry_run")
+
+
+def test_a_metric_whose_name_leaves_doubt_is_asked_for_its_direction(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "train.py").write_text(SCRIPT.replace("val_f1", "val_rae"))
+
+    assert main([*ASKED, "--metric", "val_rae"]) == 2
+    assert "val_rae: say --minimize val_rae or --maximize val_rae" in capsys.readouterr().err
+
+    for words in (["--minimize", "val_rae"], ["--metric", "val_rae", "--minimize", "val_rae"]):
+        assert main([*ASKED, *words]) == 0
+        assert yaml.safe_load(capsys.readouterr().out)["objectives"] == {"cost_usd": "minimize", "val_rae": "minimize"}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--metric", "acc"], "train.py does not report acc: as far as its text shows, it reports val_f1"),
+        (["--maximize", "acc"], "train.py does not report acc"),
+        (["--minimize", "val_f1"], "val_f1 is better when it is higher: say --maximize val_f1"),
+        (["--maximise", "val_f1"], "unknown parameter maximise: did you mean maximize"),
+        (["--metrics", "val_f1"], "unknown parameter metrics: did you mean metric?"),
+        (["--metric", "val_f1", "--bogus", "1"], "`paretune study --help all` lists all parameters"),
+        (["--metric", "cost_usd"], "cost_usd is always minimized: name a metric that the script reports"),
+        (["--maximize", "val_f1", "--minimize", "ms"], "one metric besides dollars, got --minimize ms and --maximize"),
+        (["--minimize", "val_f1", "--maximize", "val_f1"], "one metric besides dollars"),
+    ],
+)
+def test_a_wrong_metric_or_direction_is_refused_in_the_first_dry_run(
+    workplace: Path, script: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert main([*ASKED, *words]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert "train --help" not in error
+
+
+@pytest.mark.parametrize("library", ["import mlflow\nmlflow.autolog()\n", "from transformers import Trainer\n"])
+def test_a_metric_that_a_library_may_log_is_accepted(workplace: Path, script: Path, library: str) -> None:
+    script.write_text(f"{library}{SCRIPT}")
+
+    assert main([*ASKED, "--metric", "eval_accuracy"]) == 0
+
+
+def test_a_metric_that_the_user_defines_is_accepted(workplace: Path, script: Path) -> None:
+    definition = '[{"Name": "acc", "Regex": "right: ([0-9.]+)"}]'
+
+    assert main([*ASKED, "--metric", "acc", "--metric_definitions", definition]) == 0
+
+
+def test_a_data_file_is_called_a_data_set(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workplace / "ok.csv").write_text("text,label\na,b\n")
+
+    assert main(["study", "ok.csv", "--budget_usd", "1"]) == 2
+    assert "ok.csv is a data file, not a study: give it as dataset: --dataset ok.csv" in capsys.readouterr().err
+
+
+def test_a_project_gets_a_study_file_to_start_from(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "--project", "nanogpt", "--metric", "val_loss", "--budget_usd", "2"]) == 2
+    error = capsys.readouterr().err
+
+    assert "a study of a project needs a study file" in error
+    values = yaml.safe_load(error[error.index("{") :])
+    assert values["job"] == {"project": "nanogpt"}
+    assert values["objectives"] == {"cost_usd": "minimize", "val_loss": "minimize"}
 
 
 def test_instance_types_are_searched_even_if_rate_and_batch_of_the_script_are_given(
@@ -265,6 +332,7 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
             "instance_type must name at least one type",
         ),
         (["smoke", "--metric", "f1"], "metric is for a study without a file"),
+        (["smoke", "--maximize", "f1"], "maximize is for a study without a file: put it in the file's objectives"),
     ],
 )
 def test_a_wrong_wish_is_refused_in_one_sentence_before_anything_starts(
