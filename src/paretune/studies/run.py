@@ -61,6 +61,7 @@ from paretune.studies.search.next_job import Sampled, Split, Verification, some_
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
+from paretune.tracking.ui_view import StudyView
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -301,6 +302,7 @@ class StudyRun:
         names = {schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: given.command or None}
         self._run.set_tags({**names, schema.ORIGIN: workplace.launcher.origin})
         self._run.log_params(given.as_text())
+        self._tracking.offer_view(_view_of(file, self.run_id))
         if file.design is not None:
             for line in file.design.findings():
                 say(line)
@@ -456,7 +458,6 @@ class StudyRun:
         if not final.front.points and ended.has_enough():
             more = f"--n_trials {ended.counted + (self._file.n_trials or 0)}"
             again += f"; failed trials count toward n_trials: fix the cause, then run the same command with {more}"
-        self._tracking.offer_view(self.run_id, f"study {self._file.name}")
         open_command = self._tracking.open_command(self.run_id, view=self.run_id)
         return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=open_command)
 
@@ -504,6 +505,22 @@ class StudyRun:
             values[f"best_{front.quality}"] = best.means[front.quality]
         values = metrics.to_known_digits(values)
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
+
+
+def _view_of(file: StudyFile, run_id: str) -> StudyView:
+    """Return what MLflow's view of a study shows: its metrics, the quality first, and what differs between trials."""
+    names = [*file.goals, *file.constraints]
+    names.sort(key=lambda name: (name in metrics.OF_THE_CLUSTER, name != metrics.COST_USD))
+    varied = dict.fromkeys(name for row in file.design.rows for name in row) if file.design else file.search
+    settings = [
+        name if name.startswith(f"training_arguments{INSIDE}") else name.partition(INSIDE)[0] for name in varied
+    ]
+    return StudyView(
+        run_id=run_id,
+        name=f"study {file.name}",
+        metrics=list(dict.fromkeys(names)),
+        settings=list(dict.fromkeys(settings)),
+    )
 
 
 def _csv(table: "DataFrame") -> str:

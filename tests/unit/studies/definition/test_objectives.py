@@ -42,7 +42,6 @@ def test_a_score_is_maximized(metric: str) -> None:
             "one_minus_auc",
             "inverse_accuracy",
             "loss_accuracy",
-           
             "about_me",
         ),
         *("false_positive_rate", "silhouette", "accuracy_gap", "loss_seconds", "mirror", "", "@"),
