@@ -177,7 +177,7 @@ def _run(study: StudyFile | Wish) -> CommandOutput | Result:
     from paretune.jobs.progress import say_on_stderr
     from paretune.jobs.workplace import Workplaces
     from paretune.studies.proposal import propose
-    from paretune.studies.run import run_or_preview
+    from paretune.studies.run import preview_study, run_or_preview
 
     if isinstance(study, StudyFile):
         return run_or_preview(study)
@@ -192,9 +192,16 @@ def _run(study: StudyFile | Wish) -> CommandOutput | Result:
         unasked = f"your AWS account was not queried, so prices are public ones: {error}"
         proposed = replace(proposed, reasons=[*proposed.reasons, unasked])
     if wants_file:
-        run_or_preview(proposed.file().replace(job={**proposed.file().job.given(), "dry_run": True}))  # checks its jobs
-        return CommandOutput(text=proposed.text(), document={"study": dict(proposed.values), "launched": False})
-    for reason in proposed.reasons:
+        preview = preview_study(proposed.file())
+        left_out = [{"name": each.name, "why": each.why, "line": each.line} for each in proposed.left_out]
+        document = {**preview.document(), "study": dict(proposed.values), "not_searched": left_out}
+        words = {**preview.words, **preview.script}
+        words.pop("its own defaults", None)  # each has a line of its own
+        if "passes" in words:
+            words["the first job passes"] = words.pop("passes")
+        facts = [preview.title, *(f"{name}: {text}" for name, text in words.items() if text), *preview.remarks]
+        return CommandOutput(text=proposed.text(facts), document=document)
+    for reason in (*proposed.reasons, *proposed.summary()):
         say_on_stderr(reason)
     return run_or_preview(proposed.file())
 
