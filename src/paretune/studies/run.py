@@ -10,11 +10,12 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from paretune.core.errors import (
     BadInput,
@@ -32,13 +33,13 @@ from paretune.core.errors import (
 from paretune.core.result import CommandOutput, csv_text, rows_of
 from paretune.jobs.model import register
 from paretune.jobs.preparation import inputs_of, known_inputs
-from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings_of
+from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, place_in_words, warnings_of
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has_store, usual_storage
 from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.lock import locked
-from paretune.presentation.text import plain
-from paretune.pricing import dates_of, price_remarks
+from paretune.presentation.text import dollars, duration, usd
+from paretune.pricing import dates_of, price_remarks, rounded_up
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument
 from paretune.specification.declaration import spell
@@ -58,10 +59,11 @@ from paretune.studies.results.trials import Trial, counted, label
 from paretune.studies.sampler.quality import Axis
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.money import Money
-from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs
+from paretune.studies.search.next_job import LEAST_LIMIT_S, Sampled, Split, Verification, some_jobs
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
+from paretune.tracking.ui_view import StudyView
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -175,6 +177,42 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     """
     if not file.job.dry_run:
         return run_study_file(file)
+    preview = preview_study(file)
+    return CommandOutput(text=preview.text(), document=preview.document())
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPreview:
+    """What a study would run, and within which limits."""
+
+    file: StudyFile
+    jobs: Sequence[Mapping[str, object]]  # some of its jobs: the parameters that differ, and `worst_case_usd`
+    lines: Sequence[str]  # the same in words
+    words: Mapping[str, str]  # where the jobs run, the worst case of each, and how many the budget covers, by heading
+    script: Mapping[str, str]  # what the first job passes to the user's script, by heading
+    remarks: Sequence[str]
+
+    title: ClassVar[str] = "dry run: nothing was launched"
+
+    def text(self) -> str:
+        """Return the preview for a terminal."""
+        file, details = self.file, list[str]()
+        if self.script:
+            details = ["", "the first of them:", *(f"  {name}: {text}" for name, text in self.script.items() if text)]
+        count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
+        head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
+        words = [f"{name}: {text}" for name, text in self.words.items()]
+        return "\n".join([self.title, "", *words, "", head, *self.lines, *details, "", *self.remarks])
+
+    def document(self) -> dict[str, object]:
+        """Return the preview as a JSON document."""
+        shown = {**self.words, **{name: text for name, text in self.script.items() if text}}
+        study = {"study": self.file.name, "jobs": [*self.jobs], "launched": False, "remarks": [*self.remarks]}
+        return {**study, "words": shown}
+
+
+def preview_study(file: StudyFile) -> StudyPreview:
+    """Check a study as its launch would, raising the same errors, and return what would run. Nothing is recorded."""
     workplaces = Workplaces.of_process()
     file = file.replace(job={**charged(file.job.given(), workplaces.environment), "dry_run": None})
     unasked = ""
@@ -188,29 +226,86 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
     is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
     remarks, common = _remarks(jobs, workplace, is_new=is_new), file.job.changed()
-    remarks = [*([unasked] if unasked else []), *remarks]
     listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
+    listed = list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]
     rows, lines = list[dict[str, object]](), list[str]()
     with closing(StudyTable(file, "sqlite://")) as table:  # in memory
         money = Money(file, table, workplace)
         if is_new and file.design is not None:
             _refuse_expensive_rows(file, money)
-        for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
+        words = _money_in_words(file, [*_some_of_each_type(jobs), *listed], money, workplace, is_new=is_new)
+        for spec in listed:
             texts = {name: text for name, text in spec.changed().items() if common.get(name) != text}
             try:
-                usd = money.worst_usd(money.limited(spec))
-                worst = "worst case unknown" if usd is None else f"worst case {plain(usd, 2)} USD"
+                worst_usd = money.worst_usd(money.limited(spec))
+                worst = "worst case unknown" if worst_usd is None else f"worst case {usd(worst_usd)}"
             except BudgetRefused as refusal:
-                usd, worst = None, f"not tried: {refusal}"
-            rows.append({**texts, "worst_case_usd": usd})
+                worst_usd, worst = None, f"not tried: {refusal}"
+            rows.append({**texts, "worst_case_usd": worst_usd})
             lines.append("  " + ", ".join([*map(" ".join, texts.items()), worst]))
+    script = dict[str, str]()
     if jobs[0].entry_script:
-        words = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
-        lines += ["", "the first of them:", *(f"  {name}: {text}" for name, text in words.items() if text)]
-    count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
-    head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
-    text = "\n".join(["dry run: nothing was launched", "", head, *lines, "", *remarks])
-    return CommandOutput(text=text, document={"study": file.name, "jobs": rows, "launched": False, "remarks": remarks})
+        script = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
+    return StudyPreview(
+        file=file,
+        jobs=rows,
+        lines=lines,
+        words=words,
+        script=script,
+        remarks=[*([unasked] if unasked else []), *remarks],
+    )
+
+
+def _some_of_each_type(jobs: Sequence[JobSpec]) -> list[JobSpec]:
+    """Return up to `_MOST_WARNED` jobs, and one for each instance type."""
+    types = {spec.instance_type: spec for spec in jobs}
+    return list({spec.spec_hash(): spec for spec in [*jobs[:_MOST_WARNED], *types.values()]}.values())
+
+
+def _money_in_words(
+    file: StudyFile, jobs: Sequence[JobSpec], money: Money, workplace: Workplace, *, is_new: bool
+) -> dict[str, str]:
+    """Return where jobs run, the worst case of each, and how many of them the budget covers, by heading.
+
+    Raises BudgetRefused if the budget of a new study covers none of them.
+    """
+    limited = {spec.spec_hash(): money.limited(spec) for spec in jobs}.values()
+    worst = list[tuple[JobSpec, float]]()
+    for spec in limited:
+        with suppress(BudgetRefused):  # above max_cost_usd
+            if (worst_usd := money.worst_usd(spec)) is not None:
+                worst.append((spec, worst_usd))
+    types = "; ".join(dict.fromkeys(place_in_words(spec) for spec in limited))
+    if not worst:
+        return {"where": types}
+    (cheapest, least_usd), (_, most_usd) = (pick(worst, key=itemgetter(1)) for pick in (min, max))
+    shortest_s, longest_s = (60 * pick(spec.max_runtime_minutes for spec, _ in worst) for pick in (min, max))
+    probe_usd = least_usd
+    if not cheapest.runs_user_code:  # a study of paretune's own training may begin with a probe, which is short
+        probe_usd = money.worst_usd(cheapest.replace(max_runtime_minutes=LEAST_LIMIT_S / 60)) or 0.0
+    budget_usd = file.budget_usd
+    if is_new and budget_usd is not None and probe_usd > budget_usd:
+        raise BudgetRefused(
+            f"no job's worst case fits the budget ({budget_usd:g} USD): the least is {rounded_up(least_usd)} USD; "
+            "raise the budget, or lower max_runtime_minutes, which bounds each job"
+        )
+    price = workplace.launcher.price(cheapest)
+    notional = " (notional: nobody bills this machine)" if price is not None and price.confidence == "notional" else ""
+    words = {
+        "where": types,
+        "worst case of a job": f"{_span(dollars(least_usd), dollars(most_usd))} USD{notional}",
+        "limit of a job": f"it is stopped after {_span(duration(shortest_s), duration(longest_s))}",
+    }
+    if budget_usd is not None:
+        counts = [math.floor(budget_usd / each) for each in (most_usd, least_usd) if each]
+        covered = f"{budget_usd:g} USD cover {_span(*(f'{count:,}' for count in counts))} such jobs" if counts else ""
+        more = ", and more once the first ones have shown how long they take" if cheapest.runs_user_code else ""
+        words["budget"] = f"{covered}{more}" if covered else f"{budget_usd:g} USD"
+    return words
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
@@ -302,6 +397,7 @@ class StudyRun:
         names = {schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: given.command or None}
         self._run.set_tags({**names, schema.ORIGIN: workplace.launcher.origin})
         self._run.log_params(given.as_text())
+        self._tracking.offer_view(_view_of(file, self.run_id))
         if file.design is not None:
             for line in file.design.findings():
                 say(line)
@@ -458,7 +554,6 @@ class StudyRun:
         if not final.front.points and ended.has_enough():
             more = f"--n_trials {ended.counted + (self._file.n_trials or 0)}"
             again += f"; failed trials count toward n_trials: fix the cause, then run the same command with {more}"
-        self._tracking.offer_view(self.run_id, f"study {self._file.name}")
         open_command = self._tracking.open_command(self.run_id, view=self.run_id)
         return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=open_command)
 
@@ -516,6 +611,22 @@ def _axes(file: StudyFile) -> dict[str, Axis] | None:
         name: Axis(values=entry.corners, is_log=isinstance(entry, Range) and entry.log)
         for name, entry in file.search.items()
     }
+
+
+def _view_of(file: StudyFile, run_id: str) -> StudyView:
+    """Return what MLflow's view of a study shows: its metrics, the quality first, and what differs between trials."""
+    names = [*file.goals, *file.constraints]
+    names.sort(key=lambda name: (name in metrics.OF_THE_CLUSTER, name != metrics.COST_USD))
+    varied = dict.fromkeys(name for row in file.design.rows for name in row) if file.design else file.search
+    settings = [
+        name if name.startswith(f"training_arguments{INSIDE}") else name.partition(INSIDE)[0] for name in varied
+    ]
+    return StudyView(
+        run_id=run_id,
+        name=f"study {file.name}",
+        metrics=list(dict.fromkeys(names)),
+        settings=list(dict.fromkeys(settings)),
+    )
 
 
 def _csv(table: "DataFrame") -> str:
@@ -576,8 +687,7 @@ def _remarks(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list
     def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
         return [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
 
-    types = {spec.instance_type: spec for spec in jobs}
-    estimated = foresee({spec.spec_hash(): spec for spec in [*jobs[:_MOST_WARNED], *types.values()]}.values())
+    estimated = foresee(_some_of_each_type(jobs))
     refusals = [text for job in estimated if (text := limit_refusal(job))]
     if is_new and len(refusals) == len(estimated) and all(map(limit_refusal, foresee(jobs))):
         raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])

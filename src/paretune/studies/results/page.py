@@ -44,13 +44,16 @@ def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last:
     run.log_text(page(answer, tracking.address), "pareto.html")
     run.log_text(pareto_csv(answer.front, answer.levels), "pareto.csv")
     run.set_tags({schema.NOTE: study_note(answer)})
+    ranks = {trial.number: answer.front.rank(trial) for trial in answer.front.trials}
+    digits = len(str(max((rank for rank in ranks.values() if rank is not None), default=0)))
     for trial in answer.front.trials if is_last else ():
         if trial.run_id:
-            rank, trial_run = answer.front.rank(trial), tracking.run(trial.run_id)
+            rank, trial_run = ranks[trial.number], tracking.run(trial.run_id)
             if rank is None:
                 trial_run.delete_tags(schema.PARETO_RANK)  # MLflow would sort an empty rank before the front
             else:
-                trial_run.set_tags({schema.PARETO_RANK: str(rank)})
+                # MLflow sorts tags as text. So a rank gets leading zeros if there are more than ten, except 0 itself.
+                trial_run.set_tags({schema.PARETO_RANK: f"{rank:0{digits}}" if rank else "0"})
 
 
 def study_name(answer: StudyAnswer) -> str:

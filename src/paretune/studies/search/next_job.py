@@ -37,9 +37,9 @@ _MOST_POINTS = 5_000
 _DRAWN = 300
 FIRST_PREDICTED = 1_000_000
 """Predicted points are numbered from here, above the numbers of all trials."""
-_COMFORTABLE, _LEAST_LIMIT_S = 2.0, 60.0 * LEAST_MINUTES
+_COMFORTABLE, LEAST_LIMIT_S = 2.0, 60.0 * LEAST_MINUTES
 """A job's comfortable time limit is `_COMFORTABLE` times its pessimistically predicted seconds, but at least
-`_LEAST_LIMIT_S`."""
+`LEAST_LIMIT_S`."""
 # Its tight time limit is `_TIGHT` times that prediction, plus the lesser of the prediction and `_SLOW_START_S`.
 _TIGHT, _SLOW_START_S = 1.1, 60.0
 _GUESS = 0.5  # above this deviation of its log seconds, a prediction for paretune's own training sets no limit
@@ -248,14 +248,14 @@ class Split:
             return [spec]
         if job.is_probe and expected is None:  # each probe that was cut off doubles the limit
             probes = [trial for trial in self._driver.trials.values() if trial.is_probe]
-            limits_s = [_LEAST_LIMIT_S * 2.0 ** sum(trial.status is TrialStatus.CUT_OFF for trial in probes)]
+            limits_s = [LEAST_LIMIT_S * 2.0 ** sum(trial.status is TrialStatus.CUT_OFF for trial in probes)]
         elif expected is None or (expected[1] > _GUESS and not spec.runs_user_code):
             return [] if money.exceeds_limit(spec) else [money.limited(spec)]
         else:
             # Two standard deviations above the prediction, but at most OF_ESTIMATES times the prediction, which rises
             # after a job was cut off.
             slow_s = expected[0] * min(math.exp(2.0 * expected[1]), OF_ESTIMATES)
-            limits_s = [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + min(_SLOW_START_S, slow_s)]
+            limits_s = [max(LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + min(_SLOW_START_S, slow_s)]
         minutes = [min(spec.max_runtime_minutes, math.ceil(limit_s / 6) / 10) for limit_s in limits_s]
         return [spec.replace(max_runtime_minutes=each) for each in minutes]
 
