@@ -212,7 +212,8 @@ def model_inputs(trials: Sequence[Trial], axes: Mapping[str, Axis] | None = None
         names = dict.fromkeys(name for trial in trials for name in trial.point)
         axes = {name: Axis(values=list({trial.point.get(name): None for trial in trials})) for name in names}
     points = [{name: trial.point.get(name) for name in axes} for trial in trials]
-    return quality_keys([trial.spec for trial in trials], [trial.plan for trial in trials], points, axes)
+    specs, plans = [trial.spec for trial in trials], [trial.plan for trial in trials]
+    return quality_keys(specs, plans, points, axes, is_own=any(spec.runs_user_code for spec in specs))
 
 
 def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
