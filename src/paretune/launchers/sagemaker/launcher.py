@@ -35,7 +35,8 @@ from paretune.launchers.base import (
 )
 from paretune.launchers.deadlines import billed_after_limit_s, deadline_s
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
-from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
+from paretune.launchers.sagemaker.account import PREFIX, Account
+from paretune.launchers.sagemaker.account_checks import account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
 from paretune.launchers.sagemaker.jobs import NOT_DESCRIBED, OUR_TRAINING, SageMakerJob, described
 from paretune.launchers.sagemaker.request import (
