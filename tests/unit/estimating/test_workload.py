@@ -132,3 +132,16 @@ def test_an_evaluation_batch_has_bounded_logits_and_tokens() -> None:
     assert evaluation_batch(JobSpec(), JobSpec().plan(), 32000) == 64
     long = JobSpec(max_seq_length=2048, per_device_train_batch_size=1)
     assert evaluation_batch(long, long.plan(), 32000) == 8  # as many tokens as a micro-batch
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        ({"max_train_samples": None}, 853),  # the validation rows of the data set
+        ({"max_train_samples": 900}, 100),  # a ninth of the training rows
+        ({"max_train_samples": 900, "max_eval_samples": 50}, 50),
+        ({"max_train_samples": None, "max_eval_samples": 5000}, 853),
+    ],
+)
+def test_the_rows_of_an_evaluation_are_those_that_the_job_will_read(changes: dict[str, Any], rows: int) -> None:
+    assert work_of(**{**TOMATOES, **changes}).evaluated_rows == pytest.approx(rows)

@@ -90,6 +90,14 @@ def test_what_does_not_meet_a_constraint_has_no_rank_and_leaves_the_front_to_oth
     assert front.unmet(front.points[2]) == ["cost is 40.00 USD, above 30 USD"]
 
 
+def test_a_value_that_is_exactly_its_bound_meets_the_constraint() -> None:
+    trials = [trial_of(0, 30.0, 0.8), trial_of(1, 30.000001, 0.9), trial_of(2, 20.0, 0.799999)]
+    front = StudyFront.of(trials, COST_AND_F1, {"f1": {"min": 0.8}, "cost_usd": {"max": 30}})
+
+    assert [front.rank(trial) for trial in trials] == [0, None, None]
+    assert front.unmet(front.points[0]) == []
+
+
 def at(kind: str, batch: int, rate: float) -> dict[str, str | int | float]:
     return {"instance_type": kind, "per_device_train_batch_size": batch, "learning_rate": rate}
 
