@@ -66,7 +66,18 @@ _NAMED_ONLY = {
         *("source_line", "job_arn", "image_uri", "used_instance_type", "used_instance_count", "used_precision"),
         *("used_device", "used_per_device_train_batch_size", "used_gradient_accumulation_steps"),
         *("price_usd_per_hour", "price_region", "price_as_of", "price_source", "out_of_memory_retries", "repeated"),
-        *("model_revision", "estimate_basis", "launcher", "job_name", "failure_reason", "warnings", "user", "team"),
+        *(
+            "model_revision",
+            "estimate_basis",
+            "launcher",
+            "job_name",
+            "failure_reason",
+            "reserved",
+            "named",
+            "warnings",
+            "user",
+            "team",
+        ),
         *("used_versions", "trial", "no_model", "basis", "spot_saving", "remarks", "budget", "model", "command"),
     )
 }

@@ -16,6 +16,7 @@ from paretune.estimating.memory import Footprint, MemorySetting
 from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement
 from paretune.specification import metrics
+from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.tracking import schema
@@ -31,7 +32,7 @@ hardly improve the estimate.
 Local runs have a separate limit, so that many cheap ones do not displace paid or published ones.
 """
 _OUT_OF_MEMORY = {
-    f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'": 100,
+    f"tags.`{schema.CAUSE}` = '{Cause.OUT_OF_MEMORY.value}'": 100,
     f"tags.`{schema.OUT_OF_MEMORY_RETRIES}` LIKE '%'": 100,
 }
 DATA_FACTS = ("train_rows", "train_tokens", "validation_rows")

@@ -34,8 +34,9 @@ from paretune.jobs.preview import (
 from paretune.jobs.progress import watched
 from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import JobState, checkpoint_folder, job_name, job_of
+from paretune.launchers.base import checkpoint_folder, job_name, job_of
 from paretune.launchers.processes import is_alive
+from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed
 from paretune.tracking import schema

@@ -20,14 +20,15 @@ from paretune.jobs.bill import price_tags, recorded_price
 from paretune.jobs.names import run_name
 from paretune.jobs.preview import Admitted
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobSetup, JobState, job_name, job_of
+from paretune.launchers.base import Job, JobSetup, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
 from paretune.pricing import Price
 from paretune.projects.collection import collect, problem
 from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
-from paretune.specification.container import Event, FailureKind
+from paretune.specification.container import Event
 from paretune.specification.declaration import spell
+from paretune.specification.ending import Cause, JobState
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.script_arguments import takes_seed
@@ -68,7 +69,7 @@ class JobRecord:
         self.prices: dict[str, Price | None] = {}  # today's prices by instance type, each once it has been looked up
         self.former_metrics: Mapping[str, float] = {}  # recorded before the job ended: its estimate, facts of its data
         self.revision: str | None = None  # commit on the Hub of the model that the first attempt trains
-        self.retries = frozenset(FailureKind)  # failures after which another attempt is allowed
+        self.retries = frozenset(Cause)  # causes after which another attempt is allowed
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_watched_elsewhere = False  # whether another process may be watching; then Ctrl-C here stops nothing
         self.was_concluded = False  # whether an earlier process has recorded the job's end
@@ -125,7 +126,7 @@ class JobRecord:
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         self.settings = schema.settings_by(tags)
         if (recorded := tags.get(schema.RETRIES)) is not None:
-            self.retries = frozenset(kind for kind in FailureKind if kind.value in recorded.split(", "))
+            self.retries = frozenset(cause for cause in Cause if cause.value in recorded.split(", "))
         if schema.SPEC_HASH in tags:  # written together with the owner's tags, which may be absent
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         given = schema.given_by(tags)
@@ -195,7 +196,7 @@ class JobRecord:
     def begin_again(self) -> None:
         """Reopen the run of a job that was never created; `sync` may have closed it."""
         self.run.reopen()
-        self.run.delete_tags(schema.FAILURE_REASON)
+        self.run.delete_tags(schema.FAILURE_REASON, schema.CAUSE)
 
     def name_attempt(self, name: str) -> None:
         """Record the name of a job before it is created, so that any later process can find it."""

@@ -20,7 +20,8 @@ from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord, find_job, first_job_of
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobState, job_name, job_of
+from paretune.launchers.base import Job, job_name, job_of
+from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun

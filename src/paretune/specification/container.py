@@ -8,7 +8,7 @@
     ROOT/output/data/events.jsonl     one JSON object per line while the job runs  (Event)
     ROOT/output/data/report.json      the results                                  (JobReport)
     ROOT/output/data/profile/         the profile of a job with profile_steps
-    ROOT/output/failure               why the job failed: kind, colon, one sentence
+    ROOT/output/failure               why the job failed: its cause, a colon, one sentence
 
 A SageMaker training container has the same layout, so the same code trains there and on a laptop.
 """
@@ -20,7 +20,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -29,6 +28,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from paretune.core.script_options import Options
 from paretune.core.tags import Attribution
 from paretune.specification import catalog, launchers
+from paretune.specification.ending import Cause, Ending, failed
 from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import OF_THE_BILL
@@ -46,18 +46,6 @@ TELLS = "paretune: "  # prefix of the progress lines of a process that prepares 
 _NOT_IN_THE_KEY = ("region", "budget", "force")
 """Parameters that are resolved anew at each launch, or that may differ when the same job is launched again."""
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
-
-
-class FailureKind(Enum):
-    """Why a job failed. The kind decides whether and how the job is tried again."""
-
-    OUT_OF_MEMORY = "out_of_memory"  # retry with a smaller per-device batch
-    BAD_INPUT = "bad_input"  # only a different request helps
-    DISK_FULL = "disk_full"  # free space, or ask for a larger volume
-    DIVERGED = "diverged"  # the loss is NaN or infinite: lower the learning rate; a retry would diverge again
-    CAPACITY = "capacity"  # AWS had no instance: retry later or with another instance type
-    INTERNAL = "internal"  # a fault inside AWS: retry from the last checkpoint
-    ERROR = "error"  # anything else; see the log
 
 
 class _Below:
@@ -94,7 +82,7 @@ class JobFolder:
         for path in (self.document.parent, self.model, self.events.parent):
             path.mkdir(parents=True, exist_ok=True)
 
-    def write_failure(self, kind: FailureKind, sentence: str) -> None:
+    def write_failure(self, cause: Cause, sentence: str) -> None:
         """Record why the job failed, unless the disk is full.
 
         A reason that is already recorded is kept, because it caused the later ones.
@@ -102,21 +90,21 @@ class JobFolder:
         with contextlib.suppress(OSError):
             self.failure.parent.mkdir(parents=True, exist_ok=True)
             with self.failure.open("x") as file:
-                file.write(f"{kind.value}: {sentence}\n")
+                file.write(f"{cause.value}: {sentence}\n")
 
-    def read_failure(self) -> tuple[FailureKind, str] | None:
-        """Return the kind and the sentence of the failure file, or None if there is no such file.
+    def read_failure(self) -> Ending | None:
+        """Return the ending that the failure file describes, or None if there is no such file.
 
-        An empty file counts as missing, because a full disk leaves one. The kind is ERROR if the file does not begin
-        with the name of a kind, because another program wrote it.
+        An empty file counts as missing, because a full disk leaves one. The cause is ERROR if the file does not begin
+        with the name of a cause, because another program wrote it.
         """
         text = self.failure.read_text(errors="replace").strip() if self.failure.exists() else ""
         if not text:
             return None
-        kind, _, sentence = text.partition(": ")
+        cause, _, sentence = text.partition(": ")
         with contextlib.suppress(ValueError):
-            return FailureKind(kind), sentence
-        return FailureKind.ERROR, text
+            return failed(Cause(cause), sentence)
+        return failed(Cause.ERROR, text)
 
 
 @dataclass(frozen=True, kw_only=True)

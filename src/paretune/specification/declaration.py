@@ -69,10 +69,10 @@ def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
     of that parameter.
     """
 
-    def rule(sentence: str, is_broken: Callable[[Any], Any]) -> Callable[[Any], Iterable[str]]:
-        names = re.findall(r"{(\w+)}", sentence)
+    def rule(template: str, is_broken: Callable[[Any], Any]) -> Callable[[Any], Iterable[str]]:
+        names = re.findall(r"{(\w+)}", template)
         return lambda model: (
-            [sentence.format_map({name: spell(getattr(model, name)) for name in names})] if is_broken(model) else []
+            [template.format_map({name: spell(getattr(model, name)) for name in names})] if is_broken(model) else []
         )
 
     return tuple(rule(*item) for item in table.items())

@@ -492,8 +492,10 @@ class StudyRun:
         self._is_stale = False
         self._run.log_metrics(metrics.to_known_digits({metrics.COST_USD: self._table.balance().spent_usd}))
         record_answer(current, self._run, self._tracking, is_last=is_last)
-        if is_last and self._run.tags().get(schema.RUN_NAME, "").startswith(f"study {self._file.name}"):
-            self._run.set_tags({schema.RUN_NAME: study_name(current)})  # any other name was given by a user
+        if is_last:
+            tags, name = self._run.tags(), study_name(current)
+            if tags.get(schema.RUN_NAME) in (f"study {self._file.name}", tags.get(schema.NAMED)):
+                self._run.set_tags({schema.RUN_NAME: name, schema.NAMED: name})  # any other name was given by a user
         if self._file.design is not None:
             table = self._file.design.table([(trial.point, _end_of(trial)) for trial in current.front.trials])
             self._run.log_text(_csv(table), "design.csv")

@@ -114,7 +114,7 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
             RecordedRun(
                 "full",
                 params=JobSpec(**A10G, per_device_train_batch_size=8).as_text(),
-                tags={"paretune.state": "Failed", "paretune.failure_reason": "out of memory, even so"},
+                tags={"paretune.state": "Failed", "paretune.cause": "out_of_memory"},
             )
         ]
     )

@@ -207,6 +207,8 @@ def test_an_old_job_in_another_account_keeps_no_later_job_from_its_budgets(payer
     (entry,) = sync_all(payer)
 
     assert entry.remark.startswith("0.01 USD recorded against the budgets of ")
+    assert "reserved" not in str(payer.client.search_runs(["0"])[0].data.tags.get("paretune.remarks"))
+    assert payer.client.search_runs(["0"], "tags.`paretune.reserved` LIKE '_%'") == []
     assert payer.standing().balance.committed_usd == 0.0
 
 

@@ -16,8 +16,9 @@ from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
 from paretune.jobs.standing import standing
 from paretune.launchers import SAGEMAKER
-from paretune.launchers.base import Job, JobSetup, JobState
+from paretune.launchers.base import Job, JobSetup
 from paretune.specification.container import JobDocument, JobInputs, JobReport
+from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.run_writer import Run
@@ -326,7 +327,7 @@ def test_types_that_were_all_in_one_request_are_not_tried_again_and_others_are(d
     failed = desk.attempts(Choosing([CAPACITY]), fallback_instance_types=LARGE)
     while (end := failed.poll()) is None:
         desk.clock.sleep(0.5)
-    assert end.failure == CAPACITY
+    assert end.ending == CAPACITY
 
 
 def test_a_job_goes_on_after_an_internal_error_of_aws_at_most_twice(desk: Desk) -> None:

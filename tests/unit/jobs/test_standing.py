@@ -16,12 +16,13 @@ from paretune.jobs.launch import begin_job
 from paretune.jobs.standing import find_run, followed, lines_of, standing, stop
 from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobSetup, JobState
+from paretune.launchers.base import Job, JobSetup
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
 from tests.support.bills import later, line, write
-from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, Ending
+from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, End
 from tests.support.users import User
 
 
@@ -36,7 +37,7 @@ class Desk(User):
     def where(self, _: JobSpec) -> Workplace:
         return self.place()
 
-    def launch(self, *endings: Ending, **changes: Any) -> Attempts:
+    def launch(self, *endings: End, **changes: Any) -> Attempts:
         self.launcher.endings += endings
         return begin_job(self.spec(**changes), self.place())
 

@@ -33,14 +33,14 @@ from paretune.core.errors import (
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import Bill
-from paretune.jobs.names import run_name
+from paretune.jobs.names import run_name, trial_in_name
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preview import admit
 from paretune.jobs.record import JobRecord, opening_tags
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import JobState, job_name
+from paretune.launchers.base import job_name
 from paretune.presentation.text import usd
-from paretune.specification.container import FailureKind
+from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Point
@@ -54,7 +54,7 @@ from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run
 
 ROUND_S = 600.0  # virtual seconds between two commands with `once`, in a study of simulated jobs
-_RETRIED_BY_ANYBODY = frozenset({FailureKind.CAPACITY, FailureKind.INTERNAL})  # see `schema.RETRIES`
+_RETRIED_BY_ANYBODY = frozenset({Cause.CAPACITY, Cause.INTERNAL})  # see `schema.RETRIES`
 
 
 class TrialJob:
@@ -69,7 +69,7 @@ class TrialJob:
         self.record.retries = _RETRIED_BY_ANYBODY
         # If the per-device batch is searched or given, it is measured unchanged. Otherwise it is halved after the job
         # ran out of memory, but only by this process, not by another one that follows the job.
-        smaller = () if trial.spec.per_device_train_batch_size is not None else (FailureKind.OUT_OF_MEMORY,)
+        smaller = () if trial.spec.per_device_train_batch_size is not None else (Cause.OUT_OF_MEMORY,)
         self._job = Attempts(self.record, decides=smaller)
 
     def begin(self, *, adopt: bool = False) -> Trial | None:
@@ -132,13 +132,14 @@ class TrialJob:
         Returns the ended trial.
         """
         self._job.end(error, stops=False)
-        if isinstance(error, BadInput | JobFailed):
-            return self._end(TrialStatus.FAILED, str(error))
+        if isinstance(error, BadInput):
+            return self._end(TrialStatus.FAILED, str(error), cause=Cause.BAD_INPUT)
+        if isinstance(error, JobFailed):
+            return self._end(TrialStatus.FAILED, str(error), cause=Cause(error.cause or Cause.ERROR.value))
         running = 0 if isinstance(error, LaunchRefused) else None
         return self._end(TrialStatus.REFUSED, str(error), running_when_refused=running)
 
     def _ended(self, end: JobOutcome) -> Trial:
-        kind = None if end.failure is None else end.failure[0]
         not_finite = () if end.report is None else {*end.report.not_finite} - {*end.metrics}
         if end.has_completed and (lost := [name for name in self._objectives if name in not_finite]):
             return self._end(TrialStatus.DIVERGED, f"{', '.join(lost)} ended NaN or infinite")
@@ -147,8 +148,7 @@ class TrialJob:
             return self._end(TrialStatus.COMPLETED, "", measured=measured, verdicts=verdicts)
         # A local job of an earlier driver died with that driver: its end says nothing about its point.
         is_lost = self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter
-        is_stopped = end.state is JobState.STOPPED
-        return self._end(TrialStatus.of_end(kind, end.reason, is_stopped=is_stopped, is_lost=is_lost), end.reason)
+        return self._end(TrialStatus.of_end(end.ending, is_lost=is_lost), end.reason, cause=end.ending.cause)
 
     def _end(self, status: TrialStatus, reason: str, **more: Any) -> Trial:
         kind = self._job.document.spec.instance_type
@@ -416,11 +416,10 @@ class Driver:
             condition = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
-        tags[schema.RETRIES] = ", ".join(sorted(kind.value for kind in _RETRIED_BY_ANYBODY))
-        name = f"trial {number}: {run_name(trial.spec)}"
+        tags[schema.RETRIES] = ", ".join(sorted(cause.value for cause in _RETRIED_BY_ANYBODY))
         if trial.repeats is not None:
-            name = f"trial {number}, repeats {trial.repeats}: {run_name(trial.spec)}"
             tags[schema.REPEATS] = str(trial.repeats)
+        name = f"{trial_in_name(tags)}{run_name(trial.spec)}"
         try:
             run = tracking.run(run_id) if run_id else tracking.create(name, tags)
         except TrackingUnavailable as error:

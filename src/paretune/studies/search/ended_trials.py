@@ -1,13 +1,13 @@
 """The ended trials of a study: which of their jobs are retried, and why the study ends early."""
 
 import math
-import re
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from paretune.estimating.memory import Footprint
 from paretune.specification import metrics
 from paretune.specification.declaration import Value
+from paretune.specification.ending import Cause, without_ids
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trial_status import TrialStatus
@@ -22,13 +22,6 @@ _FIRST_PAUSE_S = 300.0  # seconds until a refused job is retried; doubles with e
 
 FEWEST_ALIKE = 2  # failures for the same reason after which a study ends if no trial has completed
 FEWEST_WITHOUT = 2  # completed trials of the user's own code, all without the same metric, after which a study ends
-_ERROR = re.compile(
-    r"\b(?:ModuleNotFound|Import|Syntax|Indentation|Name|UnboundLocal|Type|Attribute|Key|Index|Value|FileNotFound|"
-    r"NotImplemented|Assertion)Error\b|No module named|package \S+ is missing|No matching distribution found|"
-    r"unrecognized arguments|arguments are required|error: argument"
-)
-"""Exceptions of Python for wrong code and missing packages, and messages of pip and argparse."""
-_CHANGING = re.compile(r"[0-9a-f]{8,}")  # parts of a message that differ each time: ids of runs, temporary folders
 
 
 class EndedTrials:
@@ -154,8 +147,8 @@ class EndedTrials:
         alike = dict[str, list[Trial]]()
         for trial in [] if self.completed else self.trials.values():
             most, reason = trial.spec.max_runtime_minutes, ""
-            if trial.status is TrialStatus.FAILED and _ERROR.search(trial.reason):
-                reason = _CHANGING.sub("#", trial.reason)
+            if trial.status is TrialStatus.FAILED and trial.cause is Cause.CODE:
+                reason = without_ids(trial.reason)
             elif trial.status is not TrialStatus.CUT_OFF or trial.is_probe or most < self._file.job.max_runtime_minutes:
                 continue
             if trial.number in self._assumed_fixed:
