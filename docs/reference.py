@@ -62,7 +62,7 @@ _NAMED_ONLY = {
             "settings",
             "claimed_at",
         ),
-        *("account", "region", "secondary_status", "copied_from", "study_mark", "driven_until", "study_run", "row_key"),
+        *("account", "region", "secondary_status", "copied_from", "study_mark", "study_digest", "driven_until", "study_run", "row_key"),
         *("source_line", "job_arn", "image_uri", "used_instance_type", "used_instance_count", "used_precision"),
         *("used_device", "used_per_device_train_batch_size", "used_gradient_accumulation_steps"),
         *("price_usd_per_hour", "price_region", "price_as_of", "price_source", "out_of_memory_retries", "repeated"),

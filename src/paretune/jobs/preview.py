@@ -27,6 +27,7 @@ from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
+from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
 from paretune.specification.rules import launch_faults
@@ -76,14 +77,11 @@ class Admitted(ForeseenJob):
     warnings: tuple[str, ...]
 
     @property
-    def data_key(self) -> str | None:
-        """The key of the prepared rows; None without them, as for a simulated job or a user's own training."""
-        return None if self.inputs.dataset is None else self.inputs.dataset.key
-
-    @property
-    def code_key(self) -> str | None:
-        """The key of a user's own code that is uploaded; None without it."""
-        return (self.inputs.code and self.inputs.code.key) or None
+    def identity(self) -> JobIdentity:
+        """The identity of the job, with the key of its prepared rows or of the user's code that is uploaded."""
+        dataset, code = self.inputs.dataset, self.inputs.code
+        data_key, code_key = None if dataset is None else dataset.key, (code and code.key) or None
+        return JobIdentity.of(self.spec, data_key=data_key, code_key=code_key)
 
 
 def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, judges_limit: bool = True) -> Admitted:

@@ -87,7 +87,7 @@ class JobRecord:
             self._describe_request(self.spec)
             self.log_setup(job.setup)
             described = {schema.WARNINGS: warnings or None, schema.MODEL_REVISION: self.revision}
-            described[schema.CODE_KEY] = job.code_key
+            described[schema.CODE_KEY] = job.identity.code_key
             # Not in `_describe_request`, because an adopted job keeps the parameters that were typed for it.
             self.run.set_tags(described | schema.given_tag(self.spec.given()))
             if estimate is not None:

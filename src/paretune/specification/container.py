@@ -14,7 +14,6 @@ A SageMaker training container has the same layout, so the same code trains ther
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -29,6 +28,7 @@ from paretune.core.script_options import Options
 from paretune.core.tags import Attribution
 from paretune.specification import catalog, launchers
 from paretune.specification.ending import Cause, Ending, failed
+from paretune.specification.identity import JobIdentity
 from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import OF_THE_BILL
@@ -43,8 +43,6 @@ CHECKPOINT_EVERY_S = 120.0  # seconds between two checkpoints of a job that may 
 MOST_CLASSES_IN_MATRIX = 1_000  # a report with the confusion matrix of 5,500 classes would be too large to read
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
-_NOT_IN_THE_KEY = ("region", "budget", "force")
-"""Parameters that are resolved anew at each launch, or that may differ when the same job is launched again."""
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
 
 
@@ -235,9 +233,8 @@ class JobDocument:
     attribution: Attribution = field(default_factory=Attribution)
     """The owner of the job. Only the launcher uses it; it is not sent into the job."""
     run_id: str = ""  # id of the MLflow run that records the job
-    request_key: str = ""
-    """Digest of the given parameters, except those in _NOT_IN_THE_KEY. All attempts of a job have the same digest. Only
-    the launcher uses it."""
+    request: str = ""
+    """`JobIdentity.request` of the first attempt, which all attempts share. Only the launcher uses it."""
     script_options: Options | None = None  # options that the user's script printed with --help, before the job
 
     @classmethod
@@ -245,10 +242,8 @@ class JobDocument:
         cls, job_name: str, spec: JobSpec, attribution: Attribution | None = None, run_id: str = ""
     ) -> "JobDocument":
         """Create the document of the first attempt of a job."""
-        owner, given = attribution or Attribution(), spec.given()
-        kept = {name: value for name, value in given.items() if name not in _NOT_IN_THE_KEY}
-        key = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
-        return cls(job_name=job_name, spec=spec, plan=spec.plan(), attribution=owner, run_id=run_id, request_key=key)
+        owner, request = attribution or Attribution(), JobIdentity.of(spec).request
+        return cls(job_name=job_name, spec=spec, plan=spec.plan(), attribution=owner, run_id=run_id, request=request)
 
     @property
     def max_seconds(self) -> float:
@@ -263,7 +258,7 @@ class JobDocument:
         place = {"launcher": spec.runs_on.as_json(), "instances": types}
         raw = {**vars(self), **place, "spec": spec.given(), "plan": asdict(self.plan)}
         raw["script_options"] = self.script_options and asdict(self.script_options)
-        return {name: value for name, value in raw.items() if name not in ("attribution", "request_key")}
+        return {name: value for name, value in raw.items() if name not in ("attribution", "request")}
 
     @classmethod
     def read(cls, path: Path) -> "JobDocument":

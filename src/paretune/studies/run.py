@@ -353,9 +353,9 @@ class StudyRun:
         """
         if self._workplace.launcher.origin != "measured" or not self._workplace.launcher.traits.is_billed:
             return
-        self._run.set_tags({schema.SPEC_HASH: digest, schema.WATCHED_BY: process_text()})
+        self._run.set_tags({schema.STUDY_DIGEST: digest, schema.WATCHED_BY: process_text()})
         self._mark_driven(_SILENT_S)
-        now, same = self._workplace.clock.now(), f"tags.`{schema.SPEC_HASH}` = '{digest}'"
+        now, same = self._workplace.clock.now(), f"tags.`{schema.STUDY_DIGEST}` = '{digest}'"
         for run in self._tracking.runs(same):
             driven_until, holder = float(run.tags.get(schema.DRIVEN_UNTIL) or 0.0), run.tags.get(schema.WATCHED_BY, "")
             if run.run_id != self.run_id and driven_until > now and is_alive(holder) is not False:

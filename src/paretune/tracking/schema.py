@@ -110,6 +110,7 @@ BILL_COMPLETE = "complete"  # the final value of BILL
 
 # A study and its trials
 STUDY = "paretune.study"  # name of a study, on its own run and on those of its trials
+STUDY_DIGEST = "paretune.study_digest"  # the same for drivers of the same study
 STUDY_MARK = "paretune.study_mark"  # unique id, also in the study's storage; a driver finds the study's run by this id
 DRIVEN_UNTIL = "paretune.driven_until"
 """Until when the study counts as having a driver, in seconds since the epoch. The driver keeps extending it, and

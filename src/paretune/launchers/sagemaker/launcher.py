@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
-from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -53,6 +52,7 @@ from paretune.launchers.sagemaker.storage import Storage, absent, upload_faults
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.declaration import affecting
+from paretune.specification.identity import owned_request
 from paretune.specification.inputs import INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
@@ -316,7 +316,7 @@ class SageMakerLauncher(Launcher):
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
             job["script_options"] = details["script_options"]
         job["packages"] = packages  # not part of the code, because another instance type may have another image
-        job |= {"request_key": _request_key(document), "volume_gib": volume_gib}
+        job |= {"request_key": owned_request(document.request, owner_tags(document)), "volume_gib": volume_gib}
         if first is not None and spec.instance_type == _type_that_ran(first):
             job["packages"] = first.document["packages"]
         channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
@@ -370,7 +370,7 @@ class SageMakerLauncher(Launcher):
         with refused_to(f"read the document of {name}"):
             storage = Storage(self.account.client("s3"), bucket)
             launched = json.loads(storage.read(f"{PREFIX}/jobs/{name}/job.json"))
-        if launched.get("request_key") != _request_key(document):
+        if launched.get("request_key") != owned_request(document.request, owner_tags(document)):
             raise LaunchRefused(
                 f"the parameters or tags of {document.job_name} are not those that its first attempt was launched "
                 f"with: somebody changed the tags of run {document.run_id} in MLflow, so the job is not retried; "
@@ -479,12 +479,6 @@ def _launched(document: JobDocument, first: _FirstAttempt) -> tuple[dict[str, st
     spec, paths = first.document["spec"], ("entry_script", *INPUT_FILES)
     moved = {key: spec[key] for key in paths if key in spec}
     return channels, {"spec": moved, "script_options": first.document["script_options"]}
-
-
-def _request_key(document: JobDocument) -> str:
-    """Return a digest of a job's given parameters and tags, which is the same for all its attempts."""
-    parts = [document.request_key, owner_tags(document)]
-    return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def choose_image(spec: JobSpec, region: str) -> Image:
