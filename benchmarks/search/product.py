@@ -22,7 +22,7 @@ from paretune.studies.definition.file import StudyFile, full_name
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
-from paretune.studies.run import open_run
+from paretune.studies.record import open_run
 from paretune.studies.sampler.sampler import SplitSampler
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Split

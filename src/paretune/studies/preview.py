@@ -1,0 +1,176 @@
+"""Checks a study before anything is launched, and shows what it would run: the dry run of a study."""
+
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+
+from paretune.core.errors import BadInput, BudgetRefused, NoAccount, collecting, refuse
+from paretune.core.result import CommandOutput
+from paretune.jobs.preparation import inputs_of, known_inputs
+from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings_of
+from paretune.jobs.progress import say_on_stderr
+from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has_store, usual_storage
+from paretune.presentation.text import plain
+from paretune.pricing import dates_of
+from paretune.specification.container import JobDocument
+from paretune.specification.job import JobSpec
+from paretune.specification.profile import charged
+from paretune.specification.rules import launch_faults
+from paretune.specification.script_arguments import script_in_words
+from paretune.storage.database import redacted
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.trials import label
+from paretune.studies.search.money import Money
+from paretune.studies.search.next_job import some_jobs
+from paretune.studies.search.table import StudyTable
+from paretune.tracking import schema
+
+_MOST_SHOWN = 12  # limit on the jobs that a dry run lists
+_MOST_WARNED = 20  # limit on the jobs that are estimated for warnings, in addition to one for each instance type
+
+
+def preview(file: StudyFile) -> CommandOutput:
+    """Return some of a study's jobs with their worst cases, after checking them as the study would.
+
+    Nothing is recorded or launched.
+    """
+    workplaces = Workplaces.of_process()
+    file = file.replace(job={**charged(file.job.given(), workplaces.environment), "dry_run": None})
+    unasked = ""
+    try:
+        jobs, workplace, _ = check_study(file, workplaces, say_on_stderr)
+    except NoAccount as error:
+        unasked = f"your AWS account was not queried: {error}"
+        jobs, workplace = _check_without_account(file, workplaces)
+    pattern = file.name.replace("'", "_")  # matches any character, because an apostrophe cannot be searched for
+    condition = f"tags.`{schema.TRIAL}` LIKE '%' and tags.`{schema.STUDY}` LIKE '{pattern}'"
+    trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
+    is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
+    remarks, common = remarks_on(jobs, workplace, is_new=is_new), file.job.changed()
+    remarks = [*([unasked] if unasked else []), *remarks]
+    listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
+    rows, lines = list[dict[str, object]](), list[str]()
+    with closing(StudyTable(file, "sqlite://")) as table:  # in memory
+        money = Money(file, table, workplace)
+        if is_new and file.design is not None:
+            refuse_expensive_rows(file, money)
+        for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
+            texts = {name: text for name, text in spec.changed().items() if common.get(name) != text}
+            try:
+                usd = money.worst_usd(money.limited(spec))
+                worst = "worst case unknown" if usd is None else f"worst case {plain(usd, 2)} USD"
+            except BudgetRefused as refusal:
+                usd, worst = None, f"not tried: {refusal}"
+            rows.append({**texts, "worst_case_usd": usd})
+            lines.append("  " + ", ".join([*map(" ".join, texts.items()), worst]))
+    if jobs[0].entry_script:
+        words = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
+        lines += ["", "the first of them:", *(f"  {name}: {text}" for name, text in words.items() if text)]
+    count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
+    head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
+    text = "\n".join(["dry run: nothing was launched", "", head, *lines, "", *remarks])
+    return CommandOutput(text=text, document={"study": file.name, "jobs": rows, "launched": False, "remarks": remarks})
+
+
+def check_study(
+    file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]
+) -> tuple[list[JobSpec], Workplace, str]:
+    """Check a study, and return some of its jobs, their workplace and the address of its storage.
+
+    Raises the errors of `run_study` before anything is written or paid.
+    """
+    jobs = some_jobs(file)
+    workplace, storage = workplaces.of(jobs[0]), file.storage or usual_storage(workplaces.home, workplaces.environment)
+    budgets = workplace.budget_ledger(file.job.budget)  # raises BadInput if the file of the budgets is faulty
+    if file.once and not workplace.launcher.jobs_outlive_submitter:
+        ending = f"those of launcher {workplace.launcher.traits.name} end with it"
+        text = f"jobs that keep running after the command ends, but {ending}: leave out once, or use another launcher"
+        raise BadInput([f"once=true needs {text}"])
+    if file.once and budgets is not None and budgets.is_local and storage.startswith("postgresql"):
+        text = f"{budgets.file.path} on a server, too, because later commands may run on other machines. It is in "
+        text += f"{budgets.shown_address}: set {STORAGE_VARIABLE}, or storage in that file"
+        raise BadInput([f"once=true with storage {redacted(storage)} needs the ledger of {text}"])
+    if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
+        say("preparing model and data")
+
+    def check(spec: JobSpec) -> None:
+        setup = workplace.launcher.check(spec)
+        workplace.launcher.check_inputs(setup, inputs_of(spec, workplace))
+
+    _check_jobs(jobs, check)
+    _check_quality(file, jobs, workplace)
+    return jobs, workplace, storage
+
+
+def _check_without_account(file: StudyFile, workplaces: Workplaces) -> tuple[list[JobSpec], Workplace]:
+    """Check what can be checked without the study's AWS account.
+
+    Returns some of its jobs and their workplace at public prices. Raises BadInput if no job passes.
+    """
+    jobs, here = some_jobs(file), workplaces.of(JobSpec())
+
+    def check(spec: JobSpec) -> None:
+        refuse(launch_faults(spec))
+        if spec.runs_user_code:
+            inputs_of(spec, here)
+
+    _check_jobs(jobs, check)
+    return jobs, workplaces.at_public_prices(jobs[0])
+
+
+def refuse_expensive_rows(file: StudyFile, money: Money) -> None:
+    """Raise BudgetRefused if the rows that will run may cost more than the budget: a part of them would show little."""
+    specs, budget_usd = [spec for _, spec in file.jobs_at()][: file.n_trials], file.budget_usd
+    total_usd = sum(filter(None, (money.worst_usd(money.limited(spec)) for spec in specs)))
+    if budget_usd is not None and total_usd > budget_usd:
+        raise BudgetRefused(
+            f"the {len(specs)} rows cost at worst {total_usd:.4g} USD together, and budget_usd is {budget_usd:g}: "
+            "raise it, take rows out, or lower max_runtime_minutes, which bounds each job"
+        )
+
+
+def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -> None:
+    """Raise BadInput if a simulated study needs a quality metric that the simulation does not know."""
+    launcher, quality = workplace.launcher, file.judged_by
+    if launcher.virtual_clock is None or file.design is not None or quality is None:
+        return
+    for spec in jobs[:_MOST_WARNED]:
+        document = JobDocument.first("paretune-check", spec)
+        with suppress(BadInput):
+            if quality.metric in launcher.preview(document, known_inputs(spec, workplace))["metrics"]:
+                return
+    text = f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from a table of recorded runs. "
+    raise BadInput([f"{text}Set simulation.runs, or take {quality.metric} out of objectives and constraints"])
+
+
+def _check_jobs(jobs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:
+    """Raise BadInput with the faults that `check` raises for the first job, unless some job passes the check."""
+    first = list[str]()
+    for spec in jobs:
+        with collecting(faults := list[str]()):
+            check(spec)
+        if not faults:
+            return
+        first = first or faults
+    refuse(first)
+
+
+def remarks_on(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
+    """Return lines to print: warnings that all points share, how many points will not be tried, and prices.
+
+    Raises BadInput if a new study has no job that can be launched.
+    """
+
+    def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
+        return [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
+
+    types = {spec.instance_type: spec for spec in jobs}
+    estimated = foresee({spec.spec_hash(): spec for spec in [*jobs[:_MOST_WARNED], *types.values()]}.values())
+    refusals = [text for job in estimated if (text := limit_refusal(job))]
+    if is_new and len(refusals) == len(estimated) and all(map(limit_refusal, foresee(jobs))):
+        raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])
+    count = f"{len(refusals)} of the {len(estimated)} points checked will not be tried; the first one because: "
+    warnings = [*warnings_of(estimated, only_common=True), *(f"{count}{text}" for text in refusals[:1])]
+    prices = {job.spec.instance_type: job.price for job in estimated if job.spec.has_instances and job.price}
+    hourly = ", ".join(f"{name} {price.usd_per_hour:g}" for name, price in prices.items())
+    line = [f"prices in USD per hour {dates_of(prices.values())}: {hourly}"] if prices else []
+    return [*(f"warning: {text}" for text in warnings), *line]
