@@ -20,7 +20,7 @@ from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TimelineFactory
 from paretune.studies.definition.file import StudyFile, full_name
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.record import open_run
 from paretune.studies.sampler.sampler import SplitSampler

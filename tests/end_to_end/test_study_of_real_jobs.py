@@ -9,8 +9,8 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
+from paretune.studies.trial_status import TrialStatus
 from tests.support.cloud import WITHIN_S, Cloud
 from tests.support.processes import Command, command, paretune, wait_until, working_in
 from tests.support.stand_ins.sagemaker.emulator import Emulator

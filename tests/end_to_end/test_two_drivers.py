@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.trial_status import TrialStatus
 from tests.support.processes import command, paretune
 from tests.support.stand_ins import postgresql
 from tests.support.study_tables import records_of, write_study

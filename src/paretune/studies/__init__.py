@@ -2,6 +2,7 @@
 
 definition      reads and checks the file of a study
 proposal        proposes a study to a user who has a data set or a script, but no study file
+trial_status    how a trial ended, and whether its point is tried again
 sampler         paretune's own sampler, which any Optuna study may use
 search          the loop that asks for trials, runs their jobs, records their dollars and stops
 results         the answer that follows from ended trials, its tables and its page

@@ -43,11 +43,11 @@ from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import live_chart
 from paretune.studies.results.result import StudyResult
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.next_job import Sampled, Split, Verification
 from paretune.studies.search.table import StudyTable
+from paretune.studies.trial_status import TrialStatus
 
 
 def study(

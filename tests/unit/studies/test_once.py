@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.cli import main
-from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.trial_status import TrialStatus
 from tests.support.study_tables import records_of, write_study
 
 

@@ -14,8 +14,8 @@ from paretune.studies.definition.objectives import violations
 from paretune.studies.results.front import Configuration, StudyFront
 from paretune.studies.results.recommendation import Pick, best_in, recommend
 from paretune.studies.results.tables import front_table
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial, counted, label
+from paretune.studies.trial_status import TrialStatus
 
 _MOST_REASONS = 6
 _DIGITS = re.compile(r"\d+")

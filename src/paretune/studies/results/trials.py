@@ -14,7 +14,7 @@ from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.studies.definition.objectives import OBJECTIVES
-from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.trial_status import TrialStatus
 
 PREDICTED = "predicted"
 FOREIGN = {"project": "optuna"}  # `Trial.given` of a trial that another program ran

@@ -44,11 +44,11 @@ from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Point
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.ended_trials import MOST_REFUSED, EndedTrials
 from paretune.studies.search.money import Money
 from paretune.studies.search.table import Accepts, StudyTable
+from paretune.studies.trial_status import TrialStatus
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run

@@ -10,8 +10,8 @@ from paretune.specification.declaration import Value
 from paretune.specification.ending import Cause, without_ids
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
+from paretune.studies.trial_status import TrialStatus
 
 MOST_TRIES = 4  # limit on retries of a job that was refused (capacity, quota) or interrupted; then it counts as failed
 MOST_FAILURES = 2  # a job that failed or reached its time limit this many times is not run again

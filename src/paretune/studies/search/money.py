@@ -17,9 +17,9 @@ from paretune.pricing import ROUNDING_USD, cost_usd, rounded_up, unknown_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.table import StudyTable
+from paretune.studies.trial_status import TrialStatus
 
 MAX_COST = "max_cost_usd"  # the parameter, as messages name it
 

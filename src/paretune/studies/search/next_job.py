@@ -22,7 +22,6 @@ from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.space import Range, is_whole
 from paretune.studies.results.front import INTERVAL, Configuration, is_feasible
 from paretune.studies.results.recommendation import Pick
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import PREDICTED, Trial, label
 from paretune.studies.sampler.candidates import PROBE, Candidate
 from paretune.studies.sampler.decision import Expected
@@ -30,6 +29,7 @@ from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
 from paretune.studies.search.money import MAX_COST, OF_ESTIMATES
+from paretune.studies.trial_status import TrialStatus
 
 # With more points than this and no design, or a searched range, points are not listed: `_DRAWN` of them are drawn.
 _MOST_POINTS = 5_000

@@ -36,10 +36,10 @@ from paretune.storage.database import redacted, with_driver
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import Objective, violations
 from paretune.studies.definition.space import Choices, Point, Range, is_whole
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.sampler import candidates
 from paretune.studies.sampler.candidates import own_space
+from paretune.studies.trial_status import TrialStatus
 
 JOB, _DESCRIBED, _GIVEN, _MARK = "job", "described", "given", "mark"
 _ROW = TypeAdapter(Trial)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from paretune.specification.metrics import OF_THE_CLUSTER
 from paretune.studies.results.front import INTERVAL, StudyFront, hypervolume, pooled_noise
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.sampler.decision import hypervolume_improvement
+from paretune.studies.trial_status import TrialStatus
 from tests.support.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)

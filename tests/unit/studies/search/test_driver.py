@@ -31,10 +31,10 @@ from paretune.specification.ending import Cause, cut_off, failed
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import MOST_FAILURES, MOST_REFUSED, MOST_TRIES, EndedTrials
+from paretune.studies.trial_status import TrialStatus
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 from tests.support.scripted_jobs import (
