@@ -114,7 +114,7 @@ def import_runs(
 
     Raises TrackingUnavailable if MLflow becomes unavailable. The same command then imports the rest.
     """
-    from paretune.jobs.names import run_name
+    from paretune.jobs.run_names import run_name
 
     table = request.table
     published = tracking.runs(f"tags.`{schema.ORIGIN}` = '{_ORIGIN}'")

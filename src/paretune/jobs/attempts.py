@@ -27,11 +27,11 @@ from paretune.core.interruption import Interruption
 from paretune.core.shell import command_line
 from paretune.core.untrusted import at_home
 from paretune.jobs.bill import NO_PRICE, Bill, price_tags
-from paretune.jobs.names import run_name, trial_in_name
 from paretune.jobs.outcome import JobOutcome, end_job
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import Admitted, admit
 from paretune.jobs.record import JobRecord
+from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobSetup, JobStatus, Launcher, job_name
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.ending import Cause

@@ -11,7 +11,7 @@ from contextlib import suppress
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.core.shell import command_line
 from paretune.estimating.phases import UNBILLED
-from paretune.jobs.names import new_name
+from paretune.jobs.run_names import new_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.transitions import DOWNLOADING

@@ -18,7 +18,6 @@ from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import record_pools
 from paretune.jobs.model import register
-from paretune.jobs.names import run_name
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.jobs.preview import (
     Admitted,
@@ -31,6 +30,7 @@ from paretune.jobs.preview import (
 )
 from paretune.jobs.progress import watched
 from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags
+from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import checkpoint_folder, job_name, job_of
 from paretune.launchers.processes import is_alive

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from paretune.core.errors import ParetuneError, first_line
 from paretune.core.untrusted import printable, without_secrets
-from paretune.jobs.names import run_name
+from paretune.jobs.run_names import run_name
 from paretune.specification.container import JobReport
 from paretune.specification.inputs import IN_S3
 from paretune.specification.job import JobSpec

@@ -18,8 +18,8 @@ from paretune.core.untrusted import at_home, code_span, markdown, parse_json, pr
 from paretune.estimating.workload import whole_argument
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
-from paretune.jobs.names import new_name, run_name
 from paretune.jobs.record import JobRecord, params_of
+from paretune.jobs.run_names import new_name, run_name
 from paretune.launchers.base import Job
 from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics

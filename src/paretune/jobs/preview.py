@@ -17,8 +17,8 @@ from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
 from paretune.estimating.estimator import Estimate, Forecast, known_architecture
 from paretune.estimating.workload import whole_argument
-from paretune.jobs.names import own_settings
 from paretune.jobs.preparation import inputs_of
+from paretune.jobs.run_names import settings_in_name
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobSetup, Launcher, job_name
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
@@ -422,7 +422,7 @@ def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -
     if spec.runs_user_code:
         entry = f"entry point {spec.entry_point} of {spec.project}"
         return (entry if spec.project else f"your script {spec.entry_script}") + (
-            f" with {settings}" if (settings := own_settings(spec)) else ""
+            f" with {settings}" if (settings := settings_in_name(spec)) else ""
         )
     rows = ""
     if facts is not None:

@@ -17,8 +17,8 @@ from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
 from paretune.jobs.bill import price_tags, recorded_price
-from paretune.jobs.names import run_name
 from paretune.jobs.preview import Admitted
+from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobSetup, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text

@@ -16,9 +16,9 @@ from paretune.core.interruption import Interruption
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import Bill, recorded_price
-from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord, find_job, first_job_of
+from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, job_name, job_of
 from paretune.specification.ending import JobState

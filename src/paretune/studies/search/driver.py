@@ -33,10 +33,10 @@ from paretune.core.errors import (
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import Bill
-from paretune.jobs.names import run_name, trial_in_name
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preview import admit
 from paretune.jobs.record import JobRecord, opening_tags
+from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
 from paretune.presentation.text import usd

@@ -84,7 +84,7 @@ def cluster_in_name(spec: JobSpec) -> str:
     return f"{count}{short_name(spec.instance_type)}" if spec.has_instances else ""
 
 
-def own_settings(spec: JobSpec) -> str:
+def settings_in_name(spec: JobSpec) -> str:
     """Return the settings given to a user's own training, without its files, as text: `lr=0.1 epochs=3`."""
     names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
     given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
@@ -94,7 +94,7 @@ def own_settings(spec: JobSpec) -> str:
 def _head(spec: JobSpec) -> str:
     if spec.project is not None:
         name = Path(spec.project.rstrip("/")).name or spec.project
-        return f"{name} {spec.entry_point} {own_settings(spec)}".strip()[:200]
+        return f"{name} {spec.entry_point} {settings_in_name(spec)}".strip()[:200]
     if spec.entry_script is not None:
-        return f"{Path(spec.entry_script).name} {own_settings(spec)}".strip()[:200]
+        return f"{Path(spec.entry_script).name} {settings_in_name(spec)}".strip()[:200]
     return f"{setting_in_name(spec)} {cluster_in_name(spec)}".strip()
