@@ -83,7 +83,7 @@ def run(file: StudyFile, table: Table, home: Path) -> list[EndedJob]:
     storage = f"sqlite:///{home / 'studies.db'}"
     kept = StudyTable(file, storage, origin="simulated")
     course = TimelineFactory(predict=lambda document: None)
-    setattr(course, "read_own" if table.metric != "f1" else "read_table", lambda path: table.runs)  # read once
+    setattr(course, "read_user_runs" if table.metric != "f1" else "read_table", lambda path: table.runs)  # read once
     names = {full_name(file.job.given(), name): name for name in table.axes}
     ended: list[EndedJob] = []
     goals = goals_of(table).keys()

@@ -210,11 +210,11 @@ class Tools:
 
     def status(self, name: str | None = None) -> dict[str, Any]:
         """Show launched commands, one or all, and running jobs with their dollars so far and at worst."""
-        from paretune.jobs.standing import standing
+        from paretune.jobs.running import running_jobs
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
         workplaces = Workplaces.of_process()
-        jobs = standing(open_tracking(os.environ, SystemClock()), workplaces.of) if has_store(os.environ) else []
+        jobs = running_jobs(open_tracking(os.environ, SystemClock()), workplaces.of) if has_store(os.environ) else []
         launched = [self._described(each) for each in (self._names if name is None else [name])]
         return {"launched": launched, "running": jobs}
 
@@ -223,7 +223,7 @@ class Tools:
 
         The cost is recorded.
         """
-        from paretune.jobs.standing import stop
+        from paretune.jobs.running import stop
         from paretune.jobs.workplace import Workplaces
 
         self._described(name)
@@ -239,7 +239,7 @@ class Tools:
 
         The job may outlive the command, for example if the command lost contact with it.
         """
-        from paretune.jobs.standing import find_run
+        from paretune.jobs.running import find_run
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
         job = _JOB.search(_text(self.folder / name / _LOG))

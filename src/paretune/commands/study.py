@@ -22,7 +22,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
 from paretune.specification.profile import CHARGED, FILE, read_profile, sets_value, with_profile
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile
-from paretune.studies.definition.wish import Wish
+from paretune.studies.definition.request import StudyRequest
 
 
 class StudyOptions(StudyFile):
@@ -34,17 +34,17 @@ class StudyOptions(StudyFile):
     """without a file: the metric of your script that measures its model"""
 
 
-def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
-    """Return the study in the file, changed by the options; without a file, a `Wish`, from which a study is proposed.
+def _read(texts: Mapping[str, str]) -> StudyFile | StudyRequest:
+    """Return the study in the file, changed by the options; without one, a request from which a study is proposed.
 
     If there is a file, print which parameters of the profile it ignores. Raises BadInput with all faults of the first
     step that fails.
     """
     path, faults = texts.get("study", "").strip(), list[str]()
     if path.endswith(".py"):
-        return _wished({**texts, "study": "", "entry_script": path})
+        return _requested({**texts, "study": "", "entry_script": path})
     if not path and (texts.get("dataset") or texts.get("entry_script")):
-        return _wished(texts)
+        return _requested(texts)
     if not path:
         raise BadInput(
             [
@@ -63,8 +63,8 @@ def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
     return StudyFile.read(path, {key: text for key, text in texts.items() if key != "study"})
 
 
-def _wished(texts: Mapping[str, str]) -> Wish:
-    """Return the `Wish` for a study without a file. Raises BadInput with all faults of the first step that fails."""
+def _requested(texts: Mapping[str, str]) -> StudyRequest:
+    """Return the request for a study without a file. Raises BadInput with all faults of the first step that fails."""
     typed = {name: text for name, text in texts.items() if sets_value(name, text) and name not in ("study", "metric")}
     of_study = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
     job = {name: text for name, text in typed.items() if name not in of_study}
@@ -102,7 +102,7 @@ def _wished(texts: Mapping[str, str]) -> Wish:
             terms = {name: value for name, value in study.given().items() if name in of_study}
     refuse(faults)
     assert spec is not None
-    return Wish(job=spec, types=types, terms=terms, metric=metric or None)
+    return StudyRequest(job=spec, types=types, terms=terms, metric=metric or None)
 
 
 def _metric_faults(script: Path, metric: str) -> list[str]:
@@ -121,7 +121,7 @@ def _metric_faults(script: Path, metric: str) -> list[str]:
     return [f"{script.name} does not report {metric}: {question} It reports {', '.join(reported)}"]
 
 
-def _run(study: StudyFile | Wish) -> CommandOutput | Result:
+def _run(study: StudyFile | StudyRequest) -> CommandOutput | Result:
     from paretune.jobs.progress import say_on_stderr
     from paretune.jobs.workplace import Workplaces
     from paretune.studies.proposal import propose
@@ -130,13 +130,13 @@ def _run(study: StudyFile | Wish) -> CommandOutput | Result:
     if isinstance(study, StudyFile):
         return run_or_preview(study)
     wants_file = bool(study.job.dry_run)
-    wish, workplaces = replace(study, job=study.job.replace(dry_run=None)), Workplaces.of_process()
+    request, workplaces = replace(study, job=study.job.replace(dry_run=None)), Workplaces.of_process()
     try:
-        proposed = propose(wish, workplaces)
+        proposed = propose(request, workplaces)
     except NoAccount as error:
         if not wants_file:
             raise
-        proposed = propose(wish, workplaces, has_account=False)
+        proposed = propose(request, workplaces, has_account=False)
         unasked = f"your AWS account was not queried, so prices are public ones: {error}"
         proposed = replace(proposed, reasons=[*proposed.reasons, unasked])
     if wants_file:

@@ -46,7 +46,7 @@ class Evidence:
     times: Sequence[Measurement] = ()
     peaks: Sequence[tuple[MemorySetting, float]] = ()
     did_not_fit: Sequence[Footprint] = ()
-    own: Sequence[tuple[JobSpec, float]] = ()  # finished jobs that ran users' own code, with their billable seconds
+    of_user_code: Sequence[tuple[JobSpec, float]] = ()  # finished jobs that ran users' code, with their billed seconds
 
     def runs_like(self, work: Work) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
         """Return three lists: jobs of this model on this cluster, of this model anywhere, and on this accelerator.
@@ -86,7 +86,7 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
 def read(runs: Iterable[RecordedRun]) -> Evidence:
     """Return the evidence in these runs. Runs that cannot be read are skipped."""
     times, peaks, did_not_fit = list[Measurement](), list[tuple[MemorySetting, float]](), list[Footprint]()
-    own = list[tuple[JobSpec, float]]()
+    of_user_code = list[tuple[JobSpec, float]]()
     for job in runs:
         try:
             spec = job.spec_as_run()
@@ -98,7 +98,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
                     and is_whole(job)
                     and not job.is_spot
                 ):
-                    own.append((spec, job.billable_seconds))
+                    of_user_code.append((spec, job.billable_seconds))
                 continue
             spec, plan, work, setting = _read(job, spec)
         except (BadInput, ValueError, KeyError):
@@ -114,7 +114,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
         is_profiled = bool(job.param("profile_steps"))  # profiling itself uses memory
         if not is_profiled and (peak := job.metrics.get(metrics.PEAK_MEMORY_GIB)):
             peaks.append((setting, peak))
-    return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit, own=own)
+    return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit, of_user_code=of_user_code)
 
 
 def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | None, MemorySetting | None]:

@@ -19,7 +19,7 @@ from paretune.jobs.bill import NO_PRICE, record_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import ENDED, JobRecord, find_job
-from paretune.jobs.standing import of_one_run, place_of
+from paretune.jobs.running import of_one_run, place_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S
 from paretune.launchers.processes import is_alive, process_text

@@ -47,7 +47,7 @@ from paretune.specification.script_arguments import argument_of, syntax_fault
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OBJECTIVES
-from paretune.studies.definition.wish import Wish
+from paretune.studies.definition.request import StudyRequest
 from paretune.studies.search.table import stored
 
 _MOST_TYPES = 8
@@ -90,7 +90,7 @@ class ProposedStudy:
         return StudyFile.read(self.values)
 
 
-def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> ProposedStudy:
+def propose(request: StudyRequest, workplaces: Workplaces, *, has_account: bool = True) -> ProposedStudy:
     """Return a study for a request: what to search, and why.
 
     If a study of this name has begun, return the study that continues it. Without `has_account`, public prices are used
@@ -98,23 +98,23 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
 
     Raises BadInput if nothing is left to search, for example because the budget covers too few jobs.
     """
-    job, budget_usd = wish.job, wish.terms["budget_usd"]
-    name = wish.terms.get("name") or _title(job)
-    storage = wish.terms.get("storage") or usual_storage(workplaces.home, workplaces.environment)
+    job, budget_usd = request.job, request.terms["budget_usd"]
+    name = request.terms.get("name") or _title(job)
+    storage = request.terms.get("storage") or usual_storage(workplaces.home, workplaces.environment)
     if (begun := stored(name, storage)) and "search" in begun:
         reason = f"this continues the study {name} with its own search; for a new study, add {options(name='NAME')}"
-        return ProposedStudy(values={"name": name, **_continued(begun, wish), **wish.terms}, reasons=[reason])
+        return ProposedStudy(values={"name": name, **_continued(begun, request), **request.terms}, reasons=[reason])
     search = dict[str, Any]()
-    if wish.types:
-        search["instance_type"] = {"choices": list(wish.types)}
+    if request.types:
+        search["instance_type"] = {"choices": list(request.types)}
     given: dict[str, Any] = dict(job.given())
     if job.entry_script is not None:
-        of_script = _of_script(job, has_types=bool(wish.types))
+        of_script = _of_script(job, has_types=bool(request.types))
         search |= of_script
         reasons = (
             [f"{Path(job.entry_script).name}: arguments that it declares, around their defaults"] if of_script else []
         )
-        metric, direction = str(wish.metric), _direction(str(wish.metric))
+        metric, direction = str(request.metric), _direction(str(request.metric))
         objectives = {metrics.COST_USD: "minimize", metric: direction}
         reasons.append(f"{metric} is {direction}d")
     else:
@@ -132,7 +132,7 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
             reasons.append(
                 f"a simulation trains nothing: leave launcher out to compare {measured} and learning rates too"
             )
-        if wish.types is not None and not wish.types:
+        if request.types is not None and not request.types:
             chosen = _instance_types(job, inputs, workplace, budget_usd)
             search["instance_type"] = {"choices": list(chosen)}
             reasons += [f"{name}: {text}" for name, (text, _) in chosen.items()]
@@ -145,24 +145,24 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
     if "instance_type" in search:
         given.pop("instance_type", None)
     values = {"name": name, "job": given, "search": search, "objectives": objectives}
-    return ProposedStudy(values={**values, **wish.terms}, reasons=reasons)
+    return ProposedStudy(values={**values, **request.terms}, reasons=reasons)
 
 
-def _continued(begun: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
+def _continued(begun: Mapping[str, Any], request: StudyRequest) -> dict[str, Any]:
     """Return the requested job with the search, objectives and job limits that were proposed when the study began.
 
     The request alone decides where the jobs run: without `--launcher simulated`, they are not simulated even if the
     study began as a rehearsal, and if it names neither an instance type nor a launcher, nothing may run on AWS.
     """
-    given, search, objectives = wish.job.given(), dict(begun["search"]), begun["objectives"]
-    if wish.types is None:
+    given, search, objectives = request.job.given(), dict(begun["search"]), begun["objectives"]
+    if request.types is None:
         search.pop("instance_type", None)
     else:
         given.pop("instance_type", None)
-    if wish.types:
-        search["instance_type"] = {"choices": list(wish.types)}
-    if wish.metric is not None:
-        objectives = {metrics.COST_USD: "minimize", wish.metric: _direction(wish.metric)}
+    if request.types:
+        search["instance_type"] = {"choices": list(request.types)}
+    if request.metric is not None:
+        objectives = {metrics.COST_USD: "minimize", request.metric: _direction(request.metric)}
     search = {name: entry for name, entry in search.items() if name not in given}
     proposed = {name: value for name, value in begun.get("job", {}).items() if name in _PROPOSED}
     return {"job": {**proposed, **given}, "search": search, "objectives": objectives}

@@ -21,7 +21,7 @@ from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.core.shell import command_line, options
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of, length_faults
-from paretune.estimating.estimator import Estimate, Forecast, estimate_own
+from paretune.estimating.estimator import Estimate, Forecast, estimate_user_code
 from paretune.estimating.phases import PHASES
 from paretune.estimating.timing import PARTS
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS, data_of
@@ -214,7 +214,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     is_there = is_recorded or has_store(environment)
     forecast = Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
     if first.runs_user_code:
-        own = [(spec, estimate_own(spec, price, forecast.evidence.own)) for spec, price in priced]
+        own = [(spec, estimate_user_code(spec, price, forecast.evidence.of_user_code)) for spec, price in priced]
         remark = (
             "your own training code is estimated only from runs of the same job (cluster and parameters, any seed): "
             "run it once, or run a study"

@@ -524,11 +524,11 @@ def images_of(spec: JobSpec, region: str) -> dict[str, Image]:
                 f"AWS's list has no image for strategy {spec.strategy} on {cluster.instance_type} in {region} "
                 f"({reason}): set sagemaker.training_image, or use another region or instance_type"
             )
-    refuse([*faults, *own_image_faults(spec, region)])
+    refuse([*faults, *image_faults(spec, region)])
     return images
 
 
-def own_image_faults(spec: JobSpec, region: str) -> list[str]:
+def image_faults(spec: JobSpec, region: str) -> list[str]:
     """Return the reasons why the user's own image does not suit the job; empty if it does or if there is none."""
     faults, uri = list[str](), spec.sagemaker.training_image
     if uri is None:

@@ -18,8 +18,8 @@ from pydantic import TypeAdapter
 from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
-from paretune.launchers.simulated.own_runs import OwnRuns
 from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY, ReplayedJob, RunTable
+from paretune.launchers.simulated.user_runs import UserRuns
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument, JobReport
 from paretune.specification.ending import Cause, Ending, JobState
@@ -124,7 +124,7 @@ class TimelineFactory:
 
     predict: Callable[[JobDocument], Estimate | None]
     read_table: Callable[[Path], RunTable] = field(default_factory=lambda: functools.cache(RunTable.read))
-    read_own: Callable[[Path], OwnRuns] = field(default_factory=lambda: functools.cache(OwnRuns.read))
+    read_user_runs: Callable[[Path], UserRuns] = field(default_factory=lambda: functools.cache(UserRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
         """Return the job's timeline. Raises BadInput if the table does not cover it, or if no estimate is possible."""
@@ -147,7 +147,7 @@ class TimelineFactory:
     def _answer(self, document: JobDocument, settings: Simulation) -> ReplayedJob:
         spec, replayed = document.spec, None
         if settings.runs is not None and spec.runs_user_code:
-            own = self.read_own(Path(settings.runs))
+            own = self.read_user_runs(Path(settings.runs))
             return own.answer(spec, draw=settings.seed, startup_seconds=settings.startup_seconds)
         if settings.runs is not None:
             table = self.read_table(Path(settings.runs))

@@ -68,7 +68,7 @@ def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Work
     return spec, workplace
 
 
-def standing(tracking: Tracking, workplace_of: WorkplaceOf) -> list[dict[str, Any]]:
+def running_jobs(tracking: Tracking, workplace_of: WorkplaceOf) -> list[dict[str, Any]]:
     """Return the jobs of a store that have not ended, oldest first, a row each. Raises TrackingUnavailable.
 
     `state` is the launcher's own word for the phase, such as Training. `since_s` is the number of seconds since the run
