@@ -168,7 +168,7 @@ def _clean(options: CleanOptions) -> CommandOutput:
         remove(removable, tracking, time.strftime("%Y-%m-%d"))
         lines.append(f"removed {in_words(removable)}")
     elif removable:
-        given = options.changed() | {"yes": "true"}
+        given = options.given_text() | {"yes": "true"}
         lines += [f"may be removed: {in_words(removable)}", f"to remove it: {command_line('clean', given)}"]
     document = {"removed": options.yes, "found": [each.row() for each in found], "remarks": remarks}
     return CommandOutput(text="\n".join([*lines, *remarks]), document=document)

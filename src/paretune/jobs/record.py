@@ -248,13 +248,13 @@ def params_of(spec: JobSpec) -> dict[str, str]:
     if spec.runs_user_code:
         cluster = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
         arguments = {f"training_arguments.{name}": spell(value) for name, value in spec.training_arguments.items()}
-        changed = {name: text for name, text in spec.changed().items() if name != "seed" or _passes_seed(spec)}
+        changed = {name: text for name, text in spec.given_text().items() if name != "seed" or _passes_seed(spec)}
         return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | changed | arguments
     plan = spec.plan()
     texts = spec.as_text()
     return (
         {name: texts[name] for name in _ALWAYS}
-        | spec.changed()
+        | spec.given_text()
         | {
             "learning_rate": spell(spec.unscaled_learning_rate),
             **{name: str(getattr(plan, name)) for name in OF_THE_BATCH},

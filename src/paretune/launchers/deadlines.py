@@ -76,7 +76,7 @@ def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, fl
 def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
     """Return the most bytes that a job leaves in its model folder; for scripts and projects, an assumed size."""
     if spec.runs_user_code:
-        names_model = "model" in spec.changed() and spec.project is None
+        names_model = "model" in spec.given_text() and spec.project is None
         return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
     if spec.probe_steps is not None:
         return 0.0

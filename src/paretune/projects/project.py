@@ -196,7 +196,7 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[s
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
         if spec.entry_point not in declared and spec.entry_point.endswith(".sh"):
             entry.command = shlex.join(["bash", spec.entry_point])  # MLflow uses $SHELL, which an image may lack
-        if _SEED in entry.parameters and _SEED not in values and _SEED in spec.changed():
+        if _SEED in entry.parameters and _SEED not in values and _SEED in spec.given_text():
             values[_SEED] = str(spec.seed)  # a repeat of the same job has a different seed
         return _entry_command(spec, entry, values, home, root)
 

@@ -305,8 +305,8 @@ class Parameters(BaseModel):
         dumped = self.model_dump(mode="json", exclude_unset=True)
         return {name: dumped[name] for name in type(self).model_fields if name in dumped}
 
-    def changed(self) -> dict[str, str]:
-        """Return the given values as strings that `read` understands. MLflow records these."""
+    def given_text(self) -> dict[str, str]:
+        """Return the values that were given as strings that `read` parses. MLflow records these."""
         return {name: spell(value) for name, value in self.given().items()}
 
     def as_text(self) -> dict[str, str]:

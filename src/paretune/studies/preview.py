@@ -45,7 +45,7 @@ def preview(file: StudyFile) -> CommandOutput:
     condition = f"tags.`{schema.TRIAL}` LIKE '%' and tags.`{schema.STUDY}` LIKE '{pattern}'"
     trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
     is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
-    remarks, common = remarks_on(jobs, workplace, is_new=is_new), file.job.changed()
+    remarks, common = remarks_on(jobs, workplace, is_new=is_new), file.job.given_text()
     remarks = [*([unasked] if unasked else []), *remarks]
     listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
     rows, lines = list[dict[str, object]](), list[str]()
@@ -54,7 +54,7 @@ def preview(file: StudyFile) -> CommandOutput:
         if is_new and file.design is not None:
             refuse_expensive_rows(file, money)
         for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
-            texts = {name: text for name, text in spec.changed().items() if common.get(name) != text}
+            texts = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
             try:
                 usd = money.worst_usd(money.limited(spec))
                 worst = "worst case unknown" if usd is None else f"worst case {plain(usd, 2)} USD"

@@ -178,7 +178,7 @@ def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateT
         name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         for name, value in choices.items()
     }
-    request = EstimateRequest.of([spec.changed() for spec in jobs], lists)
+    request = EstimateRequest.of([spec.given_text() for spec in jobs], lists)
     request = replace(request, specs=tuple(completed(spec, os.environ) for spec in request.specs))
     return run_estimate(request)
 
@@ -297,7 +297,7 @@ def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
         for instance in map(spec.instance, spec.instance_types() if spec.has_instances else ()):
             yield from hardware.precision_faults(spec.precision, instance)
         if rows is None and spec.dataset not in BUNDLED_ROWS and spec.max_train_samples is None:
-            of_data = {name: text for name, text in spec.changed().items() if name in OF_THE_DATA}
+            of_data = {name: text for name, text in spec.given_text().items() if name in OF_THE_DATA}
             yield (
                 f"the number of rows of dataset {spec.dataset} is not known yet: give max_train_samples (and "
                 f"max_seq_length), or prepare it once with `{command_line('train', of_data | {'dry_run': 'true'})}`"

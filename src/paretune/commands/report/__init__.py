@@ -101,7 +101,7 @@ def _run(request: ReportRequest) -> CommandOutput:
         "report",
         report.note(),
         {"report.csv": csv, "report.md": report.markdown(), "report.html": report.html()},
-        request.changed(),
+        request.given_text(),
         "simulated" if is_simulated else None,
         pictures,
     )

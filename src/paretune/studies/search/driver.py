@@ -284,7 +284,7 @@ class Driver:
             spec = self.file.spec_at(point).replace(**changes)
             if reason := self.why_not(spec):
                 raise BudgetRefused(reason)
-            given = (spec if "max_runtime_minutes" in changes else self.money.limited(spec)).changed()
+            given = (spec if "max_runtime_minutes" in changes else self.money.limited(spec)).given_text()
             status = TrialStatus.RUNNING
             trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
             trial = self.money.reserve(trial)

@@ -286,7 +286,7 @@ class Split:
         return Trial(
             number=number,
             point=job.point,
-            given=job.spec.changed(),
+            given=job.spec.given_text(),
             status=TrialStatus.COMPLETED,
             values=values(0.0),
             origin=PREDICTED,

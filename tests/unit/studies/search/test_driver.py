@@ -342,7 +342,7 @@ def test_jobs_side_by_side_that_are_cut_off_by_one_wrong_estimate_double_later_l
     spec = driver.file.spec_at({"learning_rate": RATES[0]})
     limits = [driver.money.limited(spec).max_runtime_minutes]
     for _ in range(2):
-        given = driver.money.limited(spec).changed()
+        given = driver.money.limited(spec).given_text()
         for number in range(8):
             point = {"learning_rate": RATES[0]}
             driver.money.add(Trial(number=number, point=point, status=TrialStatus.CUT_OFF, given=given, cost_usd=0.1))
