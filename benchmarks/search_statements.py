@@ -41,9 +41,9 @@ from paretune.specification.declaration import spell
 from paretune.studies.definition.file import full_name
 from paretune.studies.results.front import StudyFront, hypervolume
 from paretune.studies.results.recommendation import recommend
-from paretune.studies.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.next_job import MOST_REPEATS, RUNS
+from paretune.studies.trial_status import TrialStatus
 
 SETTINGS = {
     "normal": ("plain", 0.0, 1.0),

@@ -28,8 +28,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from paretune.launchers.simulated.user_runs import UserRuns
 from paretune.launchers.simulated.recorded_runs import COMPLETED
+from paretune.launchers.simulated.user_runs import UserRuns
 from paretune.pricing import VARIABLE
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, share_of

@@ -20,13 +20,13 @@ from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TimelineFactory
 from paretune.studies.definition.file import StudyFile, full_name
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.trial_status import TrialStatus
-from paretune.studies.results.trials import Trial
 from paretune.studies.record import open_run
+from paretune.studies.results.trials import Trial
 from paretune.studies.sampler.sampler import SplitSampler
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Split
 from paretune.studies.search.table import StudyTable, distribution_of
+from paretune.studies.trial_status import TrialStatus
 from paretune.tracking.store import Tracking
 from search.peers import Asking
 from search.scoring import EndedJob

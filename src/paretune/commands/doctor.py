@@ -20,7 +20,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, collecting, first_line, refuse
 from paretune.core.packages import missing, pinned, version_of
 from paretune.core.result import CommandOutput
-from paretune.core.untrusted import printable, without_secrets
+from paretune.core.secrets import printable, without_secrets
 from paretune.specification.declaration import Parameters, affecting, parameter
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import AUTO, known

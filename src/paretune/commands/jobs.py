@@ -11,8 +11,8 @@ from paretune.commands.command import command_of
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import CommandOutput
+from paretune.core.secrets import printable
 from paretune.core.shell import command_line
-from paretune.core.untrusted import printable
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
 
 if TYPE_CHECKING:

@@ -30,8 +30,9 @@ from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, did_you_mean, refuse
 from paretune.core.packages import missing
+from paretune.core.reading import absolute, is_file, parse_json
 from paretune.core.result import CommandOutput
-from paretune.core.untrusted import absolute, is_file, parse_json, printable
+from paretune.core.secrets import printable
 from paretune.launchers.processes import is_alive, process_text
 from paretune.specification.catalog import instances
 from paretune.specification.declaration import Parameters, Rules, parameter, spell

@@ -13,8 +13,8 @@ from pathlib import Path
 from paretune.commands.command import Command
 from paretune.core.errors import BadInput, NoAccount, collecting, did_you_mean, refuse
 from paretune.core.own_script import read_own_script
+from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
 from paretune.core.result import CommandOutput, Result
-from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.specification.catalog import instances
 from paretune.specification.declaration import parameter, split_list
 from paretune.specification.inputs import data_faults, missing_files

@@ -24,8 +24,8 @@ from paretune.core.errors import (
     TrackingUnavailable,
 )
 from paretune.core.interruption import Interruption
+from paretune.core.reading import at_home
 from paretune.core.shell import command_line
-from paretune.core.untrusted import at_home
 from paretune.jobs.bill import NO_PRICE, Bill, price_tags
 from paretune.jobs.outcome import JobOutcome, end_job
 from paretune.jobs.preparation import inputs_of

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from paretune.core.errors import ParetuneError, first_line
-from paretune.core.untrusted import printable, without_secrets
+from paretune.core.secrets import printable, without_secrets
 from paretune.jobs.run_names import run_name
 from paretune.specification.container import JobReport
 from paretune.specification.inputs import IN_S3

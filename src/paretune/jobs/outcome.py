@@ -11,10 +11,11 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.core.noise import binomial_error
+from paretune.core.reading import at_home, parse_json
 from paretune.core.result import Result, Row, as_json, value_of
 from paretune.core.script_metrics import LOGGERS
+from paretune.core.secrets import code_span, markdown, printable
 from paretune.core.shell import command_line, options
-from paretune.core.untrusted import at_home, code_span, markdown, parse_json, printable
 from paretune.estimating.workload import whole_argument
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model

@@ -17,7 +17,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, JobFailed, collecting, prints_error_in_code, refuse
 from paretune.core.packages import missing, version_of
-from paretune.core.untrusted import at_home, exists, files_below, is_folder
+from paretune.core.reading import at_home, exists, files_below, is_folder
 from paretune.estimating.architecture import config_in, length_faults, positions_of, well_known
 from paretune.jobs.workplace import Workplace
 from paretune.projects.script import script_inputs

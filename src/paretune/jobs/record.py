@@ -12,10 +12,10 @@ from threading import Lock
 from typing import Any
 
 from paretune.core.errors import BadInput, LostContact
+from paretune.core.reading import absolute
 from paretune.core.script_metrics import STORE
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import absolute
 from paretune.jobs.bill import price_tags, recorded_price
 from paretune.jobs.preview import Admitted
 from paretune.jobs.run_names import run_name

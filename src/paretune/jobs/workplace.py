@@ -12,9 +12,9 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact
 from paretune.core.interruption import Interruption
 from paretune.core.machine import host_in
+from paretune.core.reading import at_home, exists, is_folder
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
 from paretune.launchers.base import Launcher, Surroundings, open_launcher

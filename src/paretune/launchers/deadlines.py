@@ -29,7 +29,7 @@ from contextlib import suppress
 from functools import lru_cache
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import is_folder
+from paretune.core.reading import is_folder
 from paretune.estimating.architecture import Architecture, architecture_of, well_known
 from paretune.estimating.phases import kind_of, usual
 from paretune.estimating.workload import trained_weights

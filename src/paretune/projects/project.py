@@ -19,7 +19,7 @@ from mlflow.projects.utils import _fetch_project, load_project
 from paretune.core import script_metrics, watchdog
 from paretune.core.errors import BadInput, collecting, first_line, refuse
 from paretune.core.own_script import read_own_script
-from paretune.core.untrusted import at_home, exists
+from paretune.core.reading import at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
 from paretune.specification.container import JobInputs, UserCode

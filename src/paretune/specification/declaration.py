@@ -25,8 +25,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.own_script import read_own_script
+from paretune.core.reading import at_home, exists, parse_json
 from paretune.core.shell import options
-from paretune.core.untrusted import at_home, exists, parse_json
 
 LONGEST_TEXT = 4_096  # characters of a string: the longest path on Linux (PATH_MAX); MLflow can record 6,000
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator
 
 from paretune.core.own_script import read_own_script
+from paretune.core.reading import at_home, is_file
 from paretune.core.shell import command_line
-from paretune.core.untrusted import at_home, is_file
 from paretune.specification import catalog, launchers, metrics
 from paretune.specification.declaration import (
     ANY,

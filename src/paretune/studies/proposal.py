@@ -28,8 +28,8 @@ from typing import Any
 from paretune.core import pareto
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.own_script import read_own_script
+from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
 from paretune.core.shell import command_line, options
-from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.workload import data_of, training_rows
 from paretune.jobs.preparation import inputs_of

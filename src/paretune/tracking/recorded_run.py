@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import exists
+from paretune.core.reading import exists
 from paretune.specification import catalog, metrics
 from paretune.specification.declaration import affecting
 from paretune.specification.ending import Cause

@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.clock import Clock
 from paretune.core.connection import connect
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
-from paretune.core.untrusted import without_secrets
+from paretune.core.secrets import without_secrets
 from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model

@@ -9,7 +9,7 @@ may show other columns.
 import json
 import re
 
-from paretune.core.untrusted import markdown
+from paretune.core.secrets import markdown
 from paretune.specification import metrics
 from paretune.tracking import schema
 

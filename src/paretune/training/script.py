@@ -23,6 +23,7 @@ from typing import Any, TextIO
 
 from paretune.core.errors import first_line, last_words, prints_error_in_code
 from paretune.core.own_script import read_own_script
+from paretune.core.reading import at_home
 from paretune.core.script_metrics import (
     LONGEST_LINE,
     STORE,
@@ -36,7 +37,6 @@ from paretune.core.script_metrics import (
     written_log_file,
 )
 from paretune.core.shell import options
-from paretune.core.untrusted import at_home
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.ending import Cause
 from paretune.specification.metrics import SCRIPT_METRICS

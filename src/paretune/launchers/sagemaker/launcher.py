@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, collecting, refuse
 from paretune.core.packages import pinned
+from paretune.core.secrets import without_secrets
 from paretune.core.shell import command_line
-from paretune.core.untrusted import without_secrets
 from paretune.estimating.hardware import accelerator_of
 from paretune.launchers import SAGEMAKER, archive
 from paretune.launchers.base import (

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
+from paretune.core.reading import read_table
 from paretune.core.result import value_of
-from paretune.core.untrusted import read_table
 from paretune.launchers.simulated.recorded_runs import COMPLETED, STATUSES, ReplayedJob
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, share_of

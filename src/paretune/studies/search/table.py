@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, LostContact, first_line
-from paretune.core.untrusted import exists
+from paretune.core.reading import exists
 from paretune.ledger.lock import StudyLock, unusable
 from paretune.pricing import Balance
 from paretune.specification import metrics
