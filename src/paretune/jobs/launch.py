@@ -205,7 +205,7 @@ def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened
     not counted. So two processes that continue the same run give its job the same name, even if the job has ended in
     between.
     """
-    place = Place(store=workplace.tracking.identity, location=workplace.launcher.location_tags())
+    place = Place(store=workplace.tracking.store_id, location=workplace.launcher.location_tags())
     key = job.identity.name_at(place)
     ended = [
         job_of(run.tags.get(schema.JOB_NAME, "")).rpartition("-")

@@ -64,7 +64,7 @@ class Tracking:
         self._offered = set[str]()  # keys of the views that this object has already offered
 
     @cached_property
-    def identity(self) -> str:
+    def store_id(self) -> str:
         """Id and creation time of the first experiment, which distinguish this store from others."""
         with self._usable():
             first = self._client.search_experiments(view_type=ViewType.ALL, max_results=1, order_by=["experiment_id"])

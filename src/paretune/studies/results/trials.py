@@ -95,8 +95,8 @@ class Trial:
         return JobSpec.read(self.given)
 
     @cached_property
-    def identity(self) -> str:
-        """The hash of its job, which is the same for all trials with the same job."""
+    def computation(self) -> str:
+        """The computation of its job (`JobIdentity.computation`): the same for all trials with the same job."""
         return self.spec.spec_hash()
 
     @cached_property

@@ -297,22 +297,22 @@ class Driver:
 
     def why_not(self, spec: JobSpec) -> str:
         """Return why a job should not run now or would be refused by its launcher; empty if it may run."""
-        identity, faults = spec.spec_hash(), list[str]()
-        if (trial := self.ended.final.get(identity)) is not None:
+        computation, faults = spec.spec_hash(), list[str]()
+        if (trial := self.ended.final.get(computation)) is not None:
             return f"trial {trial} had the same job"
-        if identity in {trial.identity for trial in self.under_way}:
+        if computation in {trial.computation for trial in self.under_way}:
             return "the same job is under way"
         if self.ended.cannot_fit(spec):
             return "the same or a smaller batch per device ran out of memory on a device of this size"
-        if identity not in self._faults:
+        if computation not in self._faults:
             with collecting(faults):
                 self.money.check_prices(spec)
                 self.workplace.launcher.check(spec)
             fault = "".join(faults[:1])
             if fault and fault not in self._faults.values():
                 self._say(f"some jobs are skipped: {fault}")
-            self._faults[identity] = fault
-        return self._faults[identity]
+            self._faults[computation] = fault
+        return self._faults[computation]
 
     def poll(self) -> None:
         """Record ended jobs. Raises JobFailed if no job is running and no further one can complete."""
@@ -401,7 +401,7 @@ class Driver:
             return True
         for trial, not_before in self.ended.retries.values():
             if not_before <= self.workplace.clock.now():
-                self.ended.retries.pop(trial.identity)
+                self.ended.retries.pop(trial.computation)
                 self.begin(Start(trial.point, trial.changes, trial.repeats))
                 return True
         return False

@@ -342,7 +342,7 @@ class Verification:
         """
         driver, trials, quality = self._driver, self._driver.trials.values(), self._driver.file.judged_by
         repeating = [trial for trial in trials if trial.repeats is not None]
-        ended = [trial.repeats for trial in repeating if trial.identity not in driver.ended.retries]
+        ended = [trial.repeats for trial in repeating if trial.computation not in driver.ended.retries]
         repeats = ended.count(point.number) + under_way
         seed = (point.trial.spec.seed + repeats + 1) % 2**32
         changes = {**_changes_of_repeat(driver.trials[point.number]), "seed": seed}
