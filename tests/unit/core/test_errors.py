@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.core.errors import OutOfMemory, is_error_in_code, last_words
+from paretune.core.errors import BadInput, OutOfMemory, is_error_in_code, last_words
 
 
 def test_a_failed_job_says_its_name_reason_log_and_where_to_look() -> None:
@@ -48,3 +48,8 @@ def raised_from(error: Exception, cause: Exception) -> Exception:
 )
 def test_an_error_in_the_code_is_known_by_its_class_or_that_of_its_cause(error: Exception, is_in_code: bool) -> None:
     assert is_error_in_code(error) is is_in_code
+
+
+def test_one_fault_is_the_message_and_several_are_a_list() -> None:
+    assert str(BadInput(["seed must be at least 0"])) == "seed must be at least 0"
+    assert str(BadInput(["no data", "no model"])).splitlines() == ["2 faults:", "  - no data", "  - no model"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from paretune.core.secrets import printable, printable_json, without_secrets
+from paretune.core.secrets import code_span, printable, printable_json, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,10 @@ def test_no_message_shows_a_secret(text: str, shown: str | None) -> None:
 )
 def test_a_json_document_without_secrets_has_all_other_values(value: object, shown: object) -> None:
     assert json.loads(printable_json(value)) == (value if shown is None else shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "span"), [("ls", "`ls`"), ("a`b", "``a`b``"), ("a``b`", "``` a``b` ```"), ("`", "`` ` ``"), ("", "``")]
+)
+def test_code_in_a_page_stands_between_one_backtick_more_than_it_has_in_a_row(text: str, span: str) -> None:
+    assert code_span(text) == span

@@ -14,6 +14,7 @@ from paretune.estimating.workload import (
     evaluation_batch,
     frozen_weight_bytes,
     quantized_weights,
+    whole_argument,
     workload,
 )
 from paretune.specification.job import JobSpec
@@ -145,3 +146,12 @@ def test_an_evaluation_batch_has_bounded_logits_and_tokens() -> None:
 )
 def test_the_rows_of_an_evaluation_are_those_that_the_job_will_read(changes: dict[str, Any], rows: int) -> None:
     assert work_of(**{**TOMATOES, **changes}).evaluated_rows == pytest.approx(rows)
+
+
+@pytest.mark.parametrize(
+    ("value", "count"), [(7, 7), ("7", 7), (7.9, 7), (0, None), (-1, None), (None, None)], ids=repr
+)
+def test_a_count_in_the_training_arguments_is_a_whole_number_above_0_or_absent(value: Any, count: int | None) -> None:
+    given = {} if value is None else {"max_steps": value}
+
+    assert whole_argument(JobSpec(entry_script="train.py", training_arguments=given), "max_steps") == count
