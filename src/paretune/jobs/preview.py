@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from paretune.core.errors import BadInput, NoAccount, refuse
@@ -406,7 +407,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
         "data": inputs.findings.words,
         **(settings if not spec.runs_user_code else parts.get("script") or parts.get("project", {})),
-        "where": _where(spec, request),
+        "where": place_in_words(spec, request),
         "expected": "" if job.estimate is None else job.estimate.sentence(),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
@@ -445,7 +446,8 @@ def batch_in_words(plan: BatchPlan) -> str:
     return f"{size} {cut}, learning rate {plan.learning_rate:g}"
 
 
-def _where(spec: JobSpec, request: Mapping[str, Any]) -> str:
+def place_in_words(spec: JobSpec, request: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Describe where a job runs; `request` is the one that its launcher would send, if it is known."""
     launcher = spec.runs_on
     if not spec.has_instances:
         return "this machine" + (f", {spec.instance_count} processes" if spec.instance_count > 1 else "")

@@ -151,9 +151,11 @@ class JobRecord:
         """Record location, owner, price, budget and parameters, and the hash by which the same command finds the job.
 
         The run's params are those of `requested`, the job as it was requested, without looked-up values such as its
-        region.
+        region. The time limit of a trial is a tag: its study chooses the limit, and MLflow compares runs by params.
         """
         launcher, spec = self.workplace.launcher, self.spec
+        params, is_trial = params_of(requested), bool(self.attribution.study)
+        minutes = params.pop("max_runtime_minutes", None) if is_trial else None
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
         self.run.set_tags(
             {
@@ -161,10 +163,11 @@ class JobRecord:
                 schema.SPEC_HASH: spec.spec_hash(),
                 **{f"{schema.PREFIX}{name}": text for name, text in place_and_owner.items()},
                 **({} if schema.PRICE_USD_PER_HOUR in self._adopted_tags else price_tags(self.price(spec))),
+                schema.MAX_RUNTIME_MINUTES: minutes,
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.traits.is_billed else None,
             }
         )
-        self.run.log_params(params_of(requested))
+        self.run.log_params(params)
 
     def log_setup(self, setup: JobSetup) -> None:
         """Record the part of a job's setup that later attempts and `clean` need."""

@@ -469,8 +469,11 @@ def split_list(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def unknown(cls: type[Parameters], name: str) -> str:
-    """Return the message for an unknown name. It suggests parameters that list the name in `also`, or similar ones."""
+def unknown(cls: type[Parameters], name: str, listed_by: str = "") -> str:
+    """Return the message for an unknown name. It suggests parameters that list the name in `also`, or similar ones.
+
+    `listed_by` is the command whose help lists all parameters, by default `cls.listed_by`.
+    """
     outer, _, last = name.rpartition(".")
     inside = {
         f"{prefix}.{inner}" if prefix else inner: schema
@@ -487,7 +490,7 @@ def unknown(cls: type[Parameters], name: str) -> str:
     names = [other for other in inside if outer or "." not in other]
     all_names = f"there are {', '.join(names)}" if names else "there is none"
     if len(names) > 15:
-        all_names = f"`paretune {cls.listed_by} --help all` lists all parameters"
+        all_names = f"`paretune {listed_by or cls.listed_by} --help all` lists all parameters"
     return f"unknown parameter {name}: {did_you_mean(name, names, or_longer=True) or all_names}"
 
 

@@ -181,7 +181,7 @@ class JobSpec(Parameters):
     """micro-batches per optimizer step (1)"""
     global_batch_size: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE, basic=True)
     """rows per optimizer step on all devices; per-device batch and accumulation follow from it"""
-    learning_rate: float | None = parameter(None, "quality batch", gt=0, le=10, basic=True, also="lr")
+    learning_rate: float | None = parameter(None, "quality batch", gt=0, basic=True, also="lr")
     """peak learning rate (5e-5, with adapters 5e-4)"""
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = parameter("none", "quality batch")
     """how learning_rate, the rate for a global batch of 16 rows, scales with the global batch size"""

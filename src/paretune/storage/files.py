@@ -7,6 +7,7 @@ A relative path is resolved against the current folder. If nothing is there, it 
 `studies/` and `examples/` of the installed package, or of the clone if the installation is editable.
 """
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -119,9 +120,12 @@ class Document:
         return values
 
 
-def as_yaml(values: Mapping[str, Any]) -> str:
+def as_yaml(values: Mapping[str, Any], *, in_one_line: bool = False) -> str:
     """Return these values as YAML, in their order."""
-    return str(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=120))
+    width = math.inf if in_one_line else 120
+    return str(
+        yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=width, default_flow_style=in_one_line)
+    )
 
 
 def _hint(kind: FileKind, path: str) -> str:

@@ -1,16 +1,19 @@
 """Checks a study before anything is launched, and shows what it would run: the dry run of a study."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import ClassVar
 
 from paretune.core.errors import BadInput, BudgetRefused, NoAccount, collecting, refuse
-from paretune.core.result import CommandOutput
 from paretune.jobs.preparation import inputs_of, known_inputs
-from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings_of
+from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, place_in_words, warnings_of
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has_store, usual_storage
-from paretune.presentation.text import plain
-from paretune.pricing import dates_of
+from paretune.presentation.text import dollars, duration, usd
+from paretune.pricing import dates_of, rounded_up
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
@@ -20,7 +23,7 @@ from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import label
 from paretune.studies.search.money import Money
-from paretune.studies.search.next_job import some_jobs
+from paretune.studies.search.next_job import LEAST_LIMIT_S, some_jobs
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 
@@ -28,11 +31,38 @@ _MOST_SHOWN = 12  # limit on the jobs that a dry run lists
 _MOST_WARNED = 20  # limit on the jobs that are estimated for warnings, in addition to one for each instance type
 
 
-def preview(file: StudyFile) -> CommandOutput:
-    """Return some of a study's jobs with their worst cases, after checking them as the study would.
+@dataclass(frozen=True, kw_only=True)
+class StudyPreview:
+    """What a study would run, and within which limits."""
 
-    Nothing is recorded or launched.
-    """
+    file: StudyFile
+    jobs: Sequence[Mapping[str, object]]  # some of its jobs: the parameters that differ, and `worst_case_usd`
+    lines: Sequence[str]  # the same in words
+    words: Mapping[str, str]  # where the jobs run, the worst case of each, and how many the budget covers, by heading
+    script: Mapping[str, str]  # what the first job passes to the user's script, by heading
+    remarks: Sequence[str]
+
+    title: ClassVar[str] = "dry run: nothing was launched"
+
+    def text(self) -> str:
+        """Return the preview for a terminal."""
+        file, details = self.file, list[str]()
+        if self.script:
+            details = ["", "the first of them:", *(f"  {name}: {text}" for name, text in self.script.items() if text)]
+        count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
+        head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
+        words = [f"{name}: {text}" for name, text in self.words.items()]
+        return "\n".join([self.title, "", *words, "", head, *self.lines, *details, "", *self.remarks])
+
+    def document(self) -> dict[str, object]:
+        """Return the preview as a JSON document."""
+        shown = {**self.words, **{name: text for name, text in self.script.items() if text}}
+        study = {"study": self.file.name, "jobs": [*self.jobs], "launched": False, "remarks": [*self.remarks]}
+        return {**study, "words": shown}
+
+
+def preview_study(file: StudyFile) -> StudyPreview:
+    """Check a study as its launch would, raising the same errors, and return what would run. Nothing is recorded."""
     workplaces = Workplaces.of_process()
     file = file.replace(job={**charged(file.job.given(), workplaces.environment), "dry_run": None})
     unasked = ""
@@ -46,29 +76,86 @@ def preview(file: StudyFile) -> CommandOutput:
     trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
     is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
     remarks, common = remarks_on(jobs, workplace, is_new=is_new), file.job.given_text()
-    remarks = [*([unasked] if unasked else []), *remarks]
     listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
+    listed = list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]
     rows, lines = list[dict[str, object]](), list[str]()
     with closing(StudyTable(file, "sqlite://")) as table:  # in memory
         money = Money(file, table, workplace)
         if is_new and file.design is not None:
             refuse_expensive_rows(file, money)
-        for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
+        words = _money_in_words(file, [*_some_of_each_type(jobs), *listed], money, workplace, is_new=is_new)
+        for spec in listed:
             texts = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
             try:
-                usd = money.worst_usd(money.limited(spec))
-                worst = "worst case unknown" if usd is None else f"worst case {plain(usd, 2)} USD"
+                worst_usd = money.worst_usd(money.limited(spec))
+                worst = "worst case unknown" if worst_usd is None else f"worst case {usd(worst_usd)}"
             except BudgetRefused as refusal:
-                usd, worst = None, f"not tried: {refusal}"
-            rows.append({**texts, "worst_case_usd": usd})
+                worst_usd, worst = None, f"not tried: {refusal}"
+            rows.append({**texts, "worst_case_usd": worst_usd})
             lines.append("  " + ", ".join([*map(" ".join, texts.items()), worst]))
+    script = dict[str, str]()
     if jobs[0].entry_script:
-        words = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
-        lines += ["", "the first of them:", *(f"  {name}: {text}" for name, text in words.items() if text)]
-    count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
-    head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
-    text = "\n".join(["dry run: nothing was launched", "", head, *lines, "", *remarks])
-    return CommandOutput(text=text, document={"study": file.name, "jobs": rows, "launched": False, "remarks": remarks})
+        script = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
+    return StudyPreview(
+        file=file,
+        jobs=rows,
+        lines=lines,
+        words=words,
+        script=script,
+        remarks=[*([unasked] if unasked else []), *remarks],
+    )
+
+
+def _some_of_each_type(jobs: Sequence[JobSpec]) -> list[JobSpec]:
+    """Return up to `_MOST_WARNED` jobs, and one for each instance type."""
+    types = {spec.instance_type: spec for spec in jobs}
+    return list({spec.spec_hash(): spec for spec in [*jobs[:_MOST_WARNED], *types.values()]}.values())
+
+
+def _money_in_words(
+    file: StudyFile, jobs: Sequence[JobSpec], money: Money, workplace: Workplace, *, is_new: bool
+) -> dict[str, str]:
+    """Return where jobs run, the worst case of each, and how many of them the budget covers, by heading.
+
+    Raises BudgetRefused if the budget of a new study covers none of them.
+    """
+    limited = {spec.spec_hash(): money.limited(spec) for spec in jobs}.values()
+    worst = list[tuple[JobSpec, float]]()
+    for spec in limited:
+        with suppress(BudgetRefused):  # above max_cost_usd
+            if (worst_usd := money.worst_usd(spec)) is not None:
+                worst.append((spec, worst_usd))
+    types = "; ".join(dict.fromkeys(place_in_words(spec) for spec in limited))
+    if not worst:
+        return {"where": types}
+    (cheapest, least_usd), (_, most_usd) = (pick(worst, key=itemgetter(1)) for pick in (min, max))
+    shortest_s, longest_s = (60 * pick(spec.max_runtime_minutes for spec, _ in worst) for pick in (min, max))
+    probe_usd = least_usd
+    if not cheapest.runs_user_code:  # a study of paretune's own training may begin with a probe, which is short
+        probe_usd = money.worst_usd(cheapest.replace(max_runtime_minutes=LEAST_LIMIT_S / 60)) or 0.0
+    budget_usd = file.budget_usd
+    if is_new and budget_usd is not None and probe_usd > budget_usd:
+        raise BudgetRefused(
+            f"no job's worst case fits the budget ({budget_usd:g} USD): the least is {rounded_up(least_usd)} USD; "
+            "raise the budget, or lower max_runtime_minutes, which bounds each job"
+        )
+    price = workplace.launcher.price(cheapest)
+    notional = " (notional: nobody bills this machine)" if price is not None and price.confidence == "notional" else ""
+    words = {
+        "where": types,
+        "worst case of a job": f"{_span(dollars(least_usd), dollars(most_usd))} USD{notional}",
+        "limit of a job": f"it is stopped after {_span(duration(shortest_s), duration(longest_s))}",
+    }
+    if budget_usd is not None:
+        counts = [math.floor(budget_usd / each) for each in (most_usd, least_usd) if each]
+        covered = f"{budget_usd:g} USD cover {_span(*(f'{count:,}' for count in counts))} such jobs" if counts else ""
+        more = ", and more once the first ones have shown how long they take" if cheapest.runs_user_code else ""
+        words["budget"] = f"{covered}{more}" if covered else f"{budget_usd:g} USD"
+    return words
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def check_study(
@@ -163,8 +250,7 @@ def remarks_on(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> li
     def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
         return [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
 
-    types = {spec.instance_type: spec for spec in jobs}
-    estimated = foresee({spec.spec_hash(): spec for spec in [*jobs[:_MOST_WARNED], *types.values()]}.values())
+    estimated = foresee(_some_of_each_type(jobs))
     refusals = [text for job in estimated if (text := limit_refusal(job))]
     if is_new and len(refusals) == len(estimated) and all(map(limit_refusal, foresee(jobs))):
         raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])

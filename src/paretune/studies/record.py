@@ -14,6 +14,7 @@ from paretune.specification import metrics
 from paretune.specification.container import Event
 from paretune.specification.declaration import spell
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import INSIDE
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import record_answer, study_name
 from paretune.studies.results.trials import Trial
@@ -21,6 +22,7 @@ from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 from paretune.tracking.run_writer import EndStatus
 from paretune.tracking.store import Tracking
+from paretune.tracking.ui_view import StudyView
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -56,6 +58,7 @@ class StudyRecord:
         names = {schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: given.command or None}
         self.run.set_tags({**names, schema.ORIGIN: workplace.launcher.origin})
         self.run.log_params(given.as_text())
+        self._tracking.offer_view(_view_of(file, self.run.run_id))
         if file.design is not None and not (correlations := file.design.correlations()).empty:
             self.run.log_text(_csv(correlations.rename_axis("").reset_index()), "correlation.csv")
             self.run.log_figure(file.design.picture(), "correlation.png")
@@ -137,6 +140,22 @@ class StudyRecord:
         else:
             self.run.delete_tags(*_OF_A_DRIVER, schema.FAILURE_REASON)  # an earlier command may have set them
         self.run.end(status)
+
+
+def _view_of(file: StudyFile, run_id: str) -> StudyView:
+    """Return what MLflow's view of a study shows: its metrics, the quality first, and what differs between trials."""
+    names = [*file.goals, *file.constraints]
+    names.sort(key=lambda name: (name in metrics.OF_THE_CLUSTER, name != metrics.COST_USD))
+    varied = dict.fromkeys(name for row in file.design.rows for name in row) if file.design else file.search
+    settings = [
+        name if name.startswith(f"training_arguments{INSIDE}") else name.partition(INSIDE)[0] for name in varied
+    ]
+    return StudyView(
+        run_id=run_id,
+        name=f"study {file.name}",
+        metrics=list(dict.fromkeys(names)),
+        settings=list(dict.fromkeys(settings)),
+    )
 
 
 def _csv(table: "DataFrame") -> str:

@@ -36,14 +36,15 @@ from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
 from paretune.studies.definition.file import StudyFile, full_name
-from paretune.studies.definition.space import INSIDE
-from paretune.studies.preview import check_study, preview, refuse_expensive_rows, remarks_on
+from paretune.studies.definition.space import INSIDE, Range
+from paretune.studies.preview import check_study, preview_study, refuse_expensive_rows, remarks_on
 from paretune.studies.record import StudyRecord
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import live_chart
 from paretune.studies.results.result import StudyResult
 from paretune.studies.results.trials import Trial, counted
+from paretune.studies.sampler.quality import Axis
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.next_job import Sampled, Split, Verification
 from paretune.studies.search.table import StudyTable
@@ -142,7 +143,10 @@ def _as_option(value: object) -> str:
 
 def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     """Run a study; with `dry_run`, only return some of its jobs with their worst cases."""
-    return preview(file) if file.job.dry_run else run_study_file(file)
+    if not file.job.dry_run:
+        return run_study_file(file)
+    preview = preview_study(file)
+    return CommandOutput(text=preview.text(), document=preview.document())
 
 
 def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
@@ -205,7 +209,7 @@ class StudyRun:
                 reason = driver.run(suggesting.propose)
                 if not driver.trials and (driver.money.has_budget or file.job.max_cost_usd is not None):
                     raise BudgetRefused(f"nothing was launched: {reason}")
-                verification = Verification(driver, lambda: self._answer().picks)
+                verification = Verification(driver, lambda: self._answer().front)
                 if file.judged_by is not None and file.design is None:  # one run is enough for seconds and dollars
                     driver.run(verification.propose)
                 driver.finish()
@@ -250,6 +254,7 @@ class StudyRun:
             predicted=self._predicted(),
             quality=file.judged_by,
             is_floor=file.goals != file.objectives,
+            axes=_axes(file),
         )
         levels = {} if file.design is None else {trial.number: file.design.levels_of(trial.point) for trial in trials}
         return StudyAnswer(
@@ -276,7 +281,7 @@ class StudyRun:
     def _finish(self, reason: str, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and cost, and return the result.
 
-        `unverified` maps the number of a recommended point to the reason why it has fewer than three runs.
+        `unverified` maps the number of a configuration on the front to the reason why it has no more runs.
         """
         final = replace(self._answer(), running=None, unverified=unverified)
         self.record.write(final, is_last=True)
@@ -291,7 +296,7 @@ class StudyRun:
         self.record.end("FINISHED" if final.picks else "FAILED")
         repeats = sum(each.repeats is not None and not each.status.is_retryable for each in final.front.trials)
         jobs = f"{repeats} more job{'s' if repeats > 1 else ''}"
-        again = f"; recommended configurations were trained again in {jobs}" if repeats else ""
+        again = f"; configurations on the front were trained again in {jobs}" if repeats else ""
         if (name := self._file.job.register) and best is not None:
             # `sync` does not register it: only the study knows which trial it recommends.
             sentence = register(name, best.trials[0].run_id, self._tracking, again="the same command")
@@ -300,7 +305,6 @@ class StudyRun:
         if not final.front.points and ended.has_enough():
             more = f"--n_trials {ended.counted + (self._file.n_trials or 0)}"
             again += f"; failed trials count toward n_trials: fix the cause, then run the same command with {more}"
-        self._tracking.offer_view(self.run_id, f"study {self._file.name}")
         open_command = self._tracking.open_command(self.run_id, view=self.run_id)
         return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=open_command)
 
@@ -327,3 +331,13 @@ class StudyRun:
             self._say(shown)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages name the next step
             self._say("the same command continues the study")
+
+
+def _axes(file: StudyFile) -> dict[str, Axis] | None:
+    """Return the searched parameters of a study, as its search sees them, or None for a designed experiment."""
+    if file.design is not None:
+        return None
+    return {
+        name: Axis(values=entry.corners, is_log=isinstance(entry, Range) and entry.log)
+        for name, entry in file.search.items()
+    }

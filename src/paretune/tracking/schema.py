@@ -118,7 +118,10 @@ removes it when it ends. After a crash, or a pause with `once`, it expires."""
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"  # number of the trial
 REPEATS = "paretune.repeats"  # number of the trial that this one repeats with another seed
-PARETO_RANK = "paretune.pareto_rank"  # rank of the trial's configuration, 0 on the front; absent if it has no rank
+MAX_RUNTIME_MINUTES = "paretune.max_runtime_minutes"  # time limit that the study gave the trial's job
+PARETO_RANK = "paretune.pareto_rank"
+"""Rank of the trial's configuration, 0 on the front; absent if it has no rank. If a study has more than ten ranks, they
+have leading zeros, such as 07, because MLflow sorts tags as text."""
 
 # A model in the registry
 REGISTERED = "paretune.registered"
