@@ -31,9 +31,9 @@ from paretune.specification.declaration import spell
 from paretune.studies.definition.file import full_name
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront, hypervolume
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.next_job import MOST_REPEATS, MOST_TRIES, wanted
+from paretune.studies.trial_status import TrialStatus
 from search.grids import Grid, grid
 from search.tables import Point
 from search.worlds import BATCHES, COLLAPSED, RATES, World

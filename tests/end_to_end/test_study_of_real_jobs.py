@@ -9,8 +9,8 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
+from paretune.studies.trial_status import TrialStatus
 from tests.support.cloud import WITHIN_S, Cloud
 from tests.support.processes import Command, command, paretune, wait_until, working_in
 from tests.support.stand_ins.sagemaker.emulator import Emulator
@@ -47,7 +47,7 @@ def ended_trials(folder: Path) -> list[Trial]:
 def check_record(client: MlflowClient, folder: Path, most_completed: int = 1) -> Run:
     """Check that every point completed, no job ran twice, the bill adds up, and there is an answer; return the run."""
     entries = ended_trials(folder)
-    completed = Counter(entry.identity for entry in entries if entry.status is TrialStatus.COMPLETED)
+    completed = Counter(entry.computation for entry in entries if entry.status is TrialStatus.COMPLETED)
     assert set(completed.values()) == {most_completed}
     points = {(entry.point["global_batch_size"], entry.point["learning_rate"]) for entry in entries}
     assert points == {(batch, rate) for batch in BATCHES for rate in RATES}

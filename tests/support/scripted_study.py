@@ -20,14 +20,14 @@ from paretune.studies.search.next_job import Sampled, Verification
 from paretune.studies.search.table import StudyTable
 from paretune.tracking.store import Tracking
 from tests.support.fake_clock import FakeClock
-from tests.support.scripted_jobs import DONE, SMALL, Ending, ScriptedLauncher
+from tests.support.scripted_jobs import DONE, SMALL, End, ScriptedLauncher
 from tests.support.workplaces import make_workplace
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5)
-Judge = Callable[[JobSpec, int], Ending | Exception]
+Judge = Callable[[JobSpec, int], End | Exception]
 
 
-def always_done(spec: JobSpec, times: int) -> Ending:
+def always_done(spec: JobSpec, times: int) -> End:
     """Return the ending of a completed job, as the judge of a `JudgedLauncher`."""
     return DONE
 

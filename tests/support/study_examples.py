@@ -9,8 +9,8 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import Constraints, Objective
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
+from paretune.studies.trial_status import TrialStatus
 
 COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
 

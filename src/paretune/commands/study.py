@@ -12,9 +12,9 @@ from dataclasses import replace
 from paretune.commands.command import Command
 from paretune.core.errors import BadInput, NoAccount, collecting, did_you_mean, refuse
 from paretune.core.own_script import read_own_script
+from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
 from paretune.core.result import CommandOutput, Result
 from paretune.core.shell import options
-from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.specification import metrics
 from paretune.specification.catalog import instances
 from paretune.specification.declaration import parameter, split_list
@@ -24,7 +24,7 @@ from paretune.specification.launchers import known
 from paretune.specification.profile import CHARGED, FILE, read_profile, sets_value, with_profile
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile, skeleton, unknown_option
 from paretune.studies.definition.objectives import Objective, stated_direction
-from paretune.studies.definition.wish import Wish
+from paretune.studies.definition.request import StudyRequest
 
 
 class StudyOptions(StudyFile):
@@ -43,19 +43,19 @@ class StudyOptions(StudyFile):
 _OF_QUALITY = ("metric", "minimize", "maximize")
 
 
-def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
-    """Return the study in the file, changed by the options; without a file, a `Wish`, from which a study is proposed.
+def _read(texts: Mapping[str, str]) -> StudyFile | StudyRequest:
+    """Return the study in the file, changed by the options; without one, a request from which a study is proposed.
 
     If there is a file, print which parameters of the profile it ignores. Raises BadInput with all faults of the first
     step that fails.
     """
     path, faults = texts.get("study", "").strip(), list[str]()
     if path.endswith(".py"):
-        return _wished({**texts, "study": "", "entry_script": path})
+        return _requested({**texts, "study": "", "entry_script": path})
     if path.lower().endswith(DATA_FILES):
         raise BadInput([f"{path} is a data file, not a study: give it as dataset: {options(dataset=path)}"])
     if not path and (texts.get("dataset") or texts.get("entry_script")):
-        return _wished(texts)
+        return _requested(texts)
     if not path and texts.get("project"):
         quality = next((str(texts[name]) for name in _OF_QUALITY if texts.get(name)), "METRIC")
         file = skeleton({"project": str(texts["project"])}, {"PARAMETER": {"choices": [1, 2]}}, quality)
@@ -82,8 +82,8 @@ def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
     return StudyFile.read(path, {key: text for key, text in texts.items() if key != "study"})
 
 
-def _wished(texts: Mapping[str, str]) -> Wish:
-    """Return the `Wish` for a study without a file. Raises BadInput with all faults of the first step that fails."""
+def _requested(texts: Mapping[str, str]) -> StudyRequest:
+    """Return the request for a study without a file. Raises BadInput with all faults of the first step that fails."""
     own = ("study", *_OF_QUALITY)
     typed = {name: text for name, text in texts.items() if sets_value(name, text) and name not in own}
     of_study = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
@@ -115,7 +115,7 @@ def _wished(texts: Mapping[str, str]) -> Wish:
             terms = {name: value for name, value in study.given().items() if name in of_study}
     refuse(faults)
     assert spec is not None
-    return Wish(job=spec, types=types, terms=terms, quality=quality)
+    return StudyRequest(job=spec, types=types, terms=terms, quality=quality)
 
 
 def _quality(spec: JobSpec, texts: Mapping[str, str]) -> Objective | None:
@@ -173,22 +173,23 @@ def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
     return [f"{path.name} does not report {metric}: {hint} {', '.join(reported)}; {remedy}"]
 
 
-def _run(study: StudyFile | Wish) -> CommandOutput | Result:
+def _run(study: StudyFile | StudyRequest) -> CommandOutput | Result:
     from paretune.jobs.progress import say_on_stderr
     from paretune.jobs.workplace import Workplaces
+    from paretune.studies.preview import preview_study
     from paretune.studies.proposal import propose
-    from paretune.studies.run import preview_study, run_or_preview
+    from paretune.studies.run import run_or_preview
 
     if isinstance(study, StudyFile):
         return run_or_preview(study)
     wants_file = bool(study.job.dry_run)
-    wish, workplaces = replace(study, job=study.job.replace(dry_run=None)), Workplaces.of_process()
+    request, workplaces = replace(study, job=study.job.replace(dry_run=None)), Workplaces.of_process()
     try:
-        proposed = propose(wish, workplaces)
+        proposed = propose(request, workplaces)
     except NoAccount as error:
         if not wants_file:
             raise
-        proposed = propose(wish, workplaces, has_account=False)
+        proposed = propose(request, workplaces, has_account=False)
         unasked = f"your AWS account was not queried, so prices are public ones: {error}"
         proposed = replace(proposed, reasons=[*proposed.reasons, unasked])
     if wants_file:

@@ -18,8 +18,8 @@ from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
 from paretune.estimating.estimator import Estimate, Forecast, known_architecture
 from paretune.estimating.workload import whole_argument
-from paretune.jobs.names import own_settings
 from paretune.jobs.preparation import inputs_of
+from paretune.jobs.run_names import settings_in_name
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobSetup, Launcher, job_name
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
@@ -28,6 +28,7 @@ from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
+from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
 from paretune.specification.rules import launch_faults
@@ -77,14 +78,11 @@ class Admitted(ForeseenJob):
     warnings: tuple[str, ...]
 
     @property
-    def data_key(self) -> str | None:
-        """The key of the prepared rows; None without them, as for a simulated job or a user's own training."""
-        return None if self.inputs.dataset is None else self.inputs.dataset.key
-
-    @property
-    def code_key(self) -> str | None:
-        """The key of a user's own code that is uploaded; None without it."""
-        return (self.inputs.code and self.inputs.code.key) or None
+    def identity(self) -> JobIdentity:
+        """The identity of the job, with the key of its prepared rows or of the user's code that is uploaded."""
+        dataset, code = self.inputs.dataset, self.inputs.code
+        data_key, code_key = None if dataset is None else dataset.key, (code and code.key) or None
+        return JobIdentity.of(self.spec, data_key=data_key, code_key=code_key)
 
 
 def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, judges_limit: bool = True) -> Admitted:
@@ -425,7 +423,7 @@ def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -
     if spec.runs_user_code:
         entry = f"entry point {spec.entry_point} of {spec.project}"
         return (entry if spec.project else f"your script {spec.entry_script}") + (
-            f" with {settings}" if (settings := own_settings(spec)) else ""
+            f" with {settings}" if (settings := settings_in_name(spec)) else ""
         )
     rows = ""
     if facts is not None:

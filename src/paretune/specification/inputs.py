@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
+from paretune.core.reading import at_home, exists, is_file, is_folder
 from paretune.core.shell import options
-from paretune.core.untrusted import at_home, exists, is_file, is_folder
 from paretune.specification import metrics
 from paretune.specification.declaration import split_list
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator
 
 from paretune.core.own_script import read_own_script
+from paretune.core.reading import at_home, is_file
 from paretune.core.shell import command_line
-from paretune.core.untrusted import at_home, is_file
 from paretune.specification import catalog, launchers, metrics
 from paretune.specification.declaration import (
     ANY,
@@ -469,7 +469,7 @@ class JobSpec(Parameters):
 
     def command(self) -> str:
         """Return the command line that repeats this job."""
-        return command_line("train", self.changed())
+        return command_line("train", self.given_text())
 
 
 class JobValues(JobSpec):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paretune.core.errors import BadInput
+from paretune.core.secrets import is_secret_name, without_secrets
 from paretune.core.tags import tag_faults
-from paretune.core.untrusted import is_secret_name, without_secrets
 from paretune.specification import catalog, launchers, metrics
 from paretune.specification.catalog import region_faults
 from paretune.specification.declaration import Fault, Rules, affecting, rules_of, spell

@@ -18,7 +18,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]  # comes with MLflow
 
 from paretune.core.errors import BadInput, did_you_mean
-from paretune.core.untrusted import LARGEST_SETTINGS, exists, is_file, read_text
+from paretune.core.reading import LARGEST_SETTINGS, exists, is_file, read_text
 
 _FOLDERS = ("studies", "examples")
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -40,8 +40,8 @@ from paretune.specification.rules import launch_faults
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OBJECTIVES, Objective
+from paretune.studies.definition.request import StudyRequest
 from paretune.studies.definition.space import read_entry
-from paretune.studies.definition.wish import Wish
 from paretune.studies.script_search import LeftOut, search_of_script
 from paretune.studies.search.table import stored
 
@@ -114,7 +114,7 @@ class ProposedStudy:
         return StudyFile.read(self.values)
 
 
-def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> ProposedStudy:
+def propose(request: StudyRequest, workplaces: Workplaces, *, has_account: bool = True) -> ProposedStudy:
     """Return a study for a request: what to search, and why.
 
     If a study of this name has begun, return the study that continues it. Without `has_account`, public prices are used
@@ -122,28 +122,28 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
 
     Raises BadInput if nothing is left to search, for example because the budget covers too few jobs.
     """
-    job, budget_usd = wish.job, wish.terms["budget_usd"]
-    name = wish.terms.get("name") or _title(job)
-    storage = wish.terms.get("storage") or usual_storage(workplaces.home, workplaces.environment)
+    job, budget_usd = request.job, request.terms["budget_usd"]
+    name = request.terms.get("name") or _title(job)
+    storage = request.terms.get("storage") or usual_storage(workplaces.home, workplaces.environment)
     if (begun := stored(name, storage)) and "search" in begun:
         reason = f"this continues the study {name} with its own search; for a new study, add {options(name='NAME')}"
-        return ProposedStudy(values={"name": name, **_continued(begun, wish), **wish.terms}, reasons=[reason])
+        return ProposedStudy(values={"name": name, **_continued(begun, request), **request.terms}, reasons=[reason])
     search, left_out = dict[str, Any](), list[LeftOut]()
-    if wish.types:
-        search["instance_type"] = {"choices": list(wish.types)}
+    if request.types:
+        search["instance_type"] = {"choices": list(request.types)}
     given: dict[str, Any] = dict(job.given())
     if job.entry_script is not None:
-        assert wish.quality is not None
-        of_script = search_of_script(job, wish.quality.metric, has_types=bool(wish.types))
+        assert request.quality is not None
+        of_script = search_of_script(job, request.quality.metric, has_types=bool(request.types))
         search |= of_script.search
-        left_out += [*_of_cluster(wish), *of_script.left_out]
+        left_out += [*_of_cluster(request), *of_script.left_out]
         reasons = (
             [f"{Path(job.entry_script).name}: arguments that it declares, around their defaults"]
             if of_script.search
             else []
         )
-        objectives = _objectives(wish.quality)
-        reasons.append(f"{wish.quality.metric} is {wish.quality.direction}d")
+        objectives = _objectives(request.quality)
+        reasons.append(f"{request.quality.metric} is {request.quality.direction}d")
     else:
         workplace = workplaces.of(job) if has_account else workplaces.at_public_prices(job)
         inputs = _inputs(job, workplaces)
@@ -159,7 +159,7 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
             reasons.append(
                 f"a simulation trains nothing: leave launcher out to compare {measured} and learning rates too"
             )
-        if wish.types is not None and not wish.types:
+        if request.types is not None and not request.types:
             chosen = _instance_types(job, inputs, workplace, budget_usd)
             search["instance_type"] = {"choices": list(chosen)}
             reasons += [f"{name}: {text}" for name, (text, _) in chosen.items()]
@@ -172,34 +172,34 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
     if "instance_type" in search:
         given.pop("instance_type", None)
     values = {"name": name, "job": given, "search": search, "objectives": objectives}
-    return ProposedStudy(values={**values, **wish.terms}, reasons=reasons, left_out=left_out)
+    return ProposedStudy(values={**values, **request.terms}, reasons=reasons, left_out=left_out)
 
 
-def _of_cluster(wish: Wish) -> list[LeftOut]:
+def _of_cluster(request: StudyRequest) -> list[LeftOut]:
     """Return the cluster of a script's jobs if the study does not search it."""
-    if wish.types:
+    if request.types:
         return []
     example = options(instance_type="ml.g5.xlarge,ml.g6.xlarge")
-    if wish.job.has_instances:
+    if request.job.has_instances:
         return [LeftOut(name="instance_type", why=f"one type was given; {example} would compare two")]
     return [LeftOut(name="instance_type", why=f"jobs run on this machine; {example} would compare these on AWS")]
 
 
-def _continued(begun: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
+def _continued(begun: Mapping[str, Any], request: StudyRequest) -> dict[str, Any]:
     """Return the requested job with the search, objectives and job limits that were proposed when the study began.
 
     The request alone decides where the jobs run: without `--launcher simulated`, they are not simulated even if the
     study began as a rehearsal, and if it names neither an instance type nor a launcher, nothing may run on AWS.
     """
-    given, search, objectives = wish.job.given(), dict(begun["search"]), begun["objectives"]
-    if wish.types is None:
+    given, search, objectives = request.job.given(), dict(begun["search"]), begun["objectives"]
+    if request.types is None:
         search.pop("instance_type", None)
     else:
         given.pop("instance_type", None)
-    if wish.types:
-        search["instance_type"] = {"choices": list(wish.types)}
-    if wish.quality is not None:
-        objectives = _objectives(wish.quality)
+    if request.types:
+        search["instance_type"] = {"choices": list(request.types)}
+    if request.quality is not None:
+        objectives = _objectives(request.quality)
     search = {name: entry for name, entry in search.items() if name not in given}
     proposed = {name: value for name, value in begun.get("job", {}).items() if name in _PROPOSED}
     return {"job": {**proposed, **given}, "search": search, "objectives": objectives}

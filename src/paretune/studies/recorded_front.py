@@ -24,8 +24,8 @@ from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
 from paretune.studies.results.result import StudyResult
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import FOREIGN, Trial
+from paretune.studies.trial_status import TrialStatus
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.store import Tracking

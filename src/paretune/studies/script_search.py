@@ -14,8 +14,8 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.core.own_script import OwnScript, read_own_script
+from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
 from paretune.core.script_options import OFF, REPEATED, SEVERAL, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL
-from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH

@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.clock import Clock
 from paretune.core.connection import connect
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
-from paretune.core.untrusted import without_secrets
+from paretune.core.secrets import without_secrets
 from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model
@@ -65,7 +65,7 @@ class Tracking:
         self._offered = set[str]()  # keys of the views that this object has already offered
 
     @cached_property
-    def identity(self) -> str:
+    def store_id(self) -> str:
         """Id and creation time of the first experiment, which distinguish this store from others."""
         with self._usable():
             first = self._client.search_experiments(view_type=ViewType.ALL, max_results=1, order_by=["experiment_id"])

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.core.untrusted import markdown
+from paretune.core.secrets import markdown
 from paretune.specification import metrics
 from paretune.tracking import schema
 

@@ -485,7 +485,7 @@ def test_two_schedules_of_one_machine_do_not_both_pay_for_a_study(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each command with `once` is a process that has ended when the next one starts."""
-    monkeypatch.setattr("paretune.studies.run.process_text", lambda: f"{socket.gethostname()} 999999999 1")
+    monkeypatch.setattr("paretune.studies.record.process_text", lambda: f"{socket.gethostname()} 999999999 1")
     tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
     job = {"instance_type": SMALL, "max_runtime_minutes": 6}
     search = {"seed": Choices(values=(1, 2))}

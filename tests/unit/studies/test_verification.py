@@ -8,10 +8,10 @@ from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import Configuration, StudyFront
 from paretune.studies.results.page import page
 from paretune.studies.results.recommendation import pick
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.money import LEAST_MINUTES
 from paretune.studies.search.next_job import MOST_TRIES, RUNS_OF_FRONT, RUNS_OF_PICK, wanted
+from paretune.studies.trial_status import TrialStatus
 from paretune.tracking import schema
 from tests.support.scripted_jobs import BROKEN, DONE, MEMORY, SMALL
 from tests.support.scripted_study import RATES, Desk, repeated, searched

@@ -25,8 +25,8 @@ from pydantic import PrivateAttr, ValidationInfo, field_validator
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.core.own_script import read_own_script
+from paretune.core.reading import at_home
 from paretune.core.shell import command_line
-from paretune.core.untrusted import at_home
 from paretune.specification import metrics
 from paretune.specification.declaration import (
     Fault,

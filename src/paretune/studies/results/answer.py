@@ -15,8 +15,8 @@ from paretune.studies.results.front import Configuration, StudyFront
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.recommendation import RECOMMENDED, Pick, recommend
 from paretune.studies.results.tables import front_table
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial, counted, label
+from paretune.studies.trial_status import TrialStatus
 
 _MOST_REASONS, _MOST_ALIKE = 6, 6
 _DIGITS = re.compile(r"\d+")

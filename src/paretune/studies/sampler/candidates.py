@@ -42,7 +42,6 @@ from paretune.specification.metrics import BILLABLE_SECONDS, COST_USD, JOB_SECON
 from paretune.specification.parallelism import BatchPlan
 from paretune.studies.definition.file import full_name
 from paretune.studies.definition.space import Point, make_spec
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.sampler.quality import (
     CATEGORY,
     LEAST_SHARE,
@@ -56,6 +55,7 @@ from paretune.studies.sampler.quality import (
     quality_keys,
     scaled,
 )
+from paretune.studies.trial_status import TrialStatus
 
 PROBE = "probe_steps"
 N_VALUES = 7  # how many values of a range are tried; see `_grid_values` for exceptions

@@ -17,9 +17,9 @@ from paretune.pricing import ROUNDING_USD, cost_usd, rounded_up, unknown_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.table import StudyTable
+from paretune.studies.trial_status import TrialStatus
 
 MAX_COST = "max_cost_usd"  # the parameter, as messages name it
 
@@ -214,13 +214,13 @@ class Money:
 
         Without an estimate, the limit is infinite.
         """
-        identity = spec.spec_hash()
-        if identity not in self._estimates:
+        computation = spec.spec_hash()
+        if computation not in self._estimates:
             estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
             seconds = math.inf if estimate is None else estimate.time.seconds_high
             exceeds_limit = estimate is not None and estimate.memory is not None and estimate.exceeds_limit
-            self._estimates[identity] = _minutes(OF_ESTIMATES * self._slower, seconds), exceeds_limit
-        return self._estimates[identity]
+            self._estimates[computation] = _minutes(OF_ESTIMATES * self._slower, seconds), exceeds_limit
+        return self._estimates[computation]
 
     def _usual_minutes(self, spec: JobSpec) -> float:
         """Return the limit in minutes that the estimate would give if no job had been cut off."""

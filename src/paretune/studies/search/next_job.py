@@ -23,7 +23,6 @@ from paretune.studies.definition.space import Range, is_whole
 from paretune.studies.results.front import Configuration, StudyFront, is_feasible
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.recommendation import pick
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import PREDICTED, Trial, label
 from paretune.studies.sampler.candidates import PROBE, Candidate
 from paretune.studies.sampler.decision import Expected
@@ -31,6 +30,7 @@ from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
 from paretune.studies.search.money import LEAST_MINUTES, MAX_COST, OF_ESTIMATES
+from paretune.studies.trial_status import TrialStatus
 
 # With more points than this and no design, or a searched range, points are not listed: `_DRAWN` of them are drawn.
 _MOST_POINTS = 5_000
@@ -292,7 +292,7 @@ class Split:
         return Trial(
             number=number,
             point=job.point,
-            given=job.spec.changed(),
+            given=job.spec.given_text(),
             status=TrialStatus.COMPLETED,
             values=values(0.0),
             origin=PREDICTED,
@@ -362,7 +362,7 @@ class Verification:
         """
         driver, trials, quality = self._driver, self._driver.trials.values(), self._driver.file.judged_by
         repeating = [trial for trial in trials if trial.repeats is not None]
-        ended = [trial.repeats for trial in repeating if trial.identity not in driver.ended.retries]
+        ended = [trial.repeats for trial in repeating if trial.computation not in driver.ended.retries]
         repeats = ended.count(point.number) + under_way
         seed = (point.trial.spec.seed + repeats + 1) % 2**32
         changes = {**_changes_of_repeat(driver.trials[point.number]), "seed": seed}

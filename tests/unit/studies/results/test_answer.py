@@ -10,8 +10,8 @@ from paretune.studies.results.answer import failures
 from paretune.studies.results.page import page
 from paretune.studies.results.result import StudyResult
 from paretune.studies.results.tables import pareto_csv
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
+from paretune.studies.trial_status import TrialStatus
 from tests.support.study_examples import (
     COST_AND_F1,
     LADDER,

@@ -12,11 +12,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from paretune.specification.metrics import OF_THE_CLUSTER
 from paretune.studies.results.front import StudyFront, hypervolume, model_inputs
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.sampler.candidates import Space
 from paretune.studies.sampler.decision import hypervolume_improvement
 from paretune.studies.sampler.quality import Axis
+from paretune.studies.trial_status import TrialStatus
 from tests.support.study_examples import COST_AND_F1, failed, many_trials, mnist_trials, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
@@ -144,7 +144,7 @@ def test_two_clusters_of_equal_precision_are_alike_for_the_page_as_for_the_searc
         for n, rate in enumerate(rates)
     ]
     trials = [
-        trial_of(number, 1.0, 0.9, point=job.point, given=job.spec.changed())
+        trial_of(number, 1.0, 0.9, point=job.point, given=job.spec.given_text())
         for number, job in enumerate(jobs)
         if job is not None
     ]

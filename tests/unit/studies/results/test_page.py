@@ -13,8 +13,8 @@ from paretune.presentation.page import plotly_script
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import front_figure, page, study_note
 from paretune.studies.results.recommendation import recommend
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
+from paretune.studies.trial_status import TrialStatus
 from tests.support.html_checks import has_policy
 from tests.support.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 

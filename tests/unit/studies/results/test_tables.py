@@ -9,8 +9,8 @@ import pytest
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import front_figure
 from paretune.studies.results.tables import front_table, pareto_csv
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import PREDICTED, Trial
+from paretune.studies.trial_status import TrialStatus
 from tests.support.study_examples import COST_AND_F1, answer, failed, trial_of
 
 

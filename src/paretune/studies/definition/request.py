@@ -1,4 +1,4 @@
-"""`Wish`: the request for a study that has no file."""
+"""`StudyRequest`: the request for a study that has no file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from paretune.studies.definition.objectives import Objective
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class StudyRequest:
     """The request for a study that has no file, from which `proposal.propose` makes a study.
 
     Attributes:
