@@ -174,8 +174,9 @@ def lines(claims: tuple[Claim, ...]) -> list[str]:
             answers[command] = answer(claim.parameters)
             commands.append(command)
         value = ours(claim, answers[command])
-        is_number = isinstance(claim.published, float) and isinstance(value, float)
-        error = f"{value / claim.published - 1:+.0%}" if is_number else ""
+        error = ""
+        if isinstance(claim.published, float) and isinstance(value, float):
+            error = f"{value / claim.published - 1:+.0%}"
         fits = str(answers[command]["rows"][0]["fits"]) if claim.field == "rate" else ""
         found = shown(claim, value) + (f", memory: {fits}" if fits else "")
         number = str(commands.index(command) + 1)

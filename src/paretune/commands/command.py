@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, collecting
 from paretune.core.result import CommandOutput, Result
-from paretune.core.untrusted import markdown, without_secrets
+from paretune.core.secrets import markdown, without_secrets
 from paretune.specification.declaration import Parameters
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from paretune.core.reading import LARGEST_SCRIPT, read_text
 from paretune.core.script_metrics import is_setting, numbers_in, setting_names
 from paretune.core.script_options import (
     OFF,
@@ -20,7 +21,6 @@ from paretune.core.script_options import (
     Program,
     read_options,
 )
-from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 
 _PARSERS = {
     "hugging face": r"\b(?:HfArgumentParser|TrlParser)\b",

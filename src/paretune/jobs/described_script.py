@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
+from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.program import TRAINER, Program

@@ -12,22 +12,23 @@ from threading import Lock
 from typing import Any
 
 from paretune.core.errors import BadInput, LostContact
+from paretune.core.reading import absolute
 from paretune.core.script_metrics import STORE
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import absolute
 from paretune.jobs.bill import price_tags, recorded_price
-from paretune.jobs.names import run_name
 from paretune.jobs.preview import Admitted
+from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobSetup, JobState, job_name, job_of
+from paretune.launchers.base import Job, JobSetup, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
 from paretune.pricing import Price
 from paretune.projects.collection import collect, problem
 from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
-from paretune.specification.container import Event, FailureKind
+from paretune.specification.container import Event
 from paretune.specification.declaration import spell
+from paretune.specification.ending import Cause, JobState
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.script_arguments import takes_seed
@@ -68,7 +69,7 @@ class JobRecord:
         self.prices: dict[str, Price | None] = {}  # today's prices by instance type, each once it has been looked up
         self.former_metrics: Mapping[str, float] = {}  # recorded before the job ended: its estimate, facts of its data
         self.revision: str | None = None  # commit on the Hub of the model that the first attempt trains
-        self.retries = frozenset(FailureKind)  # failures after which another attempt is allowed
+        self.retries = frozenset(Cause)  # causes after which another attempt is allowed
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_watched_elsewhere = False  # whether another process may be watching; then Ctrl-C here stops nothing
         self.was_concluded = False  # whether an earlier process has recorded the job's end
@@ -86,7 +87,7 @@ class JobRecord:
             self._describe_request(self.spec)
             self.log_setup(job.setup)
             described = {schema.WARNINGS: warnings or None, schema.MODEL_REVISION: self.revision}
-            described[schema.CODE_KEY] = job.code_key
+            described[schema.CODE_KEY] = job.identity.code_key
             # Not in `_describe_request`, because an adopted job keeps the parameters that were typed for it.
             self.run.set_tags(described | schema.given_tag(self.spec.given()))
             if estimate is not None:
@@ -125,7 +126,7 @@ class JobRecord:
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         self.settings = schema.settings_by(tags)
         if (recorded := tags.get(schema.RETRIES)) is not None:
-            self.retries = frozenset(kind for kind in FailureKind if kind.value in recorded.split(", "))
+            self.retries = frozenset(cause for cause in Cause if cause.value in recorded.split(", "))
         if schema.SPEC_HASH in tags:  # written together with the owner's tags, which may be absent
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         given = schema.given_by(tags)
@@ -150,9 +151,11 @@ class JobRecord:
         """Record location, owner, price, budget and parameters, and the hash by which the same command finds the job.
 
         The run's params are those of `requested`, the job as it was requested, without looked-up values such as its
-        region.
+        region. The time limit of a trial is a tag: its study chooses the limit, and MLflow compares runs by params.
         """
         launcher, spec = self.workplace.launcher, self.spec
+        params, is_trial = params_of(requested), bool(self.attribution.study)
+        minutes = params.pop("max_runtime_minutes", None) if is_trial else None
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
         self.run.set_tags(
             {
@@ -160,10 +163,11 @@ class JobRecord:
                 schema.SPEC_HASH: spec.spec_hash(),
                 **{f"{schema.PREFIX}{name}": text for name, text in place_and_owner.items()},
                 **({} if schema.PRICE_USD_PER_HOUR in self._adopted_tags else price_tags(self.price(spec))),
+                schema.MAX_RUNTIME_MINUTES: minutes,
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.traits.is_billed else None,
             }
         )
-        self.run.log_params(params_of(requested))
+        self.run.log_params(params)
 
     def log_setup(self, setup: JobSetup) -> None:
         """Record the part of a job's setup that later attempts and `clean` need."""
@@ -195,7 +199,7 @@ class JobRecord:
     def begin_again(self) -> None:
         """Reopen the run of a job that was never created; `sync` may have closed it."""
         self.run.reopen()
-        self.run.delete_tags(schema.FAILURE_REASON)
+        self.run.delete_tags(schema.FAILURE_REASON, schema.CAUSE)
 
     def name_attempt(self, name: str) -> None:
         """Record the name of a job before it is created, so that any later process can find it."""
@@ -247,13 +251,13 @@ def params_of(spec: JobSpec) -> dict[str, str]:
     if spec.runs_user_code:
         cluster = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
         arguments = {f"training_arguments.{name}": spell(value) for name, value in spec.training_arguments.items()}
-        changed = {name: text for name, text in spec.changed().items() if name != "seed" or _passes_seed(spec)}
+        changed = {name: text for name, text in spec.given_text().items() if name != "seed" or _passes_seed(spec)}
         return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | changed | arguments
     plan = spec.plan()
     texts = spec.as_text()
     return (
         {name: texts[name] for name in _ALWAYS}
-        | spec.changed()
+        | spec.given_text()
         | {
             "learning_rate": spell(spec.unscaled_learning_rate),
             **{name: str(getattr(plan, name)) for name in OF_THE_BATCH},

@@ -10,7 +10,7 @@ watchdog.py and script_metrics. All three need only the standard library of Pyth
                                    on SageMaker also deadline_s
     ML/output/data/paretune/       mlflow.db and mlruns, if the command uses MLflow; the curves of other loggers
     ML/output/data/report.json     the metrics, and where each comes from
-    ML/output/failure              why the job failed: kind, colon, one sentence
+    ML/output/failure              why the job failed: its cause (`specification.ending.Cause`), a colon, one sentence
 
 Metrics come from what the command prints and logs (see script_metrics). If several of its MLflow runs have a metric,
 the last value in the first run counts. If the first run lacks the metric, the last value in the newest run that has it
@@ -54,7 +54,7 @@ def main(ml: Path) -> int:
     if is_first():
         watchdog.watch(None, partial(supervisor.end, ml, 1))
     if document.get("deadline_s") is not None:  # a job on a user's machine has no deadline here
-        watchdog.stop_at(document["deadline_s"], GRACE_S, partial(write_error, ml), late)
+        watchdog.stop_at(document["deadline_s"], GRACE_S, partial(write_failure, ml, "time_limit"), late)
     if document["requirements"]:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
         if code or supervisor.was_stopped:
@@ -70,7 +70,7 @@ def main(ml: Path) -> int:
     printed = script_metrics.PrintedNumbers(document["metric_definitions"], document["settings"])
     code = supervisor.run(["bash", "-c", document["command"]], printed, cwd=str(project), env=environment)
     if code and not supervisor.was_stopped:
-        write_error(ml, f"the project's command ended with exit code {code}")
+        write_failure(ml, "silent", f"the project's command ended with exit code {code}")
     if not code and is_first() and not supervisor.was_stopped:
         sources = script_metrics.logged(data, (project, ml / "model"), began, settings=document["settings"])
         results = printed.results(sources, document["renamed"])
@@ -125,7 +125,7 @@ class Supervisor:
     def end(self, ml: Path, code: int, sentence: str = "") -> None:
         """Kill the command and exit with `code`. A `sentence` is recorded as the reason, unless a reason exists."""
         if sentence:
-            write_error(ml, sentence)
+            write_failure(ml, "error", sentence)
         self._is_ending = True
         self.send(signal.SIGKILL)
         os._exit(code)
@@ -171,11 +171,11 @@ def is_first() -> bool:
     return os.environ.get("SM_CURRENT_HOST_RANK", "0") == "0"
 
 
-def write_error(ml: Path, sentence: str) -> None:
-    """Write why the job failed, as a failure of kind `error`, unless a reason has been written already."""
+def write_failure(ml: Path, cause: str, sentence: str) -> None:
+    """Write why the job failed, unless a reason has been written already."""
     path = ml / "output" / "failure"
     if not path.exists():
-        path.write_text(f"error: {sentence}")
+        path.write_text(f"{cause}: {sentence}")
 
 
 def say(sentence: str) -> None:

@@ -19,7 +19,7 @@ from mlflow.projects.utils import _fetch_project, load_project
 from paretune.core import script_metrics, watchdog
 from paretune.core.errors import BadInput, collecting, first_line, refuse
 from paretune.core.own_script import read_own_script
-from paretune.core.untrusted import at_home, exists
+from paretune.core.reading import at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
 from paretune.specification.container import JobInputs, UserCode
@@ -196,7 +196,7 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[s
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
         if spec.entry_point not in declared and spec.entry_point.endswith(".sh"):
             entry.command = shlex.join(["bash", spec.entry_point])  # MLflow uses $SHELL, which an image may lack
-        if _SEED in entry.parameters and _SEED not in values and _SEED in spec.changed():
+        if _SEED in entry.parameters and _SEED not in values and _SEED in spec.given_text():
             values[_SEED] = str(spec.seed)  # a repeat of the same job has a different seed
         return _entry_command(spec, entry, values, home, root)
 

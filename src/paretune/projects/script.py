@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from paretune.core.errors import collecting, refuse
-from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, read_text
+from paretune.core.reading import LARGEST_SETTINGS, at_home, exists, read_text
 from paretune.launchers import archive
 from paretune.specification.container import JobInputs, UserCode
 from paretune.specification.inputs import CHANNELS, IN_S3, SCRIPT_CHANNELS, in_channel, missing_files

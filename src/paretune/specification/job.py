@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator
 
 from paretune.core.own_script import read_own_script
+from paretune.core.reading import at_home, is_file
 from paretune.core.shell import command_line
-from paretune.core.untrusted import at_home, is_file
 from paretune.specification import catalog, launchers, metrics
 from paretune.specification.declaration import (
     ANY,
@@ -196,7 +196,7 @@ class JobSpec(Parameters):
     """micro-batches per optimizer step (1)"""
     global_batch_size: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE, basic=True)
     """rows per optimizer step on all devices; per-device batch and accumulation follow from it"""
-    learning_rate: float | None = parameter(None, "quality batch", gt=0, le=10, basic=True, also="lr")
+    learning_rate: float | None = parameter(None, "quality batch", gt=0, basic=True, also="lr")
     """peak learning rate (5e-5, with adapters 5e-4)"""
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = parameter("none", "quality batch")
     """how learning_rate, the rate for a global batch of 16 rows, scales with the global batch size"""
@@ -510,7 +510,7 @@ class JobSpec(Parameters):
 
     def command(self) -> str:
         """Return the command line that repeats this job."""
-        return command_line("train", self.changed())
+        return command_line("train", self.given_text())
 
 
 class JobValues(JobSpec):

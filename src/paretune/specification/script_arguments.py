@@ -15,6 +15,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.core.own_script import OwnScript, read_own_script, with_options
+from paretune.core.reading import LARGEST_SCRIPT, at_home, is_file, read_text
 from paretune.core.script_help import ask_options
 from paretune.core.script_options import (
     LITERAL,
@@ -28,7 +29,6 @@ from paretune.core.script_options import (
     Options,
 )
 from paretune.core.shell import options
-from paretune.core.untrusted import LARGEST_SCRIPT, at_home, is_file, read_text
 from paretune.specification.declaration import affecting, extra_of, spell
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3, INPUT_FILES, split_configuration
 from paretune.specification.job import JobSpec

@@ -13,7 +13,7 @@ from mlflow.tracking.request_header.abstract_request_header_provider import Requ
 _LOGGER = "mlflow.tracking.request_header.registry"
 
 
-class QuietHeaders(RequestHeaderProvider):  # type: ignore[misc]  # MLflow does not type its base class
+class QuietHeaders(RequestHeaderProvider):
     """Adds no header. MLflow creates one object of it when it is imported, which hides the warning."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
 from paretune.core.errors import first_line
-from paretune.core.untrusted import without_secrets
+from paretune.core.secrets import without_secrets
 from paretune.specification.container import Event
 from paretune.tracking import schema
 from paretune.tracking.models import address, log_model

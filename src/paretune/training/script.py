@@ -21,8 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from paretune.core.errors import first_line, last_words
+from paretune.core.errors import first_line, last_words, prints_error_in_code
 from paretune.core.own_script import read_own_script
+from paretune.core.reading import at_home
 from paretune.core.script_metrics import (
     LONGEST_LINE,
     STORE,
@@ -36,8 +37,8 @@ from paretune.core.script_metrics import (
     written_log_file,
 )
 from paretune.core.shell import options
-from paretune.core.untrusted import at_home
 from paretune.specification.container import JobDocument, JobFolder, JobReport
+from paretune.specification.ending import Cause
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.script_arguments import LOGGING_STEPS, script_arguments
 from paretune.training import device, mlflow_model, processes
@@ -98,6 +99,10 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
 class ScriptEnded(RuntimeError):
     """The script exited with a code other than 0. The message includes the script's last words."""
 
+    def __init__(self, sentence: str, cause: Cause) -> None:
+        super().__init__(sentence)
+        self.cause = cause
+
 
 def from_script(error: BaseException, script: str) -> TracebackType | None:
     """Return the part of an error's traceback that begins in the script, or None if the script did not start."""
@@ -116,18 +121,22 @@ _USAGE = re.compile(
 """Messages of command-line parsers about unknown and missing options."""
 
 
-def _why_ended(name: str, code: object) -> str:
+def _why_ended(name: str, code: object) -> ScriptEnded:
     """Return why a script exited: its last printed words and, if these are about options, what to do."""
     words = next(filter(None, (last_words(getattr(each, "last_lines", ())) for each in (sys.stderr, sys.stdout))), "")
     if isinstance(code, str):  # sys.exit("message")
         code, words = 1, first_line(RuntimeError(code))
     sentence = f"{name} ended with exit code {code}" + f": {words}" * bool(words)
+    cause = Cause.ERROR if words else Cause.SILENT
+    if prints_error_in_code(words):
+        cause = Cause.CODE
     if _USAGE.search(words):
+        cause = Cause.CODE
         asked = options(ask_script="true")
         sentence += (
             f"; use --training_arguments.NAME VALUE to pass an option that `python {name} --help` lists, or add {asked}"
         )
-    return sentence
+    return ScriptEnded(sentence, cause)
 
 
 def _run_as_main(script: Path) -> None:
@@ -136,7 +145,7 @@ def _run_as_main(script: Path) -> None:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):
-            raise ScriptEnded(_why_ended(script.name, end.code)) from end
+            raise _why_ended(script.name, end.code) from end
 
 
 def _words_of(document: JobDocument, folder: JobFolder) -> list[str]:

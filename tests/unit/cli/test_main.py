@@ -177,3 +177,21 @@ def test_a_command_waits_for_a_job_that_would_end_with_it(run: Run) -> None:
 
     assert code == 2
     assert "wait=false is for jobs that outlive this command, got launcher=local: leave it out" in err
+
+
+@pytest.mark.trains
+def test_a_script_takes_the_arguments_that_its_class_inherits_from_transformers(run: Run, workplace: Path) -> None:
+    (workplace / "train.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from transformers import HfArgumentParser, TrainingArguments\n"
+        "@dataclass\n"
+        "class MyArguments(TrainingArguments):\n"
+        "    rounds: int = 1\n"
+        "arguments, = HfArgumentParser(MyArguments).parse_args_into_dataclasses()\n"
+    )
+
+    for name, value in (("rounds", "2"), ("weight_decay", "0.1"), ("label_smoothing_factor", "0.1")):
+        assert run("train", "train.py", f"--training_arguments.{name}", value, "--dry_run")[0] == 0
+    code, _, err = run("train", "train.py", "--training_arguments.weight_decy", "0.1", "--dry_run")
+    assert code == 2
+    assert "train.py has no argument weight_decy: did you mean weight_decay?" in err

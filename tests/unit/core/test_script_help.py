@@ -79,6 +79,18 @@ def test_a_script_that_is_asked_reaches_no_network_no_secret_and_no_file(
 
 
 @pytest.mark.linux
+def test_a_script_that_is_asked_sees_no_socket_of_a_daemon(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "docker.sock").touch()
+    monkeypatch.setattr(script_help, "_SOCKETS", str(tmp_path / "run"))
+    script.write_text(f"import os\nprint(os.listdir({str(tmp_path / 'run')!r}), os.path.isfile(__file__))\n")
+
+    assert help_of([sys.executable, script.name], script.parent) == (0, "[] True\n")
+
+
+@pytest.mark.linux
 @pytest.mark.parametrize(
     ("text", "fault"),
     [

@@ -112,6 +112,17 @@ def test_printed_numbers_are_curves_over_the_steps_that_were_printed() -> None:
     assert found.metrics["val_acc"] == 0.5
 
 
+@pytest.mark.parametrize("before", ["Epoch {}: ", "[{}/2] ", "step {} - ", ""])
+def test_the_step_of_a_printed_dictionary_is_the_counter_before_it_or_one_of_its_own(before: str) -> None:
+    printed = PrintedNumbers()
+    for step, loss in ((3, 0.5), (4, 0.25)):
+        counted = {"loss": loss} if before else {"epoch": step, "loss": loss}
+        printed.read(f"{before.format(step)}{counted}")
+
+    curve = printed.results([], {}).curves["loss"]
+    assert [(step, value) for step, _, value in curve] == [(3, 0.5), (4, 0.25)]
+
+
 @pytest.mark.parametrize(
     ("lines", "numbers"),
     [

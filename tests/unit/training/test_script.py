@@ -12,6 +12,7 @@ import pytest
 from paretune.core import watchdog
 from paretune.core.script_metrics import STORE, PrintedNumbers, read_curves
 from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, write_json
+from paretune.specification.ending import Cause, failed
 from paretune.specification.job import JobSpec
 from paretune.training.__main__ import main
 from paretune.training.meter import EventWriter
@@ -212,10 +213,12 @@ def test_a_script_that_ends_itself_is_quoted_with_its_own_last_words(
 ) -> None:
     folder, printed = run_as_a_job(tmp_path, monkeypatch, capsys, f"import sys\n{text}\n")
 
-    _, sentence = folder.read_failure() or (None, "")
-    assert sentence.startswith("train.py ended with exit code ")
-    assert reason in sentence
-    assert ("--ask_script true" in sentence) is ("No such option" in text)
+    ending = folder.read_failure()
+    assert ending is not None
+    assert ending.sentence.startswith("train.py ended with exit code ")
+    assert reason in ending.sentence
+    assert ("--ask_script true" in ending.sentence) is ("No such option" in text)
+    assert ending.cause is (Cause.CODE if "No such option" in text else Cause.ERROR)
     assert "Traceback" not in printed
 
 
@@ -224,7 +227,7 @@ def test_the_traceback_of_a_script_begins_at_its_own_first_line(
 ) -> None:
     folder, printed = run_as_a_job(tmp_path, monkeypatch, capsys, "def f():\n    return {}['lr']\nf()\n")
 
-    assert (folder.read_failure() or (None, ""))[1] == "KeyError: 'lr'"
+    assert folder.read_failure() == failed(Cause.CODE, "KeyError: 'lr'")
     assert 'train.py", line 3' in printed
     assert "runpy" not in printed
     assert "paretune" not in printed.partition("train.py")[0]

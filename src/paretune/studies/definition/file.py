@@ -25,8 +25,8 @@ from pydantic import PrivateAttr, ValidationInfo, field_validator
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.core.own_script import read_own_script
+from paretune.core.reading import at_home
 from paretune.core.shell import command_line
-from paretune.core.untrusted import at_home
 from paretune.specification import metrics
 from paretune.specification.declaration import (
     Fault,
@@ -46,11 +46,12 @@ from paretune.specification.launchers import AUTO, LauncherTraits, chosen, known
 from paretune.specification.profile import sets_value
 from paretune.specification.script_arguments import start_faults
 from paretune.storage.database import address_fault, redacted
-from paretune.storage.files import STUDY, Document, find_file, find_path
+from paretune.storage.files import STUDY, Document, as_yaml, find_file, find_path
 from paretune.studies.definition.objectives import (
     Objective,
     bounds_faults,
     default_objectives,
+    direction_of,
     judged_by,
     objective_faults,
     with_quality,
@@ -547,6 +548,19 @@ def _as_in_file(document: Mapping[str, Any], name: str) -> str:
     return next((known for known in names if known.replace("-", "_") == name.replace("-", "_")), name)
 
 
+def skeleton(job: Mapping[str, Any], search: Mapping[str, Any], metric: str) -> str:
+    """Return a study file in one line, for a message to a user who has none: she changes it and saves it."""
+    objectives = {metrics.COST_USD: "minimize", metric: direction_of(metric) or "minimize or maximize"}
+    values = {"name": "my study", "job": dict(job), "search": dict(search), "objectives": objectives, "budget_usd": 20}
+    return as_yaml(values, in_one_line=True).strip()
+
+
+def unknown_option(name: str, options: type[Parameters]) -> str:
+    """Return the message for an option that is neither one of `options`, the study's keys, nor a parameter of a job."""
+    near = did_you_mean(name, [key for key in options.model_fields if key not in IN_THE_FILE])
+    return f"unknown parameter {name}: {near}" if near else unknown(JobSpec, name, listed_by="study")
+
+
 def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     """Write one option of the command line into the document, and return its faults."""
     if name in IN_THE_FILE:
@@ -555,9 +569,7 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
         document[name] = Plain(text)
         return []
     if name.partition(INSIDE)[0] not in JobSpec.model_fields:
-        near = did_you_mean(name, [key for key in StudyFile.model_fields if key not in IN_THE_FILE])
-        hint = unknown(JobSpec, name).replace("paretune train", "paretune study")
-        return [f"unknown parameter {name}: {near}" if near else hint]
+        return [unknown_option(name, StudyFile)]
     search, job = document.get("search"), document.get("job") or {}
     entry = search.get(name) if isinstance(search, dict) else None
     if isinstance(entry, dict) and "choices" in entry and "," in text and not text.lstrip().startswith("{"):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from paretune.core.errors import BadInput
 from paretune.core.packages import missing
-from paretune.core.untrusted import read_text
+from paretune.core.reading import read_text
 from paretune.specification.declaration import Parameters, Plain, Rules, Value, parameter, spell
 from paretune.specification.metrics import COST_USD
 from paretune.studies.definition.space import Point, read_value
@@ -125,7 +125,7 @@ class Design:
         """Return a sentence about the largest correlation between effects of two factors; "" with one factor."""
         r = self.correlations()
         pairs = [
-            (abs(float(r.loc[one, other])), one, other)
+            (abs(float(r[one][other])), one, other)
             for one, other in combinations(r.columns, 2)
             if one.partition("=")[0] != other.partition("=")[0]
         ]

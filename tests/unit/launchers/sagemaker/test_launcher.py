@@ -18,11 +18,12 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact
 from paretune.core.tags import Attribution
 from paretune.jobs.preview import foreseen, warnings_of
-from paretune.launchers.base import JobSetup, JobState
+from paretune.launchers.base import JobSetup
 from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.projects.script import script_inputs
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, UserCode
+from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
 from tests.support.fake_clock import FakeClock
 from tests.support.stand_ins.aws import ACCOUNT, BUCKET, Aws, error

@@ -16,11 +16,12 @@ from paretune.core.interruption import Interruption
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import Bill, recorded_price
-from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord, find_job, first_job_of
+from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobState, job_name, job_of
+from paretune.launchers.base import Job, job_name, job_of
+from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
@@ -67,7 +68,7 @@ def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Work
     return spec, workplace
 
 
-def standing(tracking: Tracking, workplace_of: WorkplaceOf) -> list[dict[str, Any]]:
+def running_jobs(tracking: Tracking, workplace_of: WorkplaceOf) -> list[dict[str, Any]]:
     """Return the jobs of a store that have not ended, oldest first, a row each. Raises TrackingUnavailable.
 
     `state` is the launcher's own word for the phase, such as Training. `since_s` is the number of seconds since the run
