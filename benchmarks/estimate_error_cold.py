@@ -2,6 +2,7 @@
 
     python benchmarks/estimate_error_cold.py                     # the two tables of benchmarks/tables
     python benchmarks/estimate_error_cold.py --table rates.csv   # other tables with the same columns
+    python benchmarks/estimate_error_cold.py --table rates.csv --published runs.csv   # and bills of whole jobs
 
 Each row is predicted twice: from data sheets alone; and with the rows of all other sources known. For sources with
 enough rows, half of the rows are also predicted from the other half. Results are shown by source, by kind of model and
@@ -29,6 +30,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import arguments
+import estimate_error
+import pandas as pd
 import published
 
 from paretune.core.errors import BadInput
@@ -103,7 +106,7 @@ def _on(chip: str) -> Callable[[Rate], bool]:
 
 
 FITTED_ON = (
-    *("Lambda", "MosaicML", "QwenLM", "philschmid fine-tune"),
+    *("Lambda", "MosaicML", "QwenLM", "philschmid fine-tune", "NVIDIA dgxc"),
     *(f"Pollux OSDI21 g4dn.12xlarge BERT SQuAD {nodes}" for nodes in ("1 node", "2 to 4")),
 )
 """Beginnings of the names of sources on which constants were chosen. Only the other sources judge the constants."""
@@ -131,6 +134,11 @@ gradients and moments are bf16."""
 _FUSES_THE_LOSS = "MosaicML"
 """A source whose loss takes 2 bytes per logit (llm-foundry's fused cross entropy). Ours takes 12."""
 KINDS: Mapping[str, Callable[[Rate], bool]] = {
+    "V100 in half precision": lambda rate: rate.chip == "V100" and rate.spec.precision == "fp16",
+    "full fine-tuning of language models": lambda rate: (
+        rate.is_llm and rate.is_listed and rate.spec.fine_tuning == "full"
+    ),
+    "adapters with the Trainer and FSDP": lambda rate: not rate.spec.trained_by.is_own and rate.is_llm,
     "one GPU": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices * rate.work.instances == 1,
     "several GPUs": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices > 1 == rate.work.instances,
     "several machines": lambda rate: rate.is_listed and rate.work.instances > 1,
@@ -310,10 +318,21 @@ def memory(rates: Sequence[Rate]) -> str:
     return f"Memory by formula is {median:.0%} off (median of {len(errors)}, the worst {worst:+.0%}). {sentence}"
 
 
+def bills(path: Path) -> str:
+    """Return the error of predicted bills of whole jobs, without any known job, in words."""
+    jobs = estimate_error.read_published(pd.read_csv(path), 512)
+    made = estimate_error.paretune([], jobs)
+    ratios = [item.seconds / job.seconds for item, job in zip(made, jobs, strict=True)]
+    inside = sum(item.seconds_low <= job.seconds <= item.seconds_high for item, job in zip(made, jobs, strict=True))
+    error = statistics.mean(abs(ratio - 1) for ratio in ratios)
+    return f"median {statistics.median(ratios):.2f}, mean error {error:.0%}, {inside} of {len(jobs)} inside"
+
+
 def main() -> None:
     """Print a line for each published rate, then the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, action="append", help="CSV of published rates; may be repeated")
+    parser.add_argument("--published", type=Path, help="CSV of published jobs, as for estimate_error.py")
     parser.add_argument("--most", type=int, help="maximum number of rows per source; default: all")
     chosen = arguments.parse(parser, most=2)
     rates = read(chosen.table or TABLES)
@@ -326,6 +345,8 @@ def main() -> None:
         label = f"{row['model']} {row['precision']} {spec.fine_tuning}, {spec.instance_count} x {spec.instance_type}, "
         label += f"{row['per_device_batch']} x {row['sequence_length']} tokens"
         print(f"  {label:70} {item.ratio:5.2f}  (x {item.width:.2f}){'' if item.is_inside else '  outside'}")
+    if chosen.published:
+        print(f"whole bills, predicted over billed seconds: {bills(chosen.published)}")
     made = f"{published.conditions('paretune')}:"
     print(published.block("estimate_error_cold", [made, "", *tables(rates)]))
 

@@ -11,19 +11,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paretune.core.errors import TrackingUnavailable
 from paretune.core.machine import machine_name
 from paretune.core.noise import Z80, Scatter, posterior_deviation
+from paretune.core.shell import options
 from paretune.estimating import counting, memory, timing
 from paretune.estimating.architecture import Architecture, config_in, of_config, well_known
 from paretune.estimating.counting import Work
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.memory import Footprint, MemoryModel, MemoryPrediction
 from paretune.estimating.phases import Seconds, phases_of
+from paretune.estimating.remedy import remedy_for
 from paretune.estimating.setting import Setting, setting_of
 from paretune.estimating.timing import Measurement, Prediction
 from paretune.estimating.workload import training_rows
@@ -31,6 +33,7 @@ from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, cost_usd
 from paretune.specification import metrics
 from paretune.specification.container import JobInputs
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.specification.program import Program
@@ -58,6 +61,8 @@ class Estimate:
     did_not_fit: Footprint | None = None  # an earlier job that ran out of memory, but needed no more than this one
     tokens: float | None = None  # tokens of the whole job for a causal language model; None for other tasks
     program: Program = field(default_factory=Program)  # the program that trains, as given or as a script's text says
+    changes: Mapping[str, Any] = field(default_factory=dict)  # changed parameters, if it is a remedy for another job
+    remedy: "Estimate | None" = None  # the same training with changes with which it fits; None if it fits, or unknown
     largest_batch: int | None = None  # largest per-device batch that fits, a power of two; 0 if none, None if unknown
 
     def usd(self, seconds: float) -> float | None:
@@ -106,6 +111,13 @@ class Estimate:
         more memory ran out of it. `unsure`: the device's memory lies inside the interval, or one of the two is unknown.
         """
         return _fits(self.memory, self.did_not_fit)
+
+    def remedy_in_words(self) -> str:
+        """Return what fits instead, with its time; "" if nothing is known."""
+        if self.remedy is None:
+            return ""
+        changes = {name: spell(value) for name, value in self.remedy.changes.items()}
+        return f"{options(**changes)} fits ({duration(self.remedy.time.seconds)})"
 
     def sentence(self) -> str:
         """Return the estimate as one line: time with its interval, dollars, and the evidence."""
@@ -178,6 +190,11 @@ class Estimator:
         described = memory.describe(setting)
         footprint = Footprint.of(setting.spec, setting.plan, described, setting.share)
         return self._memory.predict(described), footprint.why_full(self.evidence.did_not_fit)
+
+    def with_remedy(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> Estimate:
+        """Return the estimate with its largest batch and, if it may not fit, with what fits instead."""
+        item = replace(item, largest_batch=self.largest_batch(item, built, facts))
+        return item if item.fits == "yes" else replace(item, remedy=remedy_for(item, self, built, facts))
 
     def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
         """Return the largest per-device batch, a power of two, for which `fits` is `yes`; 0 if there is none.
@@ -314,7 +331,8 @@ class Forecast:
         if architecture is None:
             return None
         facts = None if inputs.dataset is None else inputs.dataset.facts
-        return self.estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
+        item = self.estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
+        return item and self.estimator.with_remedy(item, architecture, facts)
 
     def of_script(self, spec: JobSpec, described: JobSpec, built: Architecture, price: Price | None) -> Estimate | None:
         """Estimate a job that runs a script from what the script says of its training."""

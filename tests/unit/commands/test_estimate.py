@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -414,3 +415,18 @@ def test_a_script_with_the_trainer_is_estimated_from_its_text_before_its_first_r
     assert out.startswith("assumes Hugging Face's Trainer of transformers 5\n")
     assert "read from train.py; data sheets: nothing similar was measured" in out
     assert "1 run of the same job on this cluster" in known  # a run says more than the text
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/evidence.md"])
+def test_the_command_above_the_table_of_bills_prints_its_first_row(
+    no_settings: None, workplace: Path, typed: Command, page: str
+) -> None:
+    text = (Path(__file__).parents[3] / page).read_text()
+    above, _, table = text.partition("<!-- published_bills: begin -->")
+    command = above.rpartition("```bash\n")[2].partition("```")[0].replace("\\\n", " ")
+
+    code, out, _ = typed(*shlex.split(command)[1:])
+
+    assert code == 0
+    assert table.splitlines()[3].split(" | ")[-1].removesuffix(" |") in out
+    assert out.startswith("assumes Hugging Face's Trainer of transformers 4.6\n")

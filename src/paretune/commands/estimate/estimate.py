@@ -60,7 +60,7 @@ COLUMNS = (
     *DIVISIONS,
     *PHASE_COLUMNS,
     *PART_COLUMNS,
-    *("largest_batch_that_fits", "region"),
+    *("largest_batch_that_fits", "fits_instead", "region"),
     *("project", "entry_point", "entry_script"),
     *("other_program", "other_seconds"),
 )
@@ -70,8 +70,9 @@ All phases are billed except `waiting` and `starting`. For a job on this machine
 columns are filled. PART_COLUMNS divide the seconds among the parts of the work (`paretune.estimating.timing.PARTS`).
 Tokens are given only for the task causal-lm; a token counts once per epoch. Days are the seconds divided by 86,400, and
 dollars are those of all instances together. The largest batch is a power of two, in rows per device; it is 0 if not
-even one row fits. `other_seconds` are those of the same job with `other_program`: Hugging Face's Trainer with its
-defaults, or, for a job of the Trainer, paretune's own training.
+even one row fits. For a job that may not fit, `fits_instead` has options with which it fits. `other_seconds` are those
+of the same job with `other_program`: Hugging Face's Trainer with its defaults, or, for a job of the Trainer, paretune's
+own training.
 """
 MAIN_COLUMNS = COLUMNS[: COLUMNS.index("fits") + 1]
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
@@ -272,7 +273,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     for (spec, price), region, (built, facts) in zip(priced, regions, known, strict=True):
         item = estimator.estimate(spec, built, price, facts=facts)
         if item is not None:
-            item = replace(item, largest_batch=estimator.largest_batch(item, built, facts))
+            item = estimator.with_remedy(item, built, facts)
         disk = bytes_on_disk(spec, JobInputs(), built)
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
     estimates = [job.estimate for job in jobs if job.estimate is not None]
@@ -438,6 +439,7 @@ def _row(spec: JobSpec, item: Estimate | None, is_best: bool, other: Estimate | 
             "days": item.time.seconds / _DAY_S,
             "usd_per_billion_tokens": item.usd_per_billion_tokens,
             "largest_batch_that_fits": item.largest_batch,
+            "fits_instead": item.remedy_in_words() or None,
         }
     return row
 
@@ -488,4 +490,5 @@ def _of_ours(item: Estimate) -> dict[str, str]:
         "USD per billion tokens": "" if not item.tokens else "-" if usd is None else _usd(usd),
         "GiB per device": f"{gib} of {usable}{suffix}",
         "largest batch": "-" if item.largest_batch is None else str(item.largest_batch),
+        "instead": item.remedy_in_words(),
     }
