@@ -46,7 +46,7 @@ _OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
 """Maps a parameter to its name in Hugging Face's scripts, or to None if several arguments replace it."""
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
-    *("project", "entry_point", "environment", "ask_script", "program", "test_rows"),
+    *("project", "entry_point", "environment", "ask_script", "program", "test_rows", "activation_offloading"),
     *("learning_rate_scaling", *OF_THE_BATCH),
 }
 """Parameters that OF_SCRIPTS leaves out.
