@@ -65,6 +65,8 @@ _PRINTS = {"print", "info", "debug", "warning", "echo", "write", "set_descriptio
 _LOGS_NAME = {"log_metric", "add_scalar", "log"}
 _LOGS_DICTIONARY = {"print", "log_metrics", "dump", "dumps", "log", "log_dict", "set_postfix", "info", "add_scalars"}
 _ADDS_OPTION = {"add_argument", "option", "Option"}  # of argparse, Click and Typer
+_NAME = re.compile(r"[A-Za-z_][\w ./@-]{0,60}")
+_QUOTED = re.compile(r"[\"']\s*([A-Za-z_][\w ./@-]{0,60}?)\s*(?:[:=][^\"'\n]{0,40})?\\?[\"']")
 _MAY_ADD_OPTIONS = re.compile(r"(?:^|_)(?:args?|arguments?|options?|flags?)(?:_|$)")
 """Reveals a function that adds options to a parser, such as DeepSpeed's `add_config_arguments(parser)`."""
 _MOST_MODULES = 50  # modules that are read: the script, and those of its folder that it imports, even indirectly
@@ -91,6 +93,8 @@ class OwnScript:
     settings: frozenset[str]
     """Names of settings, which are not metrics even if the script prints them, such as its arguments, top-level
     constants, and keys of the configuration files in its folder."""
+    named: frozenset[str]
+    """Names that stand in its text, as metrics or as other strings: a number printed with one may be a metric."""
     loggers: tuple[str, ...]  # keys of `_LOGGERS` that its text reveals
     sets_tracking: bool  # whether it chooses MLflow's tracking server itself
 
@@ -177,6 +181,7 @@ def _declared(path: Path, texts: _Texts, configurations: _Configurations, option
     settings = _settings(main, [file for file, *_ in configurations], program.nodes, arguments)
     sets_tracking = bool(re.search(r"\bset_tracking_uri\(", text))
     is_named = all(isinstance(word, ast.Constant) for word, _ in words)
+    metrics = tuple(dict.fromkeys(name for node in program.nodes for name in _metrics(node, settings)))
     is_argparse = parser == "argparse" and bool(arguments)
     declares_all = parser in ("places", "none") or ((options.is_complete or is_argparse) and is_named)
     return OwnScript(
@@ -193,8 +198,20 @@ def _declared(path: Path, texts: _Texts, configurations: _Configurations, option
         first_words=("fit",) if _FIT.search(main) else options.commands,
         is_notebook=bool(_NOTEBOOK.search(main)),
         constants={name: node.lineno for node in ast.parse(main).body for name in _constants(node)},
-        metrics=tuple(dict.fromkeys(name for node in program.nodes for name in _metrics(node, settings))),
+        metrics=metrics,
+        named=frozenset((*metrics, *_strings(program.nodes))),
     )
+
+
+def _strings(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAME.fullmatch(node.value):
+            yield "_".join(node.value.split())
+
+
+def names_in_text(text: str) -> frozenset[str]:
+    """Return the names in quotes in a program of another language, or in a notebook, such as `kpi` of "kpi: "."""
+    return frozenset("_".join(name.split()) for name in _QUOTED.findall(text))
 
 
 def _may_be_extended(program: Program, declared: Iterable[ast.Call]) -> bool:

@@ -161,7 +161,8 @@ class LocalJob(FolderJob):
 class LocalLauncher(Launcher):
     """Starts jobs on this machine, in folders under `home`.
 
-    Jobs get the variables of `environment` except MLFLOW_*, which they do not use.
+    Jobs get the variables of `environment` except MLFLOW_*, which they do not use, and the size of a terminal, which
+    they do not have.
     """
 
     traits = LOCAL
@@ -171,7 +172,11 @@ class LocalLauncher(Launcher):
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:
         self._home, self._clock = home.resolve(), clock
-        self._environment = {name: value for name, value in environment.items() if not name.startswith("MLFLOW_")}
+        self._environment = {
+            name: value
+            for name, value in environment.items()
+            if not name.startswith("MLFLOW_") and name not in ("COLUMNS", "LINES")
+        }
 
     @classmethod
     def open(cls, surroundings: Surroundings) -> "LocalLauncher":

@@ -6,8 +6,8 @@ records, and runs the command as `mlflow run` does on a laptop. It remains the c
 signals on to the command and all its descendants, and can record why the command failed. Next to inside.py are
 watchdog.py and script_metrics. All three need only the standard library of Python 3.8 or newer.
 
-    ML/input/data/job/job.json     the document: command, requirements, folder, renamed, metric_definitions, settings;
-                                   on SageMaker also deadline_s
+    ML/input/data/job/job.json     the document: command, requirements, folder, renamed, metric_definitions, settings,
+                                   named; on SageMaker also deadline_s
     ML/output/data/paretune/       mlflow.db and mlruns, if the command uses MLflow; the curves of other loggers
     ML/output/data/report.json     the metrics, and where each comes from
     ML/output/failure              why the job failed: kind, colon, one sentence
@@ -67,7 +67,8 @@ def main(ml: Path) -> int:
         (project / "mlruns").symlink_to(data / script_metrics.STORE / "mlruns")  # where MLflow before 3.11 puts files
     say("starting the project's command")
     began = time.time()
-    printed = script_metrics.PrintedNumbers(document["metric_definitions"], document["settings"])
+    names = document["settings"], document["named"]
+    printed = script_metrics.PrintedNumbers(document["metric_definitions"], *names)
     code = supervisor.run(["bash", "-c", document["command"]], printed, cwd=str(project), env=environment)
     if code and not supervisor.was_stopped:
         write_error(ml, f"the project's command ended with exit code {code}")

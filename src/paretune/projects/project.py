@@ -5,7 +5,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
@@ -18,8 +18,8 @@ from mlflow.projects.utils import _fetch_project, load_project
 
 from paretune.core import script_metrics, watchdog
 from paretune.core.errors import BadInput, collecting, first_line, refuse
-from paretune.core.own_script import read_own_script
-from paretune.core.untrusted import at_home, exists
+from paretune.core.own_script import names_in_text, read_own_script
+from paretune.core.untrusted import LARGEST_SCRIPT, at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
 from paretune.specification.container import JobInputs, UserCode
@@ -44,6 +44,8 @@ PROGRAM_FILES = {
 }
 """Maps the name of each file in a job to the file that it is a copy of."""
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
+_PROGRAMS = {".py", ".sh", ".ipynb", ".r", ".R", ".jl", ".js", ".pl", ".rb", ".m"}
+"""Suffixes of files in which names of metrics are looked for."""
 _SEED = "seed"
 _OF_THE_IMAGE = re.compile(r"(python|pip)(?![\w.-]).*")  # conda packages that every training image has
 
@@ -136,6 +138,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     if project.docker_env and spec.sagemaker.training_image is None:
         faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
     refuse(faults)
+    settings, named = _names(spec, project, root)
     ignored = [] if spec.runs_on.files_travel else _ignored(root, root, files)
     code = {f"project/{name}": path for name, path in files.items()}
     payload = UserCode(
@@ -149,7 +152,8 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
             "folder": folder,
             "renamed": dict(SCRIPT_METRICS),
             "metric_definitions": list(spec.metric_definitions),
-            "settings": sorted(_settings(spec, project, root)),
+            "settings": sorted(settings),
+            "named": sorted(named),
         },
         inputs=inputs,
         linked={f"project/{name}": path for name, path in ignored},
@@ -158,25 +162,29 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     return JobInputs(code=payload)
 
 
-def _settings(spec: JobSpec, project: Project, root: Path) -> set[str]:
-    """Return the names that do not count as metrics if the command prints them.
+def _names(spec: JobSpec, project: Project, root: Path) -> tuple[set[str], set[str]]:
+    """Return the names that do not count as metrics if the command prints them, and those that do.
 
-    These are the command's arguments and the settings of its script.
+    The first are the command's arguments and the settings of its scripts, the second stand in its scripts' texts.
     """
-    names = {*spec.training_arguments}
+    names, command = {*spec.training_arguments}, spec.entry_point
     if spec.entry_point in project._entry_points:
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
-        scripts = [root / word for word in str(entry.command).split() if word.endswith(".py")]
         names |= {*entry.parameters}
-    else:
-        scripts = [root / spec.entry_point]
-        if spec.entry_point.endswith(".sh"):
-            words = scripts[0].read_text(errors="replace").split()
-            scripts = [root / word.strip("\"'") for word in words if word.endswith(".py")]
-    for script in scripts:
-        if script.suffix == ".py" and script.is_file():
-            names |= read_own_script(script).settings
-    return {*script_metrics.setting_names(names)}
+        command = str(entry.command)
+    settings, named = set[str](), set[str]()
+    for word in command.split():
+        path = root / word.strip("\"'")
+        with suppress(OSError, ValueError):
+            if path.suffix in _PROGRAMS and path.is_file() and path.stat().st_size < LARGEST_SCRIPT:
+                text = path.read_text(errors="replace")
+                named |= names_in_text(text)
+                inner = [word, *text.split()] if path.suffix == ".sh" else [word]
+                for script in {root / each.strip("\"'") for each in inner if each.strip("\"'").endswith(".py")}:
+                    if script.is_file():
+                        own = read_own_script(script)
+                        settings, named = settings | own.settings, named | own.named
+    return {*script_metrics.setting_names(names | settings)}, named
 
 
 def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[str, dict[str, Path | str]]:

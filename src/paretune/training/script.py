@@ -57,9 +57,10 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     os.environ.pop("PYTHONSAFEPATH", None)  # it was meant for this process, not for those that the script starts
     # Only the logs of the first process are kept.
     data = folder.report.parent if processes.is_first() else Path(tempfile.mkdtemp())
-    settings = read_own_script(script).settings | setting_names(document.spec.training_arguments)
+    own = read_own_script(script)
+    settings = own.settings | setting_names(document.spec.training_arguments)
     streams, began = (sys.stdout, sys.stderr), time.time()
-    printed, outputs = PrintedNumbers(document.spec.metric_definitions, settings), list[PrintedMetrics]()
+    printed, outputs = PrintedNumbers(document.spec.metric_definitions, settings, own.named), list[PrintedMetrics]()
     if processes.is_first():
         logging_steps = max(1, int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS)))
         outputs.append(PrintedMetrics(sys.stdout, EventWriter(folder.events), printed, logging_steps))

@@ -29,7 +29,7 @@ def ml(tmp_path: Path) -> Path:
 
 def prepare(ml: Path, command: str, **changes: Any) -> None:
     """Write the files that a job finds."""
-    document = {"requirements": [], "folder": ".", "renamed": {}, "metric_definitions": [], "settings": []}
+    document = {"requirements": [], "folder": ".", "renamed": {}, "metric_definitions": [], "settings": [], "named": []}
     for name, path in PROGRAM_FILES.items():
         (ml / "input" / "data" / "code" / name).parent.mkdir(exist_ok=True)
         shutil.copy(path, ml / "input" / "data" / "code" / name)
