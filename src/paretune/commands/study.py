@@ -12,7 +12,6 @@ from pathlib import Path
 
 from paretune.commands.command import Command
 from paretune.core.errors import BadInput, NoAccount, collecting, did_you_mean, refuse
-from paretune.core.own_script import read_own_script
 from paretune.core.result import CommandOutput, Result
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.specification.catalog import instances
@@ -23,6 +22,7 @@ from paretune.specification.launchers import known
 from paretune.specification.profile import CHARGED, FILE, read_profile, sets_value, with_profile
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile
 from paretune.studies.definition.wish import Wish
+from paretune.user_code.script import Script
 
 
 class StudyOptions(StudyFile):
@@ -87,7 +87,7 @@ def _wished(texts: Mapping[str, str]) -> Wish:
         spec = JobSpec.read(with_profile(job, os.environ))
         faults += missing_files(spec.as_text()) or data_faults(spec)
     if spec is not None and spec.entry_script is not None and not metric:
-        shown = ", ".join(read_own_script(at_home(spec.entry_script)).metrics) or "none"
+        shown = ", ".join(Script.read(at_home(spec.entry_script).resolve()).metrics) or "none"
         name = Path(spec.entry_script).name
         faults.append(
             f"say which metric judges the model of {name}, such as --metric val_f1; found in the script: {shown}"
@@ -111,7 +111,7 @@ def _metric_faults(script: Path, metric: str) -> list[str]:
     A metric seems misspelled if it resembles a metric that the script reports, and if the script's text lacks one of
     its words. Any other metric may come from a library, for example from autologging.
     """
-    reported = read_own_script(script).metrics
+    reported = Script.read(script.resolve()).metrics
     question = did_you_mean(metric, reported)
     if metric in reported or not question:
         return []

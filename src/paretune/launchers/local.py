@@ -44,6 +44,7 @@ from paretune.specification.container import (
 )
 from paretune.specification.job import JobSpec
 
+_SIGNALED = 128  # exit codes above this name the signal that ended a process
 STOP_GRACE_S = 70.0  # seconds from `stop` until a running job is killed; torchrun kills its processes after 60
 
 
@@ -107,6 +108,7 @@ class LocalJob(FolderJob):
             billable_seconds=end["time"] - self._started,
             ended_at=end["time"] if state.is_terminal else None,
             report=self.report() if has_completed else None,
+            partial=self.partial_report() if state.is_terminal and not has_completed else None,
             failure=(FailureKind(end["kind"]), reason) if reason else None,
             model=str(self.folder.model) if has_completed and has_model else "",
         )
@@ -139,6 +141,8 @@ class LocalJob(FolderJob):
             return FailureKind.ERROR, "its process has ended and left no report that can be read"
         if code == errno.ENOSPC:
             return FailureKind.DISK_FULL, f"the disk that holds {self.folder.root} is full"
+        if code > _SIGNALED:  # the program that runs a user's own training passes on how that ended
+            code = _SIGNALED - code
         if code < 0:
             why = ", usually because the machine ran out of memory: reduce its memory use" * (code == -signal.SIGKILL)
             return FailureKind.ERROR, f"its process was killed by {signal.Signals(-code).name}{why}"
@@ -252,7 +256,6 @@ class LocalLauncher(Launcher):
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                cwd=command.cwd,
                 start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
             )
 

@@ -27,7 +27,6 @@ from typing import Any
 
 from paretune.core import pareto
 from paretune.core.errors import BadInput, collecting, refuse
-from paretune.core.own_script import read_own_script
 from paretune.core.shell import command_line, options
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.estimating.estimator import Estimate
@@ -43,12 +42,13 @@ from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE
 from paretune.specification.rules import launch_faults
-from paretune.specification.script_arguments import argument_of, syntax_fault
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.wish import Wish
 from paretune.studies.search.table import stored
+from paretune.user_code.binding import argument_of
+from paretune.user_code.script import Script
 
 _MOST_TYPES = 8
 _FASTER = 1.1  # an instance type must be at least this many times as fast as the next cheaper one that is searched
@@ -312,35 +312,36 @@ def _of_script(job: JobSpec, *, has_types: bool) -> dict[str, Any]:
     one of them or the study has instance types to search.
     """
     path, search = at_home(str(job.entry_script)).resolve(), dict[str, Any]()
-    rate = argument_of(path, "learning_rate")
-    batch = next((name for name in OF_THE_BATCH if name not in OF_THE_BATCH[1:2] and argument_of(path, name)), None)
+    script = Script.read(path, may_ask=job.ask_script)
+    rate = argument_of(script, "learning_rate")
+    batch = next((name for name in OF_THE_BATCH if name not in OF_THE_BATCH[1:2] and argument_of(script, name)), None)
     lacking = list[str]()
     if rate is not None and "learning_rate" not in job.model_fields_set:
-        if (default := _default_of(path, rate)) is None:
+        if (default := _default_of(script, rate)) is None:
             lacking.append("learning_rate")
         else:
             low, high = default / _SCRIPT_FACTOR, default * _SCRIPT_FACTOR
             search["learning_rate"] = {"low": low, "high": high, "log": True}
     if batch is not None and not job.model_fields_set.intersection(OF_THE_BATCH):
-        if (default := _default_of(path, str(argument_of(path, batch)))) is None:
+        if (default := _default_of(script, str(argument_of(script, batch)))) is None:
             lacking.append(batch)
         else:
             choices = sorted({max(1, round(default * factor)) for factor in (0.25, 0.5, 1, 2, 4)})
             search[batch] = {"choices": choices}
     is_given = job.model_fields_set.intersection(("learning_rate", *OF_THE_BATCH))
     if not (search or is_given or has_types):
-        declared = ", ".join(read_own_script(path).arguments) or "none"
+        declared = ", ".join(script.arguments) or "none"
         why = (
             f"no default of its {' and '.join(lacking)} can be read"
             if lacking
             else "it declares no learning rate and no batch size"
         )
         text = f"{path.name}: {why} (its arguments: {declared}): list what to search in a study file"
-        raise BadInput([syntax_fault(path) or text])
+        raise BadInput([script.syntax_fault or text])
     return search
 
 
-def _default_of(path: Path, argument: str) -> float | None:
+def _default_of(script: Script, argument: str) -> float | None:
     """Return the default of a script's argument, or None unless the source code shows it as a positive number.
 
     The default is the keyword argument `default` of a call that declares the argument, such as argparse's, or the
@@ -348,9 +349,11 @@ def _default_of(path: Path, argument: str) -> float | None:
     a helper function may have a parameter of the same name.
     """
     plain_name = argument.replace("-", "_")
+    if (known := script.defaults.get(argument)) is not None:  # in a configuration file
+        return known if known > 0 else None
     nodes = list[ast.AST]()
     with suppress(SyntaxError):
-        nodes += ast.walk(ast.parse(read_text(path, LARGEST_SCRIPT)))
+        nodes += ast.walk(ast.parse(read_text(script.path, LARGEST_SCRIPT)))
     for node in sorted(nodes, key=lambda node: not isinstance(node, ast.Call)):
         value: ast.expr | None = None
         if isinstance(node, ast.Call):

@@ -45,7 +45,6 @@ from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
 from paretune.specification.rules import launch_faults
-from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile, full_name
 from paretune.studies.definition.space import INSIDE
@@ -61,6 +60,8 @@ from paretune.studies.search.next_job import Sampled, Split, Verification, some_
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
+from paretune.user_code.binding import bind, described
+from paretune.user_code.inputs import script_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -204,7 +205,8 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
             rows.append({**texts, "worst_case_usd": usd})
             lines.append("  " + ", ".join([*map(" ".join, texts.items()), worst]))
     if jobs[0].entry_script:
-        words = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
+        script, wanted = script_of(jobs[0]), [] if file.judged_by is None else [file.judged_by.metric]
+        words = described(bind(jobs[0], script), jobs[0], script, wanted)
         lines += ["", "the first of them:", *(f"  {name}: {text}" for name, text in words.items() if text)]
     count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
     head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"

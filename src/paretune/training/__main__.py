@@ -46,10 +46,6 @@ def main(folder: JobFolder) -> int:
                 watchdog.stop_at(document.deadline_s, grace_s, begin, end)
         if is_first_process and _run_on_all_devices(document, hosts, folder, grace_s):
             pass
-        elif document.spec.entry_script is not None:
-            from paretune.training.script import run_script
-
-            run_script(document, folder)  # SIGTERM ends the script, unless it handles the signal
         else:
             stop_requested = processes.stop_request()
             from paretune.training.job import train
@@ -65,25 +61,9 @@ def main(folder: JobFolder) -> int:
         kind, sentence = classify_failure(error, runs_here=watchdog.STARTED_AT not in os.environ)
         if not folder.failure.exists():  # otherwise a child process has reported it
             with suppress(OSError):  # a full disk has no room for the log; the exit code reports it
-                _print(error, folder)
+                traceback.print_exc()
         folder.write_failure(kind, sentence)
         return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
-
-
-def _print(error: Exception, folder: JobFolder) -> None:
-    """Print the traceback of `error`.
-
-    For a user's script, the traceback begins in the script. Nothing is printed if the script called `sys.exit`.
-    """
-    with suppress(OSError, ValueError, KeyError):
-        script = str(JobDocument.read(folder.document).spec.entry_script or "")
-        if script:
-            from paretune.training.script import ScriptEnded, from_script
-
-            if not isinstance(error, ScriptEnded):
-                traceback.print_exception(type(error), error, from_script(error, script))
-            return
-    traceback.print_exc()
 
 
 def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobFolder, grace_s: float) -> bool:
@@ -130,8 +110,6 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
         return FailureKind.OUT_OF_MEMORY, sentence
     if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
         return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
-    if type(error).__name__ == "ScriptEnded":  # compared by name: our own training does not import its module
-        return FailureKind.ERROR, str(error)
     if isinstance(error, RuntimeError) and _LOST_CONNECTION.search(str(error)):  # as gloo and NCCL raise it
         return FailureKind.ERROR, f"another process of the job ended first: {sentence}"
     if isinstance(error, subprocess.CalledProcessError):  # the command itself has printed why
@@ -142,7 +120,7 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
         sentence += f" (looked in {Path.cwd()})"
     cause = causes(error)[-1]
     is_new = (type(cause), first_line(cause)) != (type(error), first_line(error))
-    is_shown = is_new and isinstance(cause, Exception)  # not a script's SystemExit
+    is_shown = is_new and isinstance(cause, Exception)
     reason = f", because of {type(cause).__name__}: {first_line(cause)}" if is_shown else ""
     return FailureKind.ERROR, f"{type(error).__name__}: {sentence}{reason}"
 

@@ -41,11 +41,11 @@ from paretune.core.noise import (
 )
 from paretune.presentation.text import time_unit, to_error, with_error
 from paretune.specification import metrics
-from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
+from paretune.user_code.inputs import takes_seed
 
 UNKNOWN_ERROR = "± unknown after one run"
 INTERVAL = 0.8  # probability that a stated interval contains a configuration's mean over all seeds

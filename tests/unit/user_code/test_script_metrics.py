@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from paretune.core.script_metrics import (
+from paretune.user_code.script_metrics import (
     LONGEST_LINE,
     Point,
     PrintedNumbers,
