@@ -9,6 +9,7 @@ default, and the recorded value must be the one that ran.
 """
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -373,6 +374,7 @@ def _is_number(value: Any, kind: str) -> bool:
 def start_faults(script: Script, names: Iterable[str]) -> list[str]:
     """Return why `python SCRIPT --name value` cannot run the script, with two lines that fix it; empty if it can."""
     path, names = script.path, list(names)
+    where = os.path.relpath(path.parent)  # from the current folder, in which the command is typed
     folder, positional = path.parent.name, [name for name in script.required if not name.startswith("-")]
     settable = [name for name in names if name in script.constants]
     if script.is_notebook:
@@ -384,16 +386,23 @@ def start_faults(script: Script, names: Iterable[str]) -> list[str]:
         has_config = word == "fit" and path.with_name("config.yaml").is_file()
         command = f'python {path.name} {word}{" --config config.yaml" * has_config} "$@"'
         text = f"needs the word {' or '.join([word, *others])} before its options: write {command} into "
-        text += f"{folder}/run.sh, and replace entry_script with these two lines"
-        first, second = f"project: {folder}", "entry_point: run.sh"
+        text += f"{os.path.join(where, 'run.sh')}, and replace entry_script with these two lines"
+        first, second = f"project: {where}", "entry_point: run.sh"
+    elif script.places and (others := [name for name in names if name not in script.places]):
+        them = "it" if len(others) == 1 else "them"
+        return [
+            f"{path.name} has no argument {', '.join(others)}: it reads only {', '.join(script.places)}, from sys.argv "
+            f"by place; leave {them} out, or read {them} with argparse"
+        ]
     elif positional or (script.parser in ("places", "elsewhere") and names):
-        by_place = positional or (names if script.parser == "places" else [])
+        by_place = positional or list(script.places) or (names if script.parser == "places" else [])
         by_name = [name for name in names if name not in by_place]
         words = [f"{{{name}}}" for name in by_place] + [f"--{name}={{{name}}}" for name in by_name]
         parameters = ", ".join(f"{name}: string" for name in [*by_place, *by_name])
         text = "runs another file, which may read sys.argv in its own way: if it takes --name=value, write"
         text = "takes positional arguments, but paretune passes names: write" if by_place else text
-        text += f" these two lines into {folder}/MLproject, and replace entry_script with `project: {folder}`"
+        file = os.path.join(where, "MLproject")
+        text += f" these two lines into {file}, and replace entry_script with `project: {where}`"
         first, command = f"name: {folder}", f"python {path.name} {' '.join(words)}"
         second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "{command}"}}}}'
     elif settable and script.is_complete and not script.arguments:

@@ -103,6 +103,7 @@ class Script:
     """Maps each option, spelled as in the script but without leading dashes, to its action (see `Options`)."""
     types: Mapping[str, str]  # `int` or `float`, for options that take a number
     defaults: Mapping[str, float]  # defaults that are numbers, of keys in configuration files
+    places: tuple[str, ...]  # names of the values that it reads from sys.argv by place, if it has no other arguments
     required: tuple[str, ...]  # required arguments; without -- if positional
     aliases: tuple[frozenset[str], ...]  # groups of options that are spellings of the same one
     is_complete: bool  # whether there are no other arguments
@@ -223,6 +224,7 @@ def _declared(path: Path, texts: _Texts, configurations: _Configurations, option
         files=tuple(modules),
         types=types,
         defaults=options.defaults,
+        places=tuple(_places(program)) if parser == "places" else (),
         syntax_fault=_syntax_fault(path),
         settings=settings,
         loggers=tuple(name for name, trace in _LOGGERS.items() if re.search(trace, text, re.MULTILINE)),
@@ -275,6 +277,20 @@ def _commands(program: Program) -> Iterator[str]:
         yield from (key for word in call.args[:1] for key in _all_keys(word))
         if not (call.args or call.keywords):
             yield from (node.name for node in program.trees[program.script].body if isinstance(node, ast.FunctionDef))
+
+
+def _places(program: Program) -> Iterator[str]:
+    """Yield the names of the variables that the script sets from sys.argv[1], sys.argv[2] and so on, in this order."""
+    found = dict[int, str]()
+    for node in program.nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            for inner in ast.walk(node.value):
+                if isinstance(inner, ast.Subscript) and _name(inner.value) == "argv":
+                    place = getattr(inner.slice, "value", None)
+                    if isinstance(place, int) and place > 0:
+                        found.setdefault(place, node.targets[0].id)
+    if sorted(found) == list(range(1, len(found) + 1)):
+        yield from (found[place] for place in sorted(found))
 
 
 def _all_keys(node: ast.AST) -> Iterator[str]:

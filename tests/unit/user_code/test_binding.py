@@ -427,6 +427,96 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
     assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr={lr}"}
 
 
+def test_a_script_that_reads_its_arguments_by_place_is_not_given_another_one_there(script: Path) -> None:
+    script.write_text('import sys\nmodel_name = sys.argv[1] if len(sys.argv) > 1 else "distilroberta-base"\n')
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), learning_rate=3e-5))
+
+    assert fault == (
+        "train.py has no argument learning_rate: it reads only model_name, from sys.argv by place; leave it out, or "
+        "read it with argparse"
+    )
+
+
+def test_the_advice_names_folders_from_where_the_command_is_typed(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.write_text("import sys\nlr = float(sys.argv[1])\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"lr": 0.2})
+    monkeypatch.chdir(script.parent)
+    assert "into ./MLproject, and replace entry_script with `project: .`" in argument_faults(spec)[0]
+    monkeypatch.chdir(script.parent.parent)
+    folder = script.parent.name
+    assert f"into {folder}/MLproject, and replace entry_script with `project: {folder}`" in argument_faults(spec)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        (
+            "import sys\nfor word in sys.argv[1:]:\n    name, value = word.lstrip('-').split('=')\n",
+            {},
+        ),
+        ("lr = 0.1\nexec(open('configurator.py').read())\n", {"configurator.py": "k, v = sys.argv[1].split('=')\n"}),
+    ],
+)
+def test_a_script_with_a_parser_of_its_own_gets_names_and_values_in_one_word(
+    script: Path, text: str, files: dict[str, str]
+) -> None:
+    for name, content in files.items():
+        (script.parent / name).write_text(content)
+    script.write_text(text)
+
+    assert words(script, training_arguments={"trainer.lr": 0.001, "steps": 20}) == "--trainer.lr=0.001 --steps=20"
+    assert argument_faults(JobSpec(entry_script=str(script), training_arguments={"lr": 1})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [("epochs", "two", "a whole number"), ("epochs", 1.5, "a whole number"), ("lr", "x", "a number")],
+)
+def test_a_value_that_the_parser_of_the_script_would_refuse_is_refused_before_the_job(
+    script: Path, name: str, value: object, rule: str
+) -> None:
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), training_arguments={name: value}))
+
+    assert fault == f"--{name} of train.py must be {rule}, got {value}"
+    assert argument_faults(JobSpec(entry_script=str(script), training_arguments={"epochs": 2.0, "lr": 1})) == []
+
+
+def test_nested_keys_of_hydra_are_found_as_rate_and_batch(script: Path) -> None:
+    script.write_text("import hydra\n@hydra.main(config_path='.', config_name='conf')\ndef main(conf): ...\nmain()\n")
+    script.with_name("conf.yaml").write_text("model: {optimizer: {lr: 0.01}}\ndata: {batch_size: 8}\n")
+
+    line = words(script, learning_rate=0.1, per_device_train_batch_size=32)
+
+    assert line == "data.batch_size=32 model.optimizer.lr=0.1"
+
+
+def test_a_script_may_have_any_rate_and_our_own_training_not() -> None:
+    assert JobSpec(entry_script="train.py", learning_rate=160).learning_rate == 160
+    with pytest.raises(BadInput, match="learning_rate must be at most 10, got 160"):
+        JobSpec(learning_rate=160, fine_tuning="lora")
+
+
+def test_every_value_that_a_script_gets_is_recorded(script: Path) -> None:
+    script.write_text("from transformers import HfArgumentParser\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"logging_steps": 5})
+    assert dict(bound(spec).recorded) == {
+        "learning_rate": "5e-05",
+        "per_device_train_batch_size": "16",
+        "gradient_accumulation_steps": "1",
+        "num_train_epochs": "1.0",
+        "seed": "42",
+        "training_arguments.logging_steps": "5",
+        "training_arguments.disable_tqdm": "true",
+        "training_arguments.report_to": "none",
+    }
+    script.write_text("import hydra\n@hydra.main(config_name='conf')\ndef main(conf): ...\nmain()\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"+trainer.limit_train_batches": 15})
+    assert dict(bound(spec).recorded) == {"training_arguments.trainer.limit_train_batches": "15"}
+
+
 def test_a_positional_argument_is_required_even_if_it_has_a_default(script: Path) -> None:
     script.write_text(f"{PLAIN}parser.add_argument('rows', default='data')\nparser.parse_args()\n")
 
