@@ -12,8 +12,8 @@ import mlflow.server
 import pytest
 
 from paretune.studies.results.page import page
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
+from paretune.studies.trial_status import TrialStatus
 from tests.support.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 pytestmark = pytest.mark.slow

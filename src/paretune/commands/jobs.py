@@ -11,8 +11,8 @@ from paretune.commands.command import command_of
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import CommandOutput
+from paretune.core.secrets import printable
 from paretune.core.shell import command_line
-from paretune.core.untrusted import printable
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
 
 
 def _status(_: Parameters) -> CommandOutput:
-    from paretune.jobs.standing import standing
+    from paretune.jobs.running import running_jobs
     from paretune.presentation.text import aligned, duration, plain
 
     workplaces, tracking = _open_store("status")
-    jobs = standing(tracking, workplaces.of)
+    jobs = running_jobs(tracking, workplaces.of)
     columns = {
         "run": [job["run_id"][:8] for job in jobs],
         "job": [job["title"][:50] for job in jobs],
@@ -85,7 +85,7 @@ class LogsOptions(RunOptions):
 
 
 def _logs(options: LogsOptions) -> CommandOutput:
-    from paretune.jobs.standing import find_run, followed, lines_of
+    from paretune.jobs.running import find_run, followed, lines_of
 
     workplaces, tracking = _open_store("logs")
     run = find_run(tracking, options.run.strip(), workplaces.of)
@@ -101,7 +101,7 @@ def _logs(options: LogsOptions) -> CommandOutput:
 
 def _stop(options: RunOptions) -> CommandOutput:
     from paretune.jobs.progress import watched
-    from paretune.jobs.standing import find_run, stop
+    from paretune.jobs.running import find_run, stop
 
     workplaces, tracking = _open_store("stop")
     run = find_run(tracking, options.run.strip(), workplaces.of)
@@ -168,7 +168,7 @@ def _clean(options: CleanOptions) -> CommandOutput:
         remove(removable, tracking, time.strftime("%Y-%m-%d"))
         lines.append(f"removed {in_words(removable)}")
     elif removable:
-        given = options.changed() | {"yes": "true"}
+        given = options.given_text() | {"yes": "true"}
         lines += [f"may be removed: {in_words(removable)}", f"to remove it: {command_line('clean', given)}"]
     document = {"removed": options.yes, "found": [each.row() for each in found], "remarks": remarks}
     return CommandOutput(text="\n".join([*lines, *remarks]), document=document)

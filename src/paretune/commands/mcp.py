@@ -30,8 +30,9 @@ from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, did_you_mean, refuse
 from paretune.core.packages import missing
+from paretune.core.reading import absolute, is_file, parse_json
 from paretune.core.result import CommandOutput
-from paretune.core.untrusted import absolute, is_file, parse_json, printable
+from paretune.core.secrets import printable
 from paretune.launchers.processes import is_alive, process_text
 from paretune.specification.catalog import instances
 from paretune.specification.declaration import Parameters, Rules, parameter, spell
@@ -210,11 +211,11 @@ class Tools:
 
     def status(self, name: str | None = None) -> dict[str, Any]:
         """Show launched commands, one or all, and running jobs with their dollars so far and at worst."""
-        from paretune.jobs.standing import standing
+        from paretune.jobs.running import running_jobs
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
         workplaces = Workplaces.of_process()
-        jobs = standing(open_tracking(os.environ, SystemClock()), workplaces.of) if has_store(os.environ) else []
+        jobs = running_jobs(open_tracking(os.environ, SystemClock()), workplaces.of) if has_store(os.environ) else []
         launched = [self._described(each) for each in (self._names if name is None else [name])]
         return {"launched": launched, "running": jobs}
 
@@ -223,7 +224,7 @@ class Tools:
 
         The cost is recorded.
         """
-        from paretune.jobs.standing import stop
+        from paretune.jobs.running import stop
         from paretune.jobs.workplace import Workplaces
 
         self._described(name)
@@ -239,7 +240,7 @@ class Tools:
 
         The job may outlive the command, for example if the command lost contact with it.
         """
-        from paretune.jobs.standing import find_run
+        from paretune.jobs.running import find_run
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
         job = _JOB.search(_text(self.folder / name / _LOG))

@@ -253,7 +253,7 @@ def _count(runs: Sequence[Measurement]) -> str:
     return f"{len(runs)} run{plural}{f' ({words})' if words else ''}"
 
 
-def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
+def estimate_user_code(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
     """Use finished jobs (`runs`), each with its seconds, to estimate a job that runs the user's own code.
 
     The estimate is the geometric mean over the jobs that compute the same thing, apart from the seed, with an 80 %
@@ -323,7 +323,7 @@ class Forecast:
         unknown, too, and if the model or the number of rows is unknown.
         """
         if spec.runs_user_code:
-            known = estimate_own(spec, price, self.evidence.own)
+            known = estimate_user_code(spec, price, self.evidence.of_user_code)
             if known is not None or described is None or (built := known_architecture(described, inputs)) is None:
                 return known
             return self.of_script(spec, described, built, price)

@@ -4,12 +4,10 @@ Order matters. Everything that can be checked for free is checked first. Then a 
 already opened it. The job starts last, so a job always has a record.
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from hashlib import sha256
 from itertools import count
 from typing import Literal, overload
 
@@ -20,7 +18,6 @@ from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import record_pools
 from paretune.jobs.model import register
-from paretune.jobs.names import run_name
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.jobs.preview import (
     Admitted,
@@ -33,9 +30,12 @@ from paretune.jobs.preview import (
 )
 from paretune.jobs.progress import watched
 from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags
+from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import JobState, checkpoint_folder, job_name, job_of
+from paretune.launchers.base import checkpoint_folder, job_name, job_of
 from paretune.launchers.processes import is_alive
+from paretune.specification.ending import JobState
+from paretune.specification.identity import JobIdentity, Place
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed
 from paretune.tracking import schema
@@ -184,15 +184,15 @@ def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None
     Returns None if no earlier job may be followed: with `force=again`, or if jobs end with the process that launched
     them.
     """
-    spec = job.spec
-    if "again" in spec.force or not workplace.launcher.jobs_outlive_submitter:
+    identity = job.identity
+    if "again" in job.spec.force or not workplace.launcher.jobs_outlive_submitter:
         return None
     return [
         run
-        for run in workplace.tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'")
-        if _is_same(run.tags, spec)
-        and run.tags.get(schema.DATASET_KEY) == job.data_key
-        and run.tags.get(schema.CODE_KEY) == job.code_key
+        for run in workplace.tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{identity.computation}'")
+        if identity.is_requested_by(schema.given_by(run.tags))
+        and run.tags.get(schema.DATASET_KEY) == identity.data_key
+        and run.tags.get(schema.CODE_KEY) == identity.code_key
         and schema.TRIAL not in run.tags
     ]
 
@@ -205,9 +205,8 @@ def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened
     not counted. So two processes that continue the same run give its job the same name, even if the job has ended in
     between.
     """
-    place = [workplace.tracking.identity, dict(workplace.launcher.location_tags())]
-    same = [*place, job.spec.spec_hash(), job.spec.given(), job.data_key, job.code_key]
-    key = sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:24]
+    place = Place(store=workplace.tracking.store_id, location=workplace.launcher.location_tags())
+    key = job.identity.name_at(place)
     ended = [
         job_of(run.tags.get(schema.JOB_NAME, "")).rpartition("-")
         for run in equal
@@ -288,13 +287,7 @@ def _may_record(tags: Mapping[str, str], spec: JobSpec) -> bool:
         return False
     if "again" in spec.force and tags.get(schema.STATE) in ENDED:
         return False
-    return schema.GIVEN not in tags or _is_same(tags, spec)
-
-
-def _is_same(tags: Mapping[str, str], spec: JobSpec) -> bool:
-    """Return whether the job of a run with these tags has the same given parameters; `force` is ignored."""
-    given = schema.given_by(tags)
-    return given is not None and given | {"force": None} == spec.given() | {"force": None}
+    return schema.GIVEN not in tags or JobIdentity.of(spec).is_requested_by(schema.given_by(tags))
 
 
 def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool:

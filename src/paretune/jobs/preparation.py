@@ -15,16 +15,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, JobFailed, collecting, refuse
+from paretune.core.errors import BadInput, JobFailed, collecting, prints_error_in_code, refuse
 from paretune.core.packages import missing, version_of
-from paretune.core.untrusted import at_home, exists, files_below, is_folder
+from paretune.core.reading import at_home, exists, files_below, is_folder
 from paretune.estimating.architecture import config_in, length_faults, positions_of, well_known
 from paretune.jobs.workplace import Workplace
-from paretune.projects.script import script_inputs
 from paretune.specification.container import TELLS, DataFindings, JobInputs, PreparedDataset, write_json
 from paretune.specification.declaration import affecting
+from paretune.specification.ending import Cause
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
+from paretune.user_code.inputs import script_inputs
 
 _POLL_S = 0.1
 _FETCHED = "fetched"
@@ -46,7 +47,7 @@ def inputs_of(
     """
     inputs, faults = JobInputs(), list[str]()
     if spec.project is not None:
-        from paretune.projects.project import project_inputs  # imports MLflow
+        from paretune.user_code.project import project_inputs  # imports MLflow
 
         with collecting(faults):
             inputs = project_inputs(spec, workplace.home)
@@ -155,7 +156,8 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], re
         if not answer.exists():
             tail = [line for line in _lines(log) if not line.startswith(TELLS)]
             reason = tail[-1] if tail else f"it ended with exit code {child.returncode}"
-            raise JobFailed("preparation", reason, tail[-15:])
+            cause = Cause.CODE if prints_error_in_code(reason) else Cause.ERROR
+            raise JobFailed("preparation", reason, tail[-15:], cause=cause.value)
         prepared = json.loads(answer.read_text())
     for fault in prepared.get("faults", []):
         for name, path in local.items():

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from paretune.core.errors import BadInput, NoAccount, refuse
@@ -17,9 +18,8 @@ from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
 from paretune.estimating.estimator import Estimate, Forecast, known_architecture
 from paretune.estimating.workload import whole_argument
-from paretune.jobs.described_script import described
-from paretune.jobs.names import own_settings
 from paretune.jobs.preparation import inputs_of
+from paretune.jobs.run_names import settings_in_name
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobSetup, Launcher, job_name
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
@@ -28,11 +28,12 @@ from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
+from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, BatchPlan
 from paretune.specification.rules import description_faults, launch_faults
-from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
+from paretune.user_code.trainer_script import described
 
 _MOST_NAMES = 10  # maximum number of files that a warning names
 _ROUNDED_DOWN = 0.9  # a learning rate above this share of the scaled one counts as scaled by hand and rounded down
@@ -76,14 +77,11 @@ class Admitted(ForeseenJob):
     warnings: tuple[str, ...]
 
     @property
-    def data_key(self) -> str | None:
-        """The key of the prepared rows; None without them, as for a simulated job or a user's own training."""
-        return None if self.inputs.dataset is None else self.inputs.dataset.key
-
-    @property
-    def code_key(self) -> str | None:
-        """The key of a user's own code that is uploaded; None without it."""
-        return (self.inputs.code and self.inputs.code.key) or None
+    def identity(self) -> JobIdentity:
+        """The identity of the job, with the key of its prepared rows or of the user's code that is uploaded."""
+        dataset, code = self.inputs.dataset, self.inputs.code
+        data_key, code_key = None if dataset is None else dataset.key, (code and code.key) or None
+        return JobIdentity.of(self.spec, data_key=data_key, code_key=code_key)
 
 
 def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, judges_limit: bool = True) -> Admitted:
@@ -145,7 +143,7 @@ def unscaled_rate(job: ForeseenJob) -> str:
     scaled = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
     if spec.learning_rate_scaling != "none" or size <= reference or plan.learning_rate >= _ROUNDED_DOWN * scaled:
         return ""
-    if spec.chooses("learning_rate") or spec.chooses(*OF_THE_BATCH):
+    if spec.runs_user_code and not (spec.gives("learning_rate") and spec.gives(*OF_THE_BATCH)):
         return ""
     return (
         f"global batch size {size} is above {reference} and learning rate {plan.learning_rate:g} is not scaled: fewer "
@@ -337,8 +335,8 @@ def _preview(
     parts = {
         "specification": spec.as_text(),
         "batch": asdict(plan) if not spec.runs_user_code else None,
-        "script": script_in_words(spec, plan) if spec.entry_script else None,
-        "project": {"command": inputs.code.document["command"]} if spec.project and inputs.code else None,
+        "script": dict(inputs.code.described) if spec.entry_script and inputs.code else None,
+        "project": dict(inputs.code.described) if spec.project and inputs.code else None,
         "data": _data(inputs),
         "worst_case_usd": worst_usd,
         "warnings": list(warnings) or None,
@@ -404,7 +402,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
         "data": inputs.findings.words,
         **(settings if not spec.runs_user_code else parts.get("script") or parts.get("project", {})),
-        "where": _where(spec, request),
+        "where": place_in_words(spec, request),
         "expected": "" if job.estimate is None else job.estimate.sentence(),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
@@ -420,7 +418,7 @@ def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -
     if spec.runs_user_code:
         entry = f"entry point {spec.entry_point} of {spec.project}"
         return (entry if spec.project else f"your script {spec.entry_script}") + (
-            f" with {settings}" if (settings := own_settings(spec)) else ""
+            f" with {settings}" if (settings := settings_in_name(spec)) else ""
         )
     rows = ""
     if facts is not None:
@@ -443,7 +441,8 @@ def batch_in_words(plan: BatchPlan) -> str:
     return f"{size} {cut}, learning rate {plan.learning_rate:g}"
 
 
-def _where(spec: JobSpec, request: Mapping[str, Any]) -> str:
+def place_in_words(spec: JobSpec, request: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Describe where a job runs; `request` is the one that its launcher would send, if it is known."""
     launcher = spec.runs_on
     if not spec.has_instances:
         return "this machine" + (f", {spec.instance_count} processes" if spec.instance_count > 1 else "")

@@ -6,34 +6,33 @@
 import json
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from paretune.core.errors import BadInput, LostContact
-from paretune.core.script_metrics import STORE
+from paretune.core.errors import LostContact
+from paretune.core.reading import absolute
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import absolute
+from paretune.jobs.artifacts import CODE, code_of, records_of
 from paretune.jobs.bill import price_tags, recorded_price
-from paretune.jobs.names import run_name
 from paretune.jobs.preview import Admitted
+from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobSetup, JobState, job_name, job_of
+from paretune.launchers.base import Job, JobSetup, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
 from paretune.pricing import Price
-from paretune.projects.collection import collect, problem
-from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
-from paretune.specification.container import Event, FailureKind
+from paretune.specification.container import Command, Event
 from paretune.specification.declaration import spell
+from paretune.specification.ending import Cause, JobState
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
-from paretune.specification.script_arguments import takes_seed
 from paretune.tracking import schema
 from paretune.tracking.data_sets import data_sets_of
 from paretune.tracking.run_writer import EndStatus, Run, trouble
+from paretune.user_code.collection import collect, problem
+from paretune.user_code.script_metrics import STORE
 
 ENDED = {state.value for state in JobState if state.is_terminal}
 """Values of the state tag for a job that has ended."""
@@ -68,12 +67,13 @@ class JobRecord:
         self.prices: dict[str, Price | None] = {}  # today's prices by instance type, each once it has been looked up
         self.former_metrics: Mapping[str, float] = {}  # recorded before the job ended: its estimate, facts of its data
         self.revision: str | None = None  # commit on the Hub of the model that the first attempt trains
-        self.retries = frozenset(FailureKind)  # failures after which another attempt is allowed
+        self.retries = frozenset(Cause)  # causes after which another attempt is allowed
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_watched_elsewhere = False  # whether another process may be watching; then Ctrl-C here stops nothing
         self.was_concluded = False  # whether an earlier process has recorded the job's end
         self.has_gap_tag = False  # whether a tag marks the run of the finished job as incomplete
         self.is_uncollected = False  # whether the records of a user's own training could not be copied yet
+        self.command: Command | None = None  # the user's own training, bound; None for an adopted job
         self._detail = ""
         self._adopted_tags: Mapping[str, str] = {}  # tags that an earlier process has recorded
         self._beaten, self._beating = workplace.clock.monotonic(), Lock()
@@ -81,12 +81,14 @@ class JobRecord:
     def describe(self, job: Admitted) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start."""
         inputs, estimate, warnings = job.inputs, job.estimate, "; ".join(job.warnings)
+        self.command = None if inputs.code is None else inputs.code.command
         self.revision, self.prices[self.spec.instance_type] = inputs.revision, job.price
         with self.run.later():  # written together with the job's name
             self._describe_request(self.spec)
             self.log_setup(job.setup)
             described = {schema.WARNINGS: warnings or None, schema.MODEL_REVISION: self.revision}
-            described[schema.CODE_KEY] = job.code_key
+            described[schema.CODE_KEY] = job.identity.code_key
+            described[schema.ACCUMULATES] = "true" if self.command is not None and self.command.accumulates else None
             # Not in `_describe_request`, because an adopted job keeps the parameters that were typed for it.
             self.run.set_tags(described | schema.given_tag(self.spec.given()))
             if estimate is not None:
@@ -97,6 +99,20 @@ class JobRecord:
                 self.run.set_tags({schema.DATASET_KEY: dataset.key})
                 self.run.log_inputs(data_sets_of(self.spec, dataset))
             self.run.log_metrics(self.former_metrics)
+        if inputs.code is not None and self.workplace.launcher.origin == "measured":
+            self.run.log_texts(code_of(inputs.code, self.workplace.environment), CODE)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the job can be tried again with smaller batches and more accumulation steps."""
+        if self.command is not None:
+            return self.command.accumulates
+        return not self.spec.runs_user_code or self.run.tags().get(schema.ACCUMULATES) == "true"
+
+    @property
+    def takes_batch(self) -> bool:
+        """Whether a user's own training gets the batch of its plan, even if it was not given."""
+        return self.spec.runs_user_code and (self.accumulates if self.command is None else self.command.takes_batch)
 
     @property
     def data_facts(self) -> dict[str, float]:
@@ -125,7 +141,7 @@ class JobRecord:
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         self.settings = schema.settings_by(tags)
         if (recorded := tags.get(schema.RETRIES)) is not None:
-            self.retries = frozenset(kind for kind in FailureKind if kind.value in recorded.split(", "))
+            self.retries = frozenset(cause for cause in Cause if cause.value in recorded.split(", "))
         if schema.SPEC_HASH in tags:  # written together with the owner's tags, which may be absent
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         given = schema.given_by(tags)
@@ -150,9 +166,11 @@ class JobRecord:
         """Record location, owner, price, budget and parameters, and the hash by which the same command finds the job.
 
         The run's params are those of `requested`, the job as it was requested, without looked-up values such as its
-        region.
+        region. The time limit of a trial is a tag: its study chooses the limit, and MLflow compares runs by params.
         """
         launcher, spec = self.workplace.launcher, self.spec
+        params, is_trial = params_of(requested), bool(self.attribution.study)
+        minutes = params.pop("max_runtime_minutes", None) if is_trial else None
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
         self.run.set_tags(
             {
@@ -160,10 +178,12 @@ class JobRecord:
                 schema.SPEC_HASH: spec.spec_hash(),
                 **{f"{schema.PREFIX}{name}": text for name, text in place_and_owner.items()},
                 **({} if schema.PRICE_USD_PER_HOUR in self._adopted_tags else price_tags(self.price(spec))),
+                schema.MAX_RUNTIME_MINUTES: minutes,
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.traits.is_billed else None,
             }
         )
-        self.run.log_params(params_of(requested))
+        if not (self.spec.runs_user_code and self.is_adopted):  # only its command says which parameters it gets
+            self.run.log_params(params_of(requested, self.command))
 
     def log_setup(self, setup: JobSetup) -> None:
         """Record the part of a job's setup that later attempts and `clean` need."""
@@ -195,7 +215,7 @@ class JobRecord:
     def begin_again(self) -> None:
         """Reopen the run of a job that was never created; `sync` may have closed it."""
         self.run.reopen()
-        self.run.delete_tags(schema.FAILURE_REASON)
+        self.run.delete_tags(schema.FAILURE_REASON, schema.CAUSE)
 
     def name_attempt(self, name: str) -> None:
         """Record the name of a job before it is created, so that any later process can find it."""
@@ -218,13 +238,20 @@ class JobRecord:
     def collect_results(self, job: Job, status: EndStatus) -> list[str]:
         """Copy the records of a user's own training into the run; return a sentence for each problem.
 
-        `status` is the job's status. It also becomes the end status of MLflow runs that the training left open.
+        `status` is the job's status. It also becomes the end status of MLflow runs that the training left open. The
+        log, the command line and the versions of every job become artifacts of the run.
         """
-        if not self.spec.runs_user_code or self.workplace.launcher.origin != "measured":
+        if self.workplace.launcher.origin != "measured":
             return []
+        command, environment, remarks = self.spec.command(), self.workplace.environment, list[str]()
         try:
+            if not self.spec.runs_user_code:
+                self.run.log_texts(records_of(None, job, command, environment))
+                return []
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-                remarks = collect(job.fetch_output(STORE, Path(folder)), self.run.run_id, status=status)
+                store = job.fetch_output(STORE, Path(folder))
+                self.run.log_texts(records_of(store, job, command, environment))
+                remarks = collect(store, self.run.run_id, status=status)
         except trouble(LostContact) as error:
             self.is_uncollected, remarks = True, [f"{problem(error)}; `{command_line('sync')}` tries again"]
         self.run.reread()
@@ -237,38 +264,30 @@ class JobRecord:
         self.run.set_tags({**tags, schema.USED_BATCH: batch, schema.USED_ACCUMULATION: steps})
 
 
-def params_of(spec: JobSpec) -> dict[str, str]:
+def params_of(spec: JobSpec, command: Command | None = None) -> dict[str, str]:
     """Return the parameters of a job's run: those given, those in _ALWAYS, and the derived batch and learning rate.
 
-    A user's own training may have different defaults. Its run therefore has only the given parameters, the
-    cluster, a project's entry point, and each argument as `training_arguments.NAME`. A seed that the training does not
-    get is left out.
+    A user's own training may have different defaults. Its run therefore has the given parameters, the cluster, a
+    project's entry point, and every value that its `command` gets. A seed that the command does not get is left out.
     """
     if spec.runs_user_code:
         cluster = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
-        arguments = {f"training_arguments.{name}": spell(value) for name, value in spec.training_arguments.items()}
-        changed = {name: text for name, text in spec.changed().items() if name != "seed" or _passes_seed(spec)}
-        return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | changed | arguments
+        given = spec.given_text()
+        if command is not None and not command.takes_seed:
+            given.pop("seed", None)
+        used = {} if command is None else dict(command.recorded)
+        return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | given | used
     plan = spec.plan()
     texts = spec.as_text()
     return (
         {name: texts[name] for name in _ALWAYS}
-        | spec.changed()
+        | spec.given_text()
         | {
             "learning_rate": spell(spec.unscaled_learning_rate),
             **{name: str(getattr(plan, name)) for name in OF_THE_BATCH},
             "scaled_learning_rate": repr(plan.learning_rate),
         }
     )
-
-
-def _passes_seed(spec: JobSpec) -> bool:
-    """Return whether the command of a user's own training gets the job's seed; True if that is unknown."""
-    if spec.project is None or not Path(spec.project).is_dir():
-        return takes_seed(spec)
-    with suppress(BadInput):  # the project may have changed since the job was launched
-        return "seed" in declared_parameters(spec.project, spec.entry_point)
-    return True
 
 
 def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:

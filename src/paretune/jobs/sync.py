@@ -19,12 +19,13 @@ from paretune.jobs.bill import NO_PRICE, record_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import ENDED, JobRecord, find_job
-from paretune.jobs.standing import of_one_run, place_of
-from paretune.jobs.workplace import STAYS_RESERVED, Workplace, without_reservation
-from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState
+from paretune.jobs.running import of_one_run, place_of
+from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S
 from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification import metrics
+from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun, number_in
@@ -134,7 +135,7 @@ class Sync:
                     ledger = self.workplace_of(run.spec()).budget_ledger(run.budget)
                     break
             else:
-                reserved = (run.run_id for run in runs if STAYS_RESERVED in run.tags.get(schema.REMARKS, ""))
+                reserved = (run.run_id for run in runs if run.tags.get(schema.RESERVED))
                 if run_id := next(reserved, ""):
                     self._say(run_id, f"its cost cannot be recorded in its budgets: {faults[0]}")
                 continue
@@ -201,7 +202,7 @@ def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) ->
 
 
 def _record_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | None]:
-    """Record the cost of jobs that ended while the ledger was unavailable, and remove the remark that it is missing.
+    """Record the cost of jobs that ended while the ledger was unavailable, and remove the tag that says so.
 
     Returns dollars by run id; None means that the cost is unknown and the worst case was recorded. Jobs whose warm pool
     is still kept are left to `Bill.record_pool`.
@@ -214,7 +215,8 @@ def _record_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float |
         if run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
             recorded[run_id] = run.cost_usd
             ledger.record_cost(run_id, recorded[run_id])
-            tracking.run(run_id).set_tags(without_reservation(run.tags))
+            if run.tags.get(schema.RESERVED):
+                tracking.run(run_id).set_tags({schema.RESERVED: ""})
     return recorded
 
 

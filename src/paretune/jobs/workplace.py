@@ -12,18 +12,18 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact
 from paretune.core.interruption import Interruption
 from paretune.core.machine import host_in
+from paretune.core.reading import at_home, exists, is_folder
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
-from paretune.jobs.described_script import described
 from paretune.launchers.base import Launcher, Surroundings, open_launcher
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.storage.database import address_fault
 from paretune.tracking import schema
+from paretune.user_code.trainer_script import described
 
 if TYPE_CHECKING:
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 _HOME = ".paretune"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
 """Environment variable with the default storage of studies and budgets. It keeps passwords off command lines."""
-STAYS_RESERVED = "its worst case stays reserved in its budgets"
-"""Remark on an ended job whose cost could not be recorded; `sync` looks for it."""
 _ELSEWHERE = {
     "account": "its job is in the AWS account {recorded}, but these credentials belong to {current}: set AWS_PROFILE",
     "region": "its job is in the region {recorded}, but this command uses {current}: set region={recorded}, or "
@@ -82,6 +80,14 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
     if fault := address_fault(address):
         raise BadInput([f"{STORAGE_VARIABLE}: {fault}"])
     return address
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnrecordedCost:
+    """A cost that could not be recorded in the budgets of its job."""
+
+    is_reserved: bool  # whether the worst case of the job is still reserved, until `sync` records the cost
+    sentence: str  # what happened, for people
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,24 +146,29 @@ class Workplace:
         if (ledger := self.budget_ledger(spec.budget)) is not None:
             ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
 
-    def record_cost(self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None) -> str:
-        """Replace a job's reservation with its cost; return what went wrong, or "".
+    def record_cost(
+        self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None
+    ) -> "UnrecordedCost | None":
+        """Replace a job's reservation with its cost; return what went wrong, or None.
 
         `usd` is None if the cost is unknown; then the worst case is recorded. `kept_usd` is the most that instances
         kept after the job can still cost. While they are kept, the sum of cost and `kept_usd` stays reserved.
         """
         if not self.launcher.traits.is_billed:
-            return ""
+            return None
         try:
             ledger = self.budget_ledger(spec.budget)
             if ledger is None or ledger.record_cost(run_id, usd, kept_usd) or not usd:
-                return ""
+                return None
         except (BadInput, LostContact) as error:
-            return f"{STAYS_RESERVED} until `{command_line('sync')}` records its cost: {error}"
-        return (
+            until = f"until `{command_line('sync')}` records its cost"
+            sentence = f"its worst case stays reserved in its budgets {until}: {error}"
+            return UnrecordedCost(is_reserved=True, sentence=sentence)
+        sentence = (
             f"its {usd:.4g} USD were not recorded in the budgets of {ledger.file.path}: {ledger.shown_address} has no "
             "reservation for this job; set PARETUNE_STORAGE as it was when the job was launched"
         )
+        return UnrecordedCost(is_reserved=False, sentence=sentence)
 
     def _request(
         self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None
@@ -277,9 +288,3 @@ class Workplaces:
     @cached_property
     def _forecast(self) -> Forecast:
         return Forecast(open_tracking(self.environment, self._clock) if has_store(self.environment) else None)
-
-
-def without_reservation(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the tag of a run's remarks without `STAYS_RESERVED`, the last remark; empty if there is no such remark."""
-    remarks, found, _ = tags.get(schema.REMARKS, "").partition(STAYS_RESERVED)
-    return {schema.REMARKS: remarks.removesuffix("; ")} if found else {}

@@ -14,7 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import files_below, is_readable, is_secret_name
+from paretune.core.reading import files_below, is_readable
+from paretune.core.secrets import is_secret_name
 
 NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"

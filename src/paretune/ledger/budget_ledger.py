@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact, ParetuneError, first_line
+from paretune.core.reading import at_home, parse_json
 from paretune.core.shell import command_line
-from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.lock import unusable
 from paretune.pricing import ROUNDING_USD, Balance, rounded_up, unknown_price

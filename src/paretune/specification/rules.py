@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paretune.core.errors import BadInput
+from paretune.core.secrets import is_secret_name, without_secrets
 from paretune.core.tags import tag_faults
-from paretune.core.untrusted import is_secret_name, without_secrets
 from paretune.specification import catalog, launchers, metrics
 from paretune.specification.catalog import region_faults
 from paretune.specification.declaration import Fault, Rules, affecting, rules_of, spell
-from paretune.specification.inputs import BUNDLED, INPUT_FILES
+from paretune.specification.inputs import BUNDLED, DATA_FILES, INPUT_FILES
 from paretune.specification.launchers import LOCAL, LauncherTraits
-from paretune.specification.parallelism import DATA_PARALLEL, DEEPSPEED, DEVICE_MAP
+from paretune.specification.parallelism import DATA_PARALLEL, DEEPSPEED, DEVICE_MAP, OF_THE_BATCH
 from paretune.specification.program import OWN
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ RESERVED_TRAINING_ARGUMENTS = {
 instead."""
 _OF_THE_STRATEGY = {"fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"}
 HIGHEST_LEARNING_RATE = 0.1  # for full fine-tuning: ten times the highest rate in published recipes
+_HIGHEST = 10.0  # for any fine-tuning of ours; a user's own script may have rates of any size
 LONGEST_REGISTERED_NAME = 57  # characters, since a managed MLflow server appends some to the name
 _REGISTERED_NAME = re.compile(rf"(?=.{{1,{LONGEST_REGISTERED_NAME}}}$)[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 """Pattern of ModelPackageGroupName in SageMaker's CreateModelPackageGroup (botocore 1.44.5), which has at most 63
@@ -61,6 +62,7 @@ _RESERVED_VARIABLES = re.compile(
 _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # metric names that MLflow allows
 _WITH_A_PROJECT = {
     *("project", "entry_point", "ask_script", "training_arguments", "environment", "metric_definitions", "seed"),
+    *OF_THE_BATCH,
     *("force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
 }
@@ -93,9 +95,11 @@ def _is_changed(job: "JobSpec", name: str) -> bool:
     return bool(getattr(job, name) != type(job).model_fields[name].default)
 
 
+_LARGEST_RATE = 10.0  # of AdamW, which takes steps of about this size: anything larger is a typo
+
 _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "entry_script must be a program, but {entry_script} is a data file: give it as dataset": lambda job: (
-        (job.entry_script or "").lower().endswith((".csv", ".tsv", ".jsonl", ".parquet"))
+        (job.entry_script or "").lower().endswith(DATA_FILES)
     ),
     "entry_script must be a program, but {entry_script} is a notebook: convert it with `jupyter nbconvert --to "
     "script`": lambda job: (job.entry_script or "").lower().endswith(".ipynb"),
@@ -129,11 +133,19 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     ),
     "fine_tuning must be full with init=random, got {fine_tuning}: it freezes weights, and random weights must be "
     "trained; or set init=pretrained": lambda job: job.init == "random" and job.fine_tuning != "full",
+    "learning_rate must be at most 10, got {learning_rate}: only a training of your own may need more": lambda job: (
+        (job.learning_rate or 0) > _LARGEST_RATE and not job.runs_user_code
+    ),
     f"learning_rate must be at most {HIGHEST_LEARNING_RATE} for full fine-tuning, got {{learning_rate}}: use one "
     "such as 5e-5, or set force=learning_rate": lambda job: (
         (job.learning_rate or 0) > HIGHEST_LEARNING_RATE
         and job.fine_tuning == "full"
         and not ("learning_rate" in job.force or job.runs_user_code)
+    ),
+    f"learning_rate must be at most {_HIGHEST:g}, got {{learning_rate}}: use one such as 5e-4": lambda job: (
+        (job.learning_rate or 0) > _HIGHEST
+        and (job.fine_tuning != "full" or "learning_rate" in job.force)
+        and not job.runs_user_code
     ),
     "text_column and label_column must be different, got {text_column} for both: set text_column to the column with "
     "the texts": lambda job: (

@@ -6,9 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import exists
+from paretune.core.reading import exists
 from paretune.specification import catalog, metrics
 from paretune.specification.declaration import affecting
+from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
 from paretune.specification.parallelism import BatchPlan
@@ -96,7 +97,7 @@ class RecordedRun:
     @property
     def ran_out_of_memory(self) -> bool:
         """Whether the job failed because it ran out of memory."""
-        return self.state == "Failed" and self.tags.get(schema.FAILURE_REASON, "").startswith("out of memory")
+        return self.state == "Failed" and self.tags.get(schema.CAUSE) == Cause.OUT_OF_MEMORY.value
 
     @property
     def launcher(self) -> str:

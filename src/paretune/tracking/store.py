@@ -24,12 +24,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.clock import Clock
 from paretune.core.connection import connect
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
-from paretune.core.untrusted import without_secrets
+from paretune.core.secrets import without_secrets
 from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run, is_refused, trouble
+from paretune.tracking.ui_view import StudyView
 
 _MOST_RUNS = 100_000
 
@@ -64,7 +65,7 @@ class Tracking:
         self._offered = set[str]()  # keys of the views that this object has already offered
 
     @cached_property
-    def identity(self) -> str:
+    def store_id(self) -> str:
         """Id and creation time of the first experiment, which distinguish this store from others."""
         with self._usable():
             first = self._client.search_experiments(view_type=ViewType.ALL, max_results=1, order_by=["experiment_id"])
@@ -133,20 +134,22 @@ class Tracking:
             ).info.run_id
         return Run(self._client, run_id, self._clock, is_new=True)
 
-    def offer_view(self, study: str = "", name: str = "paretune") -> None:
-        """Add a saved view to MLflow's UI: all runs, or the trials of the study whose run has the id `study`.
+    def offer_view(self, study: StudyView | None = None) -> None:
+        """Add a saved view to MLflow's UI: all runs, or the trials of a study.
 
         An existing view is kept, because a user may have changed it. The experiment's description gets links to the
         views, unless a user has written a description. Failures are ignored.
         """
-        key = f"{ui_view.TAG_PREFIX}{study or ui_view.ALL_RUNS}"
+        run_id, name = (study.run_id, study.name) if study else ("", "")
+        key = f"{ui_view.TAG_PREFIX}{run_id or ui_view.ALL_RUNS}"
         if key in self._offered:
             return
         self._offered.add(key)
         with suppress(*trouble()):
             tags = self._client.get_experiment(self._experiment).tags
-            wanted = {key: ui_view.view(name, study), ui_view.KIND_TAG: ui_view.KIND} | dict(tags)
-            wanted[schema.NOTE] = ui_view.note(self._experiment, tags.get(schema.NOTE), study, name)
+            text = study.value() if study else ui_view.all_runs()
+            wanted = {key: text, ui_view.KIND_TAG: ui_view.KIND} | dict(tags)
+            wanted[schema.NOTE] = ui_view.note(self._experiment, tags.get(schema.NOTE), run_id, name)
             for tag, text in wanted.items():
                 if tags.get(tag) != text:
                     self._client.set_experiment_tag(self._experiment, tag, text)

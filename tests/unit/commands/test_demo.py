@@ -11,7 +11,7 @@ import pytest
 from paretune.cli import main
 from paretune.commands import demo
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import printable_json
+from paretune.core.secrets import printable_json
 from paretune.specification.profile import OWN_FILE, read_profile
 
 

@@ -10,6 +10,9 @@ from paretune.estimating import hardware
 from paretune.estimating.hardware import local_gpu, resolved_precision
 from paretune.specification import catalog
 
+# NVIDIA, "CUDA GPU compute capability" (read 2026-11-30), without those of laptops and embedded devices
+COMPUTE_CAPABILITIES = {(3, 7), (6, 0), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0)}
+
 
 def test_every_gpu_of_the_catalog_has_a_data_sheet() -> None:
     for instance in catalog.instances().values():
@@ -22,6 +25,7 @@ def test_every_gpu_of_the_catalog_has_a_data_sheet() -> None:
         assert 1e12 < accelerator.fp32_flops < accelerator.half_flops < 1e16  # catches a mistake by a factor of 1000
         assert 1e11 < accelerator.memory_bytes_per_s < 1e14
         assert accelerator.link_bytes_per_s < accelerator.memory_bytes_per_s
+        assert accelerator.compute_capability in COMPUTE_CAPABILITIES
 
 
 Gpu = Callable[[str], hardware.Accelerator | None]
@@ -47,6 +51,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
 @pytest.mark.parametrize(
     ("answer", "half_flops", "memory_bytes_per_s", "usable_gib"),
     [
+        ("A10G, 23028", 70e12, 600e9, 22888 / 1024),
         ("NVIDIA A100-SXM4-40GB, 40960", 312e12, 1555e9, 40),
         ("NVIDIA A100-SXM4-80GB, 81920", 312e12, 2039e9, 80),
         ("NVIDIA L40S, 46068", 362e12, 864e9, 45776 / 1024),

@@ -14,6 +14,7 @@ from paretune.estimating.workload import (
     evaluation_batch,
     frozen_weight_bytes,
     quantized_weights,
+    whole_argument,
     workload,
 )
 from paretune.specification.job import JobSpec
@@ -132,3 +133,25 @@ def test_an_evaluation_batch_has_bounded_logits_and_tokens() -> None:
     assert evaluation_batch(JobSpec(), JobSpec().plan(), 32000) == 64
     long = JobSpec(max_seq_length=2048, per_device_train_batch_size=1)
     assert evaluation_batch(long, long.plan(), 32000) == 8  # as many tokens as a micro-batch
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        ({"max_train_samples": None}, 853),  # the validation rows of the data set
+        ({"max_train_samples": 900}, 100),  # a ninth of the training rows
+        ({"max_train_samples": 900, "max_eval_samples": 50}, 50),
+        ({"max_train_samples": None, "max_eval_samples": 5000}, 853),
+    ],
+)
+def test_the_rows_of_an_evaluation_are_those_that_the_job_will_read(changes: dict[str, Any], rows: int) -> None:
+    assert work_of(**{**TOMATOES, **changes}).evaluated_rows == pytest.approx(rows)
+
+
+@pytest.mark.parametrize(
+    ("value", "count"), [(7, 7), ("7", 7), (7.9, 7), (0, None), (-1, None), (None, None)], ids=repr
+)
+def test_a_count_in_the_training_arguments_is_a_whole_number_above_0_or_absent(value: Any, count: int | None) -> None:
+    given = {} if value is None else {"max_steps": value}
+
+    assert whole_argument(JobSpec(entry_script="train.py", training_arguments=given), "max_steps") == count

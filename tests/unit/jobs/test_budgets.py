@@ -170,6 +170,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     home.rename("away.db")
     home.mkdir()  # so that SQLite cannot open it
     result = payer.type()
+    assert "sync" in payer.client.get_run(result.run_id).data.tags["paretune.reserved"]
     assert any("stays reserved in its budgets until `paretune sync` records it" in text for text in result.remarks)
     with pytest.raises(Exception, match=r"studies\.db") as refused:
         payer.type(seed=7)
@@ -180,7 +181,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     assert payer.standing().balance.committed_usd == pytest.approx(1.0)
     message = sync_all(payer)
     assert payer.standing().balance.spent_usd == pytest.approx(0.01)
-    assert not payer.client.get_run(result.run_id).data.tags["paretune.remarks"]
+    assert payer.client.get_run(result.run_id).data.tags["paretune.reserved"] == ""
     assert any(
         f"0.01 USD recorded against the budgets of {Path('team.yaml').resolve()}" in entry.remark for entry in message
     )
@@ -207,6 +208,7 @@ def test_an_old_job_in_another_account_keeps_no_later_job_from_its_budgets(payer
     (entry,) = sync_all(payer)
 
     assert entry.remark.startswith("0.01 USD recorded against the budgets of ")
+    assert payer.client.search_runs(["0"], "tags.`paretune.reserved` LIKE '_%'") == []
     assert payer.standing().balance.committed_usd == 0.0
 
 

@@ -33,7 +33,7 @@ from tests.support.scripted_jobs import (
     MEMORY,
     PRICES,
     SMALL,
-    Ending,
+    End,
     ScriptedJob,
     ScriptedLauncher,
     pool,
@@ -62,7 +62,7 @@ class Desk:
     interruption: Interruption = field(default_factory=Interruption)
     clock: FakeClock = field(default_factory=FakeClock)
 
-    def leave(self, ending: Ending | None = None, runs: int = 0, model: str = "", **changes: Any) -> str:
+    def leave(self, ending: End | None = None, runs: int = 0, model: str = "", **changes: Any) -> str:
         """Create a run whose launcher has died; its job exists if `ending` is given."""
         script = self.home / "train.py"  # a job with its own script has nothing to prepare
         script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")

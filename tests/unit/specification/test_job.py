@@ -55,7 +55,7 @@ def test_a_job_survives_text_json_and_the_command_line_with_what_was_given(spec:
     texts, faults = read_words(shlex.split(spec.command())[2:], ())
 
     assert faults == []
-    for values in (spec.changed(), json.loads(json.dumps(spec.given())), texts):
+    for values in (spec.given_text(), json.loads(json.dumps(spec.given())), texts):
         again = JobSpec.read(values)
         assert (again, again.model_fields_set) == (spec, spec.model_fields_set)
 
@@ -96,7 +96,7 @@ WRONG = [  # what was typed, and the beginning of its only fault
     ({"compiler": "inductor"}, "unknown parameter compiler: did you mean training_arguments?"),
     ({"zzz": 1}, "unknown parameter zzz: `paretune train --help all` lists all parameters"),
     ({"seed": "1.5"}, "seed must be a whole number at least 0 and at most 4294967295, got '1.5'"),
-    ({"learning_rate": "fast"}, "learning_rate must be a number greater than 0 and at most 10, got 'fast'"),
+    ({"learning_rate": "fast"}, "learning_rate must be a number greater than 0, got 'fast'"),
     ({"learning_rate": math.nan}, "learning_rate must be a finite number, got nan"),
     ({"max_runtime_minutes": "2h"}, "max_runtime_minutes must be a number greater than 0 and at most 40320, got '2h':"),
     ({"instance_count": 1025}, "instance_count must be at least 1 and at most 1024, got 1025"),

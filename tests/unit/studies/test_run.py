@@ -256,7 +256,7 @@ def test_a_dry_run_lists_each_point_once_and_no_more_than_the_study_tries(
 
     assert main(["study", str(path), "--dry_run"]) == 0
 
-    lines = [line for line in capsys.readouterr().out.splitlines() if "worst case" in line]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  learning_rate ")]
     assert len(lines) == len(set(lines)) == count
     assert all(re.fullmatch(r"  learning_rate \S+, worst case \d\.\d USD", line) for line in lines)
 
@@ -386,6 +386,47 @@ def test_the_view_of_a_study_shows_its_front_first_and_runs_without_a_rank_last(
     assert [run.data.tags.get(schema.PARETO_RANK) for run in found] == ["0", "0", None]
 
 
+def test_mlflow_shows_a_study_by_its_own_metric_from_the_best_rank_to_the_worst(workplace: Path) -> None:
+    (workplace / "train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float)\n"
+        "print({'val_rae': parser.parse_args().lr})\n"
+    )
+    runs = [f"ml.g5.xlarge,{100 * n},{n},{0.5 + n / 100}" for n in range(1, 14)]  # each is worse and costs more
+    (workplace / "own.csv").write_text("\n".join(["instance_type,billable_seconds,lr,val_rae", *runs]))
+    job = {"launcher": "simulated", "entry_script": "train.py", "simulation.runs": "own.csv"}
+    path = write_study(
+        workplace,
+        job={**job, "instance_type": "ml.g5.xlarge", "max_runtime_minutes": 60},
+        search={"lr": {"choices": list(range(1, 14))}},
+        objectives={"cost_usd": "minimize", "val_rae": "minimize"},
+        sampler="grid",
+        budget_usd=50,
+    )
+    assert main(["study", "--study", str(path)]) == 0
+    client = MlflowClient()
+    (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
+    state = json.loads(
+        json.loads(client.get_experiment("0").tags[f"mlflow.sharedViewState.{parent.info.run_id}"])["state"]
+    )
+    order = f"{state['orderByKey']} {'ASC' if state['orderByAsc'] else 'DESC'}"
+    trials = client.search_runs(["0"], state["searchFilter"], order_by=[order])
+    ranks = [trial.data.tags[schema.PARETO_RANK] for trial in trials]
+
+    assert state["selectedColumns"][:4] == [
+        "tags.`paretune.pareto_rank`",
+        "tags.`paretune.repeats`",
+        "metrics.`val_rae`",
+        "metrics.`cost_usd`",
+    ]
+    assert "params.`training_arguments.lr`" in state["selectedColumns"]
+    assert ranks[0] == "0"
+    assert list(map(int, ranks)) == sorted(map(int, ranks))
+    assert int(ranks[-1]) > 9
+    varied = {name for trial in trials for name in trial.data.params if trial.data.params[name] != job.get(name)}
+    assert "max_runtime_minutes" not in varied, "the study chooses it, and MLflow compares parameters"
+    assert all(float(trial.data.tags[schema.MAX_RUNTIME_MINUTES]) > 0 for trial in trials)
+
+
 def test_a_script_without_a_seed_is_shown_as_it_is_called_repeated_once_and_stated_without_an_error(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -444,7 +485,7 @@ def test_two_schedules_of_one_machine_do_not_both_pay_for_a_study(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each command with `once` is a process that has ended when the next one starts."""
-    monkeypatch.setattr("paretune.studies.run.process_text", lambda: f"{socket.gethostname()} 999999999 1")
+    monkeypatch.setattr("paretune.studies.record.process_text", lambda: f"{socket.gethostname()} 999999999 1")
     tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
     job = {"instance_type": SMALL, "max_runtime_minutes": 6}
     search = {"seed": Choices(values=(1, 2))}

@@ -22,11 +22,10 @@ from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.core.shell import command_line, options
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of, length_faults
-from paretune.estimating.estimator import Estimate, Estimator, Forecast, estimate_own
+from paretune.estimating.estimator import Estimate, Estimator, Forecast, estimate_user_code
 from paretune.estimating.phases import PHASES
 from paretune.estimating.timing import PARTS
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS, data_of
-from paretune.jobs.described_script import described
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.preview import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
@@ -42,6 +41,7 @@ from paretune.specification.profile import completed
 from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
+from paretune.user_code.trainer_script import described
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -225,7 +225,7 @@ def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateT
         name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         for name, value in choices.items()
     }
-    request = EstimateRequest.of([spec.changed() for spec in jobs], lists)
+    request = EstimateRequest.of([spec.given_text() for spec in jobs], lists)
     request = replace(request, specs=tuple(completed(spec, os.environ) for spec in request.specs))
     return run_estimate(request)
 
@@ -300,7 +300,7 @@ def _of_script(
     spec: JobSpec, price: Price | None, forecast: Forecast, environment: Mapping[str, str]
 ) -> Estimate | None:
     """Estimate a job that runs the user's own code from its runs, or else from what its script says."""
-    known = estimate_own(spec, price, forecast.evidence.own)
+    known = estimate_user_code(spec, price, forecast.evidence.of_user_code)
     if known is not None or (training := described(spec)) is None:
         return known
     with suppress(BadInput):  # the model's architecture is unknown
@@ -370,7 +370,7 @@ def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
         for instance in map(spec.instance, spec.instance_types() if spec.has_instances else ()):
             yield from hardware.precision_faults(spec.precision, instance)
         if rows is None and spec.dataset not in BUNDLED_ROWS and spec.max_train_samples is None:
-            of_data = {name: text for name, text in spec.changed().items() if name in OF_THE_DATA}
+            of_data = {name: text for name, text in spec.given_text().items() if name in OF_THE_DATA}
             yield (
                 f"the number of rows of dataset {spec.dataset} is not known yet: give max_train_samples (and "
                 f"max_seq_length), or prepare it once with `{command_line('train', of_data | {'dry_run': 'true'})}`"

@@ -14,8 +14,8 @@ from paretune.commands.command import command_of
 from paretune.core.clock import SystemClock
 from paretune.core.errors import did_you_mean
 from paretune.core.result import CommandOutput, as_json, read_rows
+from paretune.core.secrets import without_secrets
 from paretune.core.shell import command_line
-from paretune.core.untrusted import without_secrets
 from paretune.specification.catalog import region_faults
 from paretune.specification.declaration import Parameters, Rules, parameter
 from paretune.specification.job import JobSpec
@@ -101,7 +101,7 @@ def _run(request: ReportRequest) -> CommandOutput:
         "report",
         report.note(),
         {"report.csv": csv, "report.md": report.markdown(), "report.html": report.html()},
-        request.changed(),
+        request.given_text(),
         "simulated" if is_simulated else None,
         pictures,
     )

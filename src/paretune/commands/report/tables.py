@@ -23,7 +23,7 @@ from paretune.commands.report.scaling import ABOUT_CHARTS, QUALITIES, Group, con
 from paretune.core import pareto
 from paretune.core.errors import BadInput
 from paretune.core.result import Row, csv_text, rows_of
-from paretune.core.untrusted import markdown, printable
+from paretune.core.secrets import markdown, printable
 from paretune.presentation.page import chart_html, new_nonce, template
 from paretune.presentation.text import Columns, aligned, dollars, duration, plain, texts, without_empty_columns
 from paretune.pricing import PriceList, price_remarks

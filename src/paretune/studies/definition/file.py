@@ -24,9 +24,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import PrivateAttr, ValidationInfo, field_validator
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
-from paretune.core.own_script import read_own_script
+from paretune.core.reading import at_home
 from paretune.core.shell import command_line
-from paretune.core.untrusted import at_home
 from paretune.specification import metrics
 from paretune.specification.declaration import (
     Fault,
@@ -44,13 +43,13 @@ from paretune.specification.inputs import PATHS
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.launchers import AUTO, LauncherTraits, chosen, known
 from paretune.specification.profile import sets_value
-from paretune.specification.script_arguments import start_faults
 from paretune.storage.database import address_fault, redacted
-from paretune.storage.files import STUDY, Document, find_file, find_path
+from paretune.storage.files import STUDY, Document, as_yaml, find_file, find_path
 from paretune.studies.definition.objectives import (
     Objective,
     bounds_faults,
     default_objectives,
+    direction_of,
     judged_by,
     objective_faults,
     with_quality,
@@ -66,6 +65,8 @@ from paretune.studies.definition.space import (
     make_spec,
     read_entry,
 )
+from paretune.user_code.binding import start_faults
+from paretune.user_code.script import Script
 
 _LONGEST_NAME = 80  # characters
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
@@ -318,7 +319,7 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
     if is_inside(name) or not (script or project) or name in (JobSpec.model_fields if script else _CLUSTER_KEYS):
         return name
     if script:
-        declared = read_own_script(at_home(script))
+        declared = Script.read(at_home(script).resolve())
         argument = declared.argument(name)
         is_known = argument or name in declared.constants or not declared.is_complete
         return f"training_arguments.{argument or name}" if is_known else name
@@ -328,7 +329,7 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
 
 def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
     """Return the parameters of the project's entry point. If it cannot be read, add the reasons to `faults`."""
-    from paretune.projects.project import declared_parameters  # imports MLflow, which takes a second
+    from paretune.user_code.project import declared_parameters  # imports MLflow, which takes a second
 
     with collecting(faults):
         return list(declared_parameters(str(job["project"]), str(job.get("entry_point") or "main")))
@@ -345,7 +346,7 @@ def _undeclared_name(name: str, job: JobValues | None) -> list[str]:
         return [f"unknown parameter {name}: {owner} {declared}"]
     if job.entry_script is None:
         return []
-    declared = ", ".join(read_own_script(at_home(job.entry_script)).arguments)
+    declared = ", ".join(Script.read(at_home(job.entry_script).resolve()).arguments)
     return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
 
 
@@ -356,7 +357,9 @@ def _own_training(study: StudyFile) -> Iterator[Fault]:
         yield from (Fault(("job", "project"), text) for text in faults)
     if study.job.entry_script is not None:
         names = [own_name for name in study.search if (own_name := name.partition("training_arguments.")[2])]
-        faults = start_faults(at_home(study.job.entry_script).resolve(), [*study.job.training_arguments, *names])
+        script = Script.read(at_home(study.job.entry_script).resolve(), may_ask=study.job.ask_script)
+        names = [*study.job.training_arguments, *names]
+        faults = start_faults(script, names)
         yield from (Fault(("job", "entry_script"), text) for text in faults)
 
 
@@ -547,6 +550,19 @@ def _as_in_file(document: Mapping[str, Any], name: str) -> str:
     return next((known for known in names if known.replace("-", "_") == name.replace("-", "_")), name)
 
 
+def skeleton(job: Mapping[str, Any], search: Mapping[str, Any], metric: str) -> str:
+    """Return a study file in one line, for a message to a user who has none: she changes it and saves it."""
+    objectives = {metrics.COST_USD: "minimize", metric: direction_of(metric) or "minimize or maximize"}
+    values = {"name": "my study", "job": dict(job), "search": dict(search), "objectives": objectives, "budget_usd": 20}
+    return as_yaml(values, in_one_line=True).strip()
+
+
+def unknown_option(name: str, options: type[Parameters]) -> str:
+    """Return the message for an option that is neither one of `options`, the study's keys, nor a parameter of a job."""
+    near = did_you_mean(name, [key for key in options.model_fields if key not in IN_THE_FILE])
+    return f"unknown parameter {name}: {near}" if near else unknown(JobSpec, name, listed_by="study")
+
+
 def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     """Write one option of the command line into the document, and return its faults."""
     if name in IN_THE_FILE:
@@ -555,9 +571,7 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
         document[name] = Plain(text)
         return []
     if name.partition(INSIDE)[0] not in JobSpec.model_fields:
-        near = did_you_mean(name, [key for key in StudyFile.model_fields if key not in IN_THE_FILE])
-        hint = unknown(JobSpec, name).replace("paretune train", "paretune study")
-        return [f"unknown parameter {name}: {near}" if near else hint]
+        return [unknown_option(name, StudyFile)]
     search, job = document.get("search"), document.get("job") or {}
     entry = search.get(name) if isinstance(search, dict) else None
     if isinstance(entry, dict) and "choices" in entry and "," in text and not text.lstrip().startswith("{"):

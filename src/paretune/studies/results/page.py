@@ -14,12 +14,11 @@ from typing import Any
 
 import pandas as pd
 
-from paretune.core.untrusted import code_span, markdown
-from paretune.jobs.names import cluster_in_name, result_in_name, setting_in_name
+from paretune.core.secrets import code_span, markdown
+from paretune.jobs.run_names import cluster_in_name, result_in_name, setting_in_name
 from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dressed, new_nonce, template
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
-from paretune.studies.definition.objectives import costs
 from paretune.studies.results.answer import StudyAnswer, failures
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
@@ -45,13 +44,16 @@ def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last:
     run.log_text(page(answer, tracking.address), "pareto.html")
     run.log_text(pareto_csv(answer.front, answer.levels), "pareto.csv")
     run.set_tags({schema.NOTE: study_note(answer)})
+    ranks = {trial.number: answer.front.rank(trial) for trial in answer.front.trials}
+    digits = len(str(max((rank for rank in ranks.values() if rank is not None), default=0)))
     for trial in answer.front.trials if is_last else ():
         if trial.run_id:
-            rank, trial_run = answer.front.rank(trial), tracking.run(trial.run_id)
+            rank, trial_run = ranks[trial.number], tracking.run(trial.run_id)
             if rank is None:
                 trial_run.delete_tags(schema.PARETO_RANK)  # MLflow would sort an empty rank before the front
             else:
-                trial_run.set_tags({schema.PARETO_RANK: str(rank)})
+                # MLflow sorts tags as text. So a rank gets leading zeros if there are more than ten, except 0 itself.
+                trial_run.set_tags({schema.PARETO_RANK: f"{rank:0{digits}}" if rank else "0"})
 
 
 def study_name(answer: StudyAnswer) -> str:
@@ -112,7 +114,6 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         others=front_table(front, without=[pick.point.number for pick in answer.picks]),
         about=_about(front),
         wide=[label(name) for name in front.objectives if figure is not None and _is_wide(front, name)],
-        above=figure is not None and _has_better_by_noise(front),
         most=_MOST_POINTS,
         trials_table=trials_table(front),
         web_address=web_address,
@@ -137,24 +138,13 @@ def _about(front: StudyFront) -> str:
     return f"{what}; {machines}; {ended:%Y-%m-%d}"
 
 
-def _has_better_by_noise(front: StudyFront) -> bool:
-    """Return whether a configuration off the front has a better mean quality than all those on it.
-
-    Noise may explain the difference.
-    """
-    if (name := front.quality) is None or not front.best:
-        return False
-    best = min(costs(point.means, {name: front.objectives[name]}) for point in front.best)
-    return any(costs(point.means, {name: front.objectives[name]}) < best for point in front.feasible)
-
-
 def _is_wide(front: StudyFront, name: str) -> bool:
     """Return whether error bars of an objective would hide the marks.
 
     They would if its largest error exceeds half the range of its means.
     """
     values = [point.means[name] for point in front.points if name in point.means]
-    errors = [point.stated_errors[name] for point in front.points if name in point.stated_errors]
+    errors = [point.errors[name] for point in front.points if name in point.errors]
     return len(values) > 1 and max(errors, default=0.0) > (max(values) - min(values)) / 2
 
 
@@ -276,7 +266,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
         lines = [
             f"Trial {point.number}, {runs}: {MARKS[kind].name}",
-            *filter(None, [front.doubt(point)]),
+            *([f"beaten by trial {point.beaten_by}"] if point.beaten_by is not None else []),
             *([pick.title] if pick else []),
             *front.unmet(point),
         ]
@@ -286,7 +276,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         row["label"] = f"trial {point.number}" if pick else ""
         for name in front.objectives:
             size = front.unit(name)[0]
-            row |= {name: point.means[name] / size, f"{name} error": point.stated_errors.get(name, math.nan) / size}
+            row |= {name: point.means[name] / size, f"{name} error": point.errors.get(name, math.nan) / size}
         rows.append(row)
     return pd.DataFrame(rows)
 

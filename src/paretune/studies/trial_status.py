@@ -1,0 +1,64 @@
+"""The status of a trial: how its job ended, and whether its point (the searched values) is tried again.
+
+    COMPLETED                         the point has a result
+    OUT_OF_MEMORY, DIVERGED, STOPPED  the point has no result, and is not tried again
+    FAILED, CUT_OFF                   the point is tried once more if the search asks for it
+    INTERRUPTED, REFUSED              the point was not at fault, so it is tried again; n_trials excludes the trial
+
+`studies/search/ended_trials.py` decides how often and after what pause a point is tried again.
+"""
+
+import re
+from enum import Enum
+
+from paretune.specification.ending import Cause, Ending
+
+
+class TrialStatus(Enum):
+    """The state of a trial, or how it ended."""
+
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    OUT_OF_MEMORY = "OutOfMemory"
+    DIVERGED = "Diverged"
+    CUT_OFF = "CutOff"  # at its maximum runtime: retried once if the search asks for it
+    FAILED = "Failed"  # by itself: retried once if the search asks for it
+    STOPPED = "Stopped"  # on request
+    INTERRUPTED = "Interrupted"  # its job died with its driver, so the point was not at fault: retried
+    REFUSED = "Refused"  # no capacity, quota or dollars: retried after a pause
+
+    @classmethod
+    def of_end(cls, ending: Ending, *, is_lost: bool) -> "TrialStatus":
+        """Return the status of a job that ended without a result.
+
+        If the job `is_lost`, because it died with the process that had started it, a failure is no fault of its point.
+        """
+        status = cls.STOPPED if ending.cause is None else _OF_CAUSES[ending.cause]
+        return cls.INTERRUPTED if is_lost and status is cls.FAILED else status
+
+    @property
+    def is_retried_on_request(self) -> bool:
+        """Whether the point is tried once more if the search asks for it, because it may have failed by chance."""
+        return self in (TrialStatus.FAILED, TrialStatus.CUT_OFF)
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the trial's point was not at fault, so that it is tried again."""
+        return self in (TrialStatus.INTERRUPTED, TrialStatus.REFUSED)
+
+    @property
+    def in_words(self) -> str:
+        """The status in words, such as out of memory."""
+        return re.sub(r"\B([A-Z])", r" \1", self.value).lower()
+
+
+_OF_CAUSES = {
+    Cause.OUT_OF_MEMORY: TrialStatus.OUT_OF_MEMORY,
+    Cause.DIVERGED: TrialStatus.DIVERGED,
+    Cause.CAPACITY: TrialStatus.REFUSED,
+    Cause.TIME_LIMIT: TrialStatus.CUT_OFF,
+    **dict.fromkeys(
+        (Cause.BAD_INPUT, Cause.CODE, Cause.DISK_FULL, Cause.INTERNAL, Cause.SILENT, Cause.ERROR), TrialStatus.FAILED
+    ),
+}
+"""The cause of a job's end to the status of its trial."""

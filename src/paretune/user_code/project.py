@@ -1,0 +1,295 @@
+"""Reads MLflow projects, and prepares the jobs of their entry points."""
+
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]  # comes with MLflow
+from mlflow.exceptions import MlflowException
+from mlflow.projects import env_type
+from mlflow.projects._project_spec import Project
+from mlflow.projects.utils import _fetch_project, load_project
+
+from paretune.core.errors import BadInput, collecting, first_line, refuse
+from paretune.core.reading import LARGEST_SCRIPT, at_home, exists
+from paretune.launchers import archive
+from paretune.specification.container import Command, JobInputs, Slot, UserCode, slot_values
+from paretune.specification.declaration import spell
+from paretune.specification.inputs import IN_S3, in_channel, missing_files
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import SCRIPT_METRICS
+from paretune.specification.parallelism import OF_THE_BATCH
+from paretune.user_code import script_metrics
+from paretune.user_code.binding import bind, described
+from paretune.user_code.inputs import RUNNER_FILES, command_of, settings_of, texts_of
+from paretune.user_code.script import Script, names_in_text
+
+_RESERVED_CHANNELS = {"code", "job"}
+_FOLDER = "project"  # the folder of a project's files in a job
+_NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
+_PROGRAMS = {".py", ".sh", ".ipynb", ".r", ".R", ".jl", ".js", ".pl", ".rb", ".m"}
+"""Suffixes of files in which names of metrics are looked for."""
+_SEED = "seed"
+_OF_THE_IMAGE = re.compile(r"(python|pip)(?![\w.-]).*")  # conda packages that every training image has
+
+
+def read_project(uri: str) -> tuple[Project, Path]:
+    """Return the MLflow project in a folder or git repository, and the folder here that has the project's files.
+
+    A repository is fetched only once per process. Raises BadInput if there is no project.
+    """
+    refuse(missing_files({"project": uri}))
+    with _translated_errors(f"project {uri}"):
+        is_local = exists(uri.partition("#")[0])
+        root = _fetched(str(at_home(uri).absolute()) if is_local else uri)
+        return load_project(root), Path(root)  # type: ignore[no-untyped-call]  # MLflow
+
+
+_fetched = cache(_fetch_project)  # MLflow itself would fetch a repository again on each call
+
+
+def declared_parameters(uri: str, entry_point: str) -> Mapping[str, str]:
+    """Return the type of each parameter of an entry point: float, string, path or uri.
+
+    A script that is not declared in MLproject has no parameters; whether it exists is not checked. Raises BadInput if
+    `entry_point` is neither declared nor the name of a script.
+    """
+    project, _ = read_project(uri)
+    with _translated_errors(f"entry_point {entry_point}"):
+        entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
+    return {name: str(parameter.type) for name, parameter in entry.parameters.items()}
+
+
+@contextmanager
+def _translated_errors(subject: str) -> Iterator[None]:
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        reason = error.message if isinstance(error, MlflowException) else first_line(error)
+        raise BadInput([f"{subject}: {reason}"]) from error
+
+
+def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
+    """Return the requirements that a project in `root` declares, and the folder to which their paths are relative.
+
+    The requirements come from python_env.yaml or the pip section of conda.yaml. Raises BadInput if that file cannot be
+    used, for example because it lists conda packages other than python and pip: a job does not install these.
+    """
+    if project.docker_env or project.env_config_path is None:
+        return [], "."
+    path = Path(project.env_config_path)
+    try:
+        keys = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        lines, folder = [keys.get("build_dependencies") or [], keys.get("dependencies") or []], "."
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        raise BadInput([f"{path} is not an environment file ({first_line(error)})"]) from error
+    if project.env_type == env_type.CONDA and isinstance(lines[1], list):
+        folder = os.path.relpath(os.path.realpath(path.parent), os.path.realpath(root))
+        if folder.startswith(os.pardir):
+            raise BadInput([f"{path.name} must be in the project's folder {root}, got {path}: copy it there"])
+        if others := [item for item in lines[1] if isinstance(item, str) and not _OF_THE_IMAGE.fullmatch(item)]:
+            rule = f"{path.name}: a job installs only its pip section, which lacks {', '.join(others)}"
+            raise BadInput([f"{rule}: list them there, or use an image that has them (sagemaker.training_image)"])
+        lines = [item.get("pip") for item in lines[1] if isinstance(item, dict)]
+    if not all(isinstance(part, list) and all(isinstance(line, str) for line in part) for part in lines):
+        raise BadInput([f"dependencies of {path.name} must be lists of strings, such as numpy==1.26.4"])
+    return [line for part in lines for line in part], folder
+
+
+def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
+    """Return the inputs of a `project` job: its code, the command of its entry point, and the data of this command.
+
+    On this machine, the command runs in a copy of the project's files, with links to the files that git ignores, and
+    with paretune's own Python and packages. On SageMaker, the packages of the project's environment file are installed.
+    """
+    project, root = read_project(spec.project or "")
+    faults: list[str] = []
+    bound = _Bound(command=Command(words=()))
+    files, requirements, folder = dict[str, Path](), list[str](), "."
+    with collecting(faults):
+        bound = _bound(spec, home, project, root)
+    with collecting(faults):
+        files = archive.project_files(root, travels=spec.runs_on.files_travel)
+        if not files:
+            faults.append(
+                f"project {spec.project} has no files, or git ignores all of them: it needs at least a script"
+            )
+    if spec.runs_on.files_travel:
+        with collecting(faults):
+            requirements, folder = read_environment(project, root)
+    if project.docker_env and spec.sagemaker.training_image is None:
+        faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
+    refuse(faults)
+    ignored = [] if spec.runs_on.files_travel else _ignored(root, root, files)
+    code = {f"{_FOLDER}/{name}": path for name, path in files.items()}
+    command = replace(
+        bound.command, folder=_FOLDER, requirements=tuple(requirements), requirements_folder=folder, leaves_model=False
+    )
+    payload = UserCode(
+        command=command,
+        files={**code, **RUNNER_FILES},
+        key=archive.code_key(files) if spec.runs_on.files_travel else "",
+        requirements=tuple(requirements),
+        inputs=bound.inputs,
+        linked={f"{_FOLDER}/{name}": path for name, path in ignored},
+        left_behind=archive.left_behind(root) if spec.runs_on.files_travel else (),
+        texts=texts_of([path for name, path in files.items() if _is_source(name)], root),
+        described=bound.described or {"command": command.shown(spec.plan())},
+    )
+    return JobInputs(code=payload)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bound:
+    command: Command
+    inputs: Mapping[str, Path | str] = field(default_factory=dict)
+    described: Mapping[str, str] = field(default_factory=dict)
+
+
+def _is_source(name: str) -> bool:
+    return PurePath(name).suffix in {*_PROGRAMS, ".yaml", ".yml", ".toml"} or PurePath(name).name == "MLproject"
+
+
+def _bound(spec: JobSpec, home: Path, project: Project, root: Path) -> _Bound:
+    """Bind a job to the entry point of a project. Raises BadInput with all faults.
+
+    A Python script that MLproject does not declare is bound as an `entry_script` is.
+    """
+    declared = project._entry_points
+    if spec.entry_point not in declared and not (root / spec.entry_point).is_file():  # MLflow accepts any such name
+        scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
+        allowed = ", ".join([*declared, *scripts]) or "nothing, because it has neither an MLproject file nor a script"
+        raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
+    if spec.entry_point not in declared and spec.entry_point.endswith(".py"):
+        script = Script.read(root / spec.entry_point, may_ask=spec.ask_script)
+        binding = bind(spec, script)
+        refuse(binding.faults)
+        command = command_of(spec, binding, [script], script=spec.entry_point)
+        return _Bound(
+            command=replace(command, recorded={**_recorded(spec), **binding.recorded}),
+            described={"command": command.shown(spec.plan()), **described(binding, spec, script)},
+        )
+    with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
+        entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
+        if spec.entry_point not in declared and spec.entry_point.endswith(".sh"):
+            entry.command = shlex.join(["bash", spec.entry_point])  # MLflow uses $SHELL, which an image may lack
+        return _declared_command(spec, entry, home, root)
+
+
+def _declared_command(spec: JobSpec, entry: Any, home: Path, root: Path) -> _Bound:
+    """Bind a job to an entry point of MLproject: its parameters with the names of the batch are slots."""
+    values = {name: spell(value) for name, value in spec.training_arguments.items()}
+    given = dict[str, str]()
+    if _SEED in entry.parameters and _SEED not in values and spec.gives(_SEED):
+        given[_SEED] = str(spec.seed)  # a repeat of the same job has a different seed
+    slots = dict(zip(OF_THE_BATCH, (Slot.BATCH, Slot.STEPS, Slot.TOTAL), strict=True))
+    if spec.gives(*OF_THE_BATCH):
+        given |= {name: slot for name, slot in slots.items() if name in entry.parameters and name not in values}
+        if not given.keys() & {*OF_THE_BATCH}:
+            lost = ", ".join(name for name in OF_THE_BATCH if spec.gives(name))
+            rule = f"entry point {spec.entry_point} declares no parameter {' or '.join(OF_THE_BATCH)}"
+            raise BadInput([f"{rule}, so it cannot train with {lost}: leave it out, or declare one in MLproject"])
+    command, inputs = _entry_command(spec, entry, values | given, home, root)
+    numbers = slot_values(spec.plan(), "")
+    used = {slot for slot in numbers if slot in command}
+    names, scripts = _names(spec, entry, root)
+    recorded = {name: numbers.get(text, text) for name, text in given.items()}
+    return _Bound(
+        inputs=inputs,
+        command=Command(
+            words=(command,),
+            recorded=_recorded(spec) | recorded,
+            takes_seed=_SEED in entry.parameters and _SEED not in values,
+            takes_batch=bool(used),
+            accumulates=Slot.STEPS in used and bool(used & {Slot.BATCH, Slot.TOTAL}),
+            settings=tuple(sorted({*script_metrics.setting_names(entry.parameters), *settings_of(spec, scripts)})),
+            named=tuple(sorted({*names, *(name for script in scripts for name in script.named)})),
+            renamed=dict(SCRIPT_METRICS),
+            metric_definitions=spec.metric_definitions,
+        ),
+    )
+
+
+def _recorded(spec: JobSpec) -> dict[str, str]:
+    return {f"training_arguments.{name}": spell(value) for name, value in spec.training_arguments.items()}
+
+
+def _names(spec: JobSpec, entry: Any, root: Path) -> tuple[set[str], list[Script]]:
+    """Return names in the programs that a command runs, and its Python scripts."""
+    named, scripts = set[str](), dict[Path, Script]()
+    for word in str(entry.command).split():
+        path = root / word.strip("\"'")
+        with suppress(OSError, ValueError):
+            if path.suffix in _PROGRAMS and path.is_file() and path.stat().st_size < LARGEST_SCRIPT:
+                text = path.read_text(errors="replace")
+                named |= names_in_text(text)
+                inner = [word, *text.split()] if path.suffix == ".sh" else [word]
+                for script in {root / each.strip("\"'") for each in inner if each.strip("\"'").endswith(".py")}:
+                    if script.is_file():
+                        scripts[script] = Script.read(script)
+    return named, list(scripts.values())
+
+
+def _entry_command(
+    spec: JobSpec, entry: Any, values: dict[str, str], home: Path, root: Path
+) -> tuple[str, dict[str, Path | str]]:
+    """Return an entry point's command for `bash -c`, as MLflow computes it, and the files that it reads, by channel.
+
+    The command contains the paths that these files have inside the job. For a job on SageMaker, files in S3 stay there.
+    Other remote files are fetched into a new folder in `home`. A job on this machine reads local files where they are,
+    and has no channels. A relative path that does not exist in the current folder is relative to the project's.
+    """
+    if not isinstance(entry.command, str):
+        raise BadInput([f"entry point {spec.entry_point} has no command: add one to MLproject, as a string"])
+    inputs = dict[str, Path | str]()
+    for position, (name, parameter) in enumerate(entry.parameters.items()):
+        value = values.get(name, parameter.default)
+        if parameter.type != "path" or value is None:
+            continue
+        channel = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]  # it becomes part of names of environment variables
+        if channel in _RESERVED_CHANNELS or channel in inputs:
+            channel = f"{channel}_{position}"
+        if spec.runs_on.files_travel and value.startswith(IN_S3):
+            inputs[channel], values[name] = in_channel(channel, value)
+            continue
+        if not Path(value).exists() and (root / value).exists():
+            value = str(root / value)
+        downloads = str(home)
+        if "://" in value and not value.startswith("file:"):
+            home.mkdir(parents=True, exist_ok=True)
+            downloads = tempfile.mkdtemp(prefix="downloads-", dir=home)
+        path = Path(parameter.compute_value(value, downloads, position))
+        if not spec.runs_on.files_travel:
+            values[name] = str(path)
+            continue
+        inputs[channel], values[name] = in_channel(channel, path)
+    try:
+        return str(entry.compute_command(values, None)), inputs
+    except (KeyError, IndexError, ValueError, AttributeError) as error:  # raised by str.format
+        fault = f"entry point {spec.entry_point}: its command must name declared parameters in braces ({error})"
+        raise BadInput([fault]) from error
+
+
+def _ignored(folder: Path, root: Path, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
+    """Yield the name and path of everything in `folder` that is not in `files`, such as data that git ignores.
+
+    A folder without any of `files` is yielded as a whole. Files and folders in `_NEVER_LINKED` are left out.
+    """
+    parents = {parent.as_posix() for name in files for parent in PurePath(name).parents}
+    for child in sorted(folder.iterdir()):
+        name = child.relative_to(root).as_posix()
+        if child.name in _NEVER_LINKED or name in files:
+            continue
+        if child.is_dir() and name in parents:
+            yield from _ignored(child, root, files)
+        else:
+            yield name, child

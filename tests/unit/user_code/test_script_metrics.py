@@ -1,0 +1,503 @@
+"""Metrics of users' own trainings: from printed lines, from files, and by SageMaker's metric definitions."""
+
+import csv
+import io
+import json
+import math
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from paretune.user_code.script_metrics import (
+    LONGEST_LINE,
+    Point,
+    PrintedNumbers,
+    Source,
+    logged,
+    logging_environment,
+    numbers_in,
+    read_curves,
+    setting_names,
+    write_curves,
+    written_log_file,
+)
+
+HERE = Path(__file__).parent
+
+
+def printed_lines() -> list[tuple[str, dict[str, float]]]:
+    """Return lines as common programs print them, escaped, with the numbers to read from each; none for settings."""
+    with (HERE / "printed_lines.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [(row["line"].encode("latin1").decode("unicode_escape"), json.loads(row["numbers"])) for row in rows]
+
+
+@pytest.mark.parametrize(("line", "numbers"), printed_lines())
+def test_a_line_of_a_common_program_gives_the_numbers_that_a_reader_sees(line: str, numbers: dict[str, float]) -> None:
+    assert numbers_in(line) == pytest.approx(numbers)
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ("val_f1: 0.91", {"val_f1": 0.91}),
+        ("widgets=3", {"widgets": 3.0}),
+        ("eval f1 = 0.91", {"eval_f1": 0.91}),
+        ("{'eval_f1': 0.9, 'kpi': '2', 'epoch': 1.0}", {"eval_f1": 0.9, "kpi": 2.0}),
+        ("{'accuracy': 0.9, 'macro avg': {'f1-score': 0.8}}", {"accuracy": 0.9, "macro avg/f1-score": 0.8}),
+        ("Epoch 1/5 | loss: 0.41 | val acc=.9", {"loss": 0.41, "val_acc": 0.9}),
+        ("step 250: train loss 1.5, val loss 2.5", {"train_loss": 1.5, "val_loss": 2.5}),
+        ("[7]\ttrain-auc:0.8\tvalidation-auc:0.7", {"train-auc": 0.8, "validation-auc": 0.7}),
+        ("23/23 - 0s - 2ms/step - accuracy: 0.85 - val_loss: 4e-1", {"accuracy": 0.85, "val_loss": 0.4}),
+        ("epoch 0: {'accuracy': 0.7}", {"accuracy": 0.7}),
+        ("Epoch 3: took 5 minutes, loss 0.4", {"loss": 0.4}),
+        ("2026-11-26 10:00:00 loss: 0.3", {"loss": 0.3}),
+        ("INFO eval_accuracy = 0.93, in all", {"eval_accuracy": 0.93}),
+        ("widgets=3 of all that were there", {}),  # not a known metric
+        ("{'loss': nan, 'f1': 0.5, 'flag': True}", {"loss": math.inf, "f1": 0.5}),
+        ("loss: 1e999", {"loss": math.inf}),
+        ("epoch 2: loss -inf, f1 NaN", {"loss": -math.inf, "f1": math.nan}),
+        ("| End of training | test loss  6.18 | test ppl   483.63", {"test_loss": 6.18, "test_ppl": 483.63}),
+        ("| end of epoch   1 | time:  1.00s | valid loss  6.18", {"valid_loss": 6.18}),  # and cells of words
+    ],
+)
+def test_a_printed_line_gives_the_numbers_that_a_reader_sees(line: str, numbers: dict[str, float]) -> None:
+    assert numbers_in(line) == pytest.approx(numbers, nan_ok=True)
+
+
+def test_settings_by_name_are_no_metrics_however_they_are_printed() -> None:
+    settings = setting_names(["alpha", "optimizer.beta-max", "eval-loss"])
+
+    assert numbers_in("alpha: 0.5", settings) == {}
+    assert numbers_in("{'alpha': 0.5, 'beta_max': 2, 'f1': 0.9}", settings) == {"f1": 0.9}
+    assert numbers_in("eval_loss: 0.5", settings) == {
+        "eval_loss": 0.5
+    }  # the option selects a loss, and the line has its value
+
+
+def test_settings_that_a_training_prints_before_its_first_step_are_no_metrics() -> None:
+    printed = PrintedNumbers()
+    for line in (
+        "batch_size = 64",
+        "n_layer = 6",
+        "Num_processes: 1",
+        "alpha = 2.5",
+        "step 0: train loss 4.3, val loss 4.2",
+        "f1: 0.8",
+    ):
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == {"train_loss": 4.3, "val_loss": 4.2, "f1": 0.8}
+
+
+def test_the_last_state_of_a_progress_bar_and_the_last_line_count() -> None:
+    printed = PrintedNumbers()
+    for line in ("loss=0.9\n", "loss=0.5\rloss=0.25\r\n", "x" * LONGEST_LINE + " loss=0.1\n"):
+        printed.read(line)
+
+    assert printed.results([], {}) == ({"loss": 0.25}, [], "printed: loss", {})
+
+
+def test_printed_numbers_are_curves_over_the_steps_that_were_printed() -> None:
+    printed = PrintedNumbers()
+    for line in ("Epoch 1/2", "loss: 0.5", "Epoch 2/2", "val acc: 50%", "loss: 0.25", "test loss: 0.3"):
+        printed.read(line)
+
+    found = printed.results([], {})
+
+    assert {name: [(step, value) for step, _, value in points] for name, points in found.curves.items()} == {
+        "loss": [(1, 0.5), (2, 0.25)]
+    }
+    assert found.sources == "printed: loss, test_loss; printed in percent and recorded as a share: val_acc"
+    assert found.metrics["val_acc"] == 0.5
+
+
+@pytest.mark.parametrize("before", ["Epoch {}: ", "[{}/2] ", "step {} - ", ""])
+def test_the_step_of_a_printed_dictionary_is_the_counter_before_it_or_one_of_its_own(before: str) -> None:
+    printed = PrintedNumbers()
+    for step, loss in ((3, 0.5), (4, 0.25)):
+        counted = {"loss": loss} if before else {"epoch": step, "loss": loss}
+        printed.read(f"{before.format(step)}{counted}")
+
+    curve = printed.results([], {}).curves["loss"]
+    assert [(step, value) for step, _, value in curve] == [(3, 0.5), (4, 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "numbers"),
+    [
+        (
+            [
+                "epoch     train_loss  valid_loss  accuracy  time    ",
+                "0         0.51      0.41      0.87      00:05     ",
+            ],
+            {"train_loss": 0.51, "valid_loss": 0.41, "accuracy": 0.87},
+        ),
+        (
+            [
+                "E    #       LOSS NER  ENTS_F  SCORE ",
+                "---  ------  --------  ------  ------",
+                "  1     200     45.06    87.0    0.87",
+            ],
+            {"LOSS_NER": 45.06, "ENTS_F": 87.0, "SCORE": 0.87},
+        ),
+        (
+            ["   epoch  val_loss    val_f1", "0      0    0.8412  0.612300", "1      1    0.5812  0.812300"],
+            {"val_loss": 0.5812, "val_f1": 0.8123},
+        ),
+        (
+            [
+                "               classes   top1_acc   top5_acc: 100%|\u2588\u2588| 4/4 [00:01<00:00, 2.3it/s]",
+                "  all   0.913   0.998",
+            ],
+            {"top1_acc": 0.913, "top5_acc": 0.998},
+        ),
+        (
+            ["         Training |  Validation", "accuracy |  0.912  |  0.843"],
+            {"Training_accuracy": 0.912, "Validation_accuracy": 0.843},
+        ),
+        (["| epoch | loss | acc |", "|---|---|---|", "| 3 | 0.41 | 87% |"], {"loss": 0.41, "acc": 0.87}),
+        (
+            ["epoch,lr,train_loss,val_loss", "1,0.01,0.51,0.42", "2,0.01,0.41,0.32"],
+            {"train_loss": 0.41, "val_loss": 0.32},
+        ),
+        (
+            [
+                "  Class  Images  Instances    Box(P       R      mAP50  mAP50-95): 100%|\u2588| 4/4 [00:03<00:00]",
+                "        all        128        929       0.64      0.537      0.605      0.446",
+            ],
+            {"Box_P": 0.64, "R": 0.537, "mAP50": 0.605, "mAP50-95": 0.446},
+        ),
+    ],
+)
+def test_rows_of_a_printed_table_have_the_names_of_its_head(lines: list[str], numbers: dict[str, float]) -> None:
+    printed = PrintedNumbers()
+    for line in lines:
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == numbers
+
+
+class Wrapping(ProgressColumn):
+    """A column as Lightning's, whose text rich wraps if the terminal is too narrow."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        super().__init__()
+
+    def render(self, task: Task) -> Text:
+        return Text(self._text)
+
+
+def rich_bar(width: int) -> list[str]:
+    """Return the lines of a progress bar of Lightning, drawn by rich for a terminal of this width."""
+    metrics = "v_num: 0.000 val/loss: 0.001 val/acc: 1.000 val/acc_best: 1.000 train/loss: 0.011 train/acc: 0.998"
+    stream = io.StringIO()
+    columns = [TextColumn(text) for text in ("16/16", "0:00:01 • 0:00:00", "25.3it/s")]
+    console = Console(file=stream, width=width)
+    bar = Progress(TextColumn("Epoch 1/2"), BarColumn(40), *columns, Wrapping(metrics), console=console)
+    with bar:
+        bar.add_task("", total=1, completed=1)
+    return stream.getvalue().splitlines()
+
+
+def test_a_progress_bar_of_rich_gives_each_value_its_own_name_or_nothing() -> None:
+    whole, cut = PrintedNumbers(), PrintedNumbers()
+    for line in rich_bar(400):
+        whole.read(line)
+    for line in [*rich_bar(80), "test/acc: 0.75"]:
+        cut.read(line)
+
+    values = {"val/loss": 0.001, "val/acc": 1.0, "val/acc_best": 1.0, "train/loss": 0.011, "train/acc": 0.998}
+    assert whole.results([], {}).metrics == values
+    assert len(rich_bar(80)) > 3  # it was wrapped
+    assert cut.results([], {}).metrics == {"test/acc": 0.75}
+
+
+@pytest.mark.parametrize(("width", "numbers"), [(80, {"test/a_score": 0.5, "test/b_score": 0.25}), (24, {})])
+def test_a_table_of_rich_whose_cells_are_wrapped_gives_no_number(width: int, numbers: dict[str, float]) -> None:
+    stream, table = io.StringIO(), Table("Test metric", "DataLoader 0")
+    for name, value in (("test/a_score", "0.5"), ("test/b_score", "0.25")):
+        table.add_row(name, value)
+    Console(file=stream, width=width).print(table)
+    printed = PrintedNumbers()
+    for line in stream.getvalue().splitlines():
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == numbers
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/home/me/train.py:12: UserWarning: loss is nan",
+        "/usr/lib/python3.11/site-packages/sklearn/metrics/accuracy.py:31: UserWarning: accuracy 0.5 is low",
+        "  File /tmp/x/torch/cuda/amp/grad_scaler.py: 31",
+        "[LightGBM] [Info] Start training from score 0.503817",
+        "1.000000 1.000000            1            1.0     1.0000   0.0000       51",
+        "2026-11-28 11:41:29,957 (trainer:276) INFO: 3epoch:train:4126-4500batch: iter_time=1.2e-04, optim0_lr0=0.1",
+        "power_t = 0.5",
+        "initial_t = 0",
+        "widgets=3",
+        "lrcriterion=0.006",
+        "iter 0: time 512.00ms, mfu -100.00%",
+    ],
+)
+def test_a_printed_number_without_evidence_is_no_metric(line: str) -> None:
+    printed = PrintedNumbers()
+    printed.read("step 1: loss 0.5")
+    printed.read(line)
+
+    assert printed.results([], {}).metrics == {"loss": 0.5}
+
+
+def test_a_name_in_the_script_s_own_text_is_evidence_and_so_is_a_dictionary_with_a_metric() -> None:
+    printed = PrintedNumbers(named=["widgets"])
+    for line in ("widgets=3", "gadgets=4", "{'eval_f1': 0.5, 'logps': -12.5}", "{'gears': 5}"):
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == {"widgets": 3.0, "eval_f1": 0.5, "logps": -12.5}
+
+
+def test_the_table_of_a_model_s_layers_gives_no_metric() -> None:
+    printed = PrintedNumbers()
+    for line in (
+        "   | Name      | Type               | Params | Mode ",
+        "------------------------------------------------------",
+        "0  | criterion | CrossEntropyLoss   | 0      | train",
+        "13 | train_acc | MulticlassAccuracy | 0      | train",
+        "------------------------------------------------------",
+        "68.0 K    Trainable params",
+        "val_acc: 0.5",
+    ):
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == {"val_acc": 0.5}
+
+
+def test_losses_of_two_splits_after_one_name_are_read_with_the_iteration() -> None:
+    printed = PrintedNumbers()
+    for iteration in (10, 20):  # as litgpt prints them
+        printed.read(
+            f"Epoch 1 | iter {iteration} step {iteration // 2} | loss train: 1.18{iteration}, val: 1.05{iteration}"
+        )
+
+    curves = printed.results([], {}).curves
+    assert {name: [(point.step, point.value) for point in points] for name, points in curves.items()} == {
+        "loss_train": [(10, 1.181), (20, 1.182)],
+        "loss_val": [(10, 1.051), (20, 1.052)],
+    }
+
+
+def test_the_steps_of_spacy_s_table_and_of_timm_s_summary_are_those_of_the_curves(tmp_path: Path) -> None:
+    printed = PrintedNumbers()
+    for line in ("E    #       LOSS TEXTCAT  CATS_SCORE  SCORE ", "---  ------  ------------  ----------  ------"):
+        printed.read(line)
+    for step in (0, 50, 100, 150):
+        printed.read(f"  {step // 100}      {step:>3}          0.25       5{step // 50}.00    0.5{step // 50}")
+    (tmp_path / "summary.csv").write_text("epoch,train_loss,eval_loss,eval_top1\n0,2.0,1.9,30.5\n1,1.5,1.4,41.25\n")
+
+    curves = printed.results(logged(tmp_path, [], time.time()), {}).curves
+    assert [(point.step, point.value) for point in curves["SCORE"]] == [(0, 0.5), (50, 0.51), (100, 0.52), (150, 0.53)]
+    assert [(point.step, point.value) for point in curves["eval_top1"]] == [(0, 30.5), (1, 41.25)]
+
+
+def test_keras_counts_false_negatives_and_a_loss_function_is_no_metric() -> None:
+    line = "1/1 - 0s - fn: 12.0000 - fp: 3.0000 - tn: 80.0000 - tp: 5.0000 - val_fn: 4.0000 - loss_fn: 2"
+
+    counts = {"fn": 12.0, "fp": 3.0, "tn": 80.0, "tp": 5.0, "val_fn": 4.0}
+    printed = PrintedNumbers()
+    printed.read(line)
+    assert printed.results([], {}).metrics == counts
+
+
+def test_a_metric_whose_last_value_is_not_finite_is_named_instead_of_recorded() -> None:
+    printed = PrintedNumbers([{"Name": "own", "Regex": r"own (\S+)"}])
+    for line in ("f1: 0.5", "auc: nan", "own 0.5", "own nan", "own none", "{'eval_f1': nan}", "f1: inf", "auc: 0.75"):
+        printed.read(line)
+
+    renamed = {"eval_f1": "validation_f1"}
+    assert printed.results([Source({"loss": (math.nan, "MLflow")}, {})], renamed)[:3] == (
+        {"auc": 0.75},
+        ["eval_f1", "f1", "loss", "own", "validation_f1"],
+        "printed: auc",
+    )
+
+
+def test_metric_definitions_are_read_as_sagemaker_reads_them() -> None:
+    printed = PrintedNumbers(
+        [
+            {"Name": "train:error", "Regex": r"Train_error=(.*?);"},
+            {"Name": "absent", "Regex": "nothing: ([0-9.]+)"},
+            {"Name": "word", "Regex": "(hello)"},
+        ]
+    )
+    for line in ("Train_error=0.5;", "hello", "Train_error=0.25;  rows 3;", "Train_error=broken;"):
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == {"train:error": 0.25, "Train_error": 0.25}
+
+
+def test_files_of_hugging_face_scripts_are_read_with_the_most_reliable_last(tmp_path: Path) -> None:
+    state = {"log_history": [{"eval_f1": 0.1, "loss": 2.0, "epoch": 1}, {"loss": 1.0, "epoch": 2, "step": 9}]}
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "trainer_state.json").write_text(json.dumps(state))
+    (tmp_path / "eval_results.json").write_text('{"eval_f1": 0.2, "eval_loss": 0.7, "name": "x"}')
+    (tmp_path / "out" / "all_results.json").write_text('{"eval_f1": 0.3, "train_runtime": "4.5", "ok": true}')
+    (tmp_path / "metrics.json").write_text("[not a dictionary")
+    (tmp_path / "eval_results.txt").write_text("eval_accuracy = 0.8\nepoch = 3\n")
+    (tmp_path / "mlruns").mkdir()
+    (tmp_path / "mlruns" / "metrics.json").write_text('{"eval_f1": 9}')
+
+    sources = logged(tmp_path, [tmp_path / "out"], time.time())
+
+    values = {name: value for source in sources for name, value in source.values.items()}
+    assert values == {
+        "loss": (1.0, "out/trainer_state.json"),
+        "eval_loss": (0.7, "eval_results.json"),
+        "eval_f1": (0.3, "out/all_results.json"),
+        "train_runtime": (4.5, "out/all_results.json"),
+        "eval_accuracy": (0.8, "eval_results.txt"),
+    }
+    assert not any(source.values for source in logged(tmp_path, [], time.time() + 60))
+    found = PrintedNumbers().results([*sources, Source({"loss": (3.0, "MLflow")}, {})], {"eval_f1": "f1"})
+    assert found[:3] == (
+        {"f1": 0.3, "loss": 3.0, "eval_loss": 0.7, "eval_f1": 0.3, "train_runtime": 4.5, "eval_accuracy": 0.8},
+        [],
+        "eval_results.txt: eval_accuracy; out/all_results.json: f1, train_runtime; "
+        "eval_results.json: eval_loss; MLflow: loss",
+    )
+
+
+def test_the_clock_of_a_progress_bar_is_no_step() -> None:
+    printed = PrintedNumbers()
+    for epoch, f1 in enumerate((0.5, 0.6), start=1):
+        printed.read(f"Epoch {epoch}/2")
+        printed.read("\r 45%|####5     | 9/20 [00:07<00:09, 3.2it/s]\r100%|##########| 20/20 [00:16<00:00, 3.2it/s]")
+        printed.read(f"100%|##########| 20/20 [01:16<00:00, 3.2it/s]{{'eval_f1': {f1}}}")  # Hugging Face's Trainer
+        printed.read(f"val_f1: {f1}")
+
+    curves = printed.results([], {}).curves
+    for name in ("eval_f1", "val_f1"):
+        assert [(point.step, point.value) for point in curves[name]] == [(1, 0.5), (2, 0.6)]
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ("00:07 val_loss 0.5", {"val_loss": 0.5}),
+        ("[00:07] val_loss 0.5", {"val_loss": 0.5}),
+        ("1:02 acc 0.9 f1 0.8", {"acc": 0.9, "f1": 0.8}),
+        (" 45%|####      | 9/20 [00:07<00:09, 3.2it/s, loss 0.412 (0.512)]", {"loss": 0.512}),  # the average
+    ],
+)
+def test_the_clock_that_begins_a_line_changes_no_metric_after_it(line: str, numbers: dict[str, float]) -> None:
+    assert numbers_in(line) == numbers
+
+
+@pytest.mark.parametrize("line", ["12 files read", "2026", " 500 samples in 3 batches", "2 GPUs: batch_size=32"])
+def test_a_number_that_begins_a_line_without_metrics_is_no_step(line: str) -> None:
+    printed = PrintedNumbers()
+    for text in ("Epoch 1/2", line, "val_f1: 0.5", "Epoch 2/2", line, "val_f1: 0.6"):
+        printed.read(text)
+
+    assert [(point.step, point.value) for point in printed.results([], {}).curves["val_f1"]] == [(1, 0.5), (2, 0.6)]
+
+
+def test_a_curve_that_several_checkpoints_repeat_has_each_point_once(tmp_path: Path) -> None:
+    log = [{"loss": 1 / step, "step": step} for step in (1, 2, 3, 4)]
+    for step in (2, 4):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps({"log_history": log[:step]}))
+
+    found = PrintedNumbers().results(logged(tmp_path, [], time.time()), {})
+
+    assert [(point.step, point.value) for point in found.curves["loss"]] == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.25)]
+
+
+def test_of_equal_names_the_logger_counts_before_the_file_and_the_file_before_the_printed_line(tmp_path: Path) -> None:
+    printed = PrintedNumbers(named=["a", "b", "c"])
+    for line in ("epoch 1: a=1 b=1 c=1", "epoch 2: a=2 b=2 c=2"):
+        printed.read(line)
+    (tmp_path / "metrics.json").write_text('{"b": 3, "c": 3, "lr": 0.1}')
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "metrics.csv").write_text("epoch,step,c,lr\n0,10,4,0.1\n0,20,,0.1\n1,30,5,0.1\n")
+
+    found = printed.results(logged(tmp_path, [], time.time()), {})
+
+    assert found.metrics == {"a": 2.0, "b": 3.0, "c": 5.0}  # the rate never changes: it is a setting
+    assert found.sources == "printed: a; metrics.json: b; logs/metrics.csv: c"
+    assert [(point.step, point.value) for point in found.curves["c"]] == [(10, 4.0), (30, 5.0)]
+    assert found.curves.keys() == {"a", "c"}
+
+
+def test_tensorboard_s_scalars_are_read_with_their_steps(tmp_path: Path) -> None:
+    tensorboard = pytest.importorskip("tensorboard.summary", reason="needs tensorboard: `.ci/full foreign` has it")
+    for part in ("train", "validation"):
+        log = tensorboard.Writer(str(tmp_path / part))
+        for step in range(3):
+            log.add_scalar("acc", step / 4, step)
+        log.add_scalar("only" + part, 0.5, 7)
+        log.close()
+
+    found = PrintedNumbers().results(logged(tmp_path, [], time.time()), {})
+
+    assert found.metrics == {"train/acc": 0.5, "validation/acc": 0.5, "onlytrain": 0.5, "onlyvalidation": 0.5}
+    assert [(point.step, point.value) for point in found.curves["validation/acc"]] == [(0, 0.0), (1, 0.25), (2, 0.5)]
+    assert found.sources.startswith("TensorBoard: onlytrain")
+
+
+def test_curves_are_read_as_they_were_written_and_other_files_are_refused(tmp_path: Path) -> None:
+    curves = {"val/f1": [Point(1, 1000, 0.5), Point(2, 2000, 0.75)]}
+
+    write_curves(curves, tmp_path / "store")
+
+    assert read_curves(tmp_path / "store") == curves
+    assert read_curves(tmp_path) == {}
+    (tmp_path / "curves.jsonl").write_text('{"name": "x"}\n')
+    with pytest.raises(ValueError, match="not as paretune writes it"):
+        read_curves(tmp_path)
+
+
+def test_a_logger_that_the_user_has_directed_elsewhere_stays_there(tmp_path: Path) -> None:
+    given = {"MLFLOW_TRACKING_URI": "https://mine", "WANDB_MODE": "online"}
+
+    assert {"WANDB_DIR": str(tmp_path)}.items() <= logging_environment(tmp_path, given).items()
+    assert not given.keys() & logging_environment(tmp_path, given).keys()
+    assert logging_environment(tmp_path, {})["WANDB_MODE"] == "offline"
+
+
+def test_a_log_file_is_noticed_when_it_is_written_under_whatever_form_of_its_name() -> None:
+    written = written_log_file("open", (b"/x/events.out.tfevents.1.host", "ab", 0))  # as TensorBoard opens it
+
+    assert written == "/x/events.out.tfevents.1.host"
+    assert written_log_file("os.rename", ("/x/draft", "/x/metrics.csv", -1, -1)) == "/x/metrics.csv"
+    assert written_log_file("open", ("/x/metrics.csv", "r", 0)) is None
+    assert written_log_file("open", ("/x/model.pt", "wb", 0)) is None
+    assert written_log_file("open", (3, "w", 0)) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a.b 1" + "\t" * LONGEST_LINE,
+        "\t" * LONGEST_LINE + "{'a': 1,",
+        "1%|" + "\t" * LONGEST_LINE,
+        "0/1" + ")" * LONGEST_LINE,
+        "x=1, " + "( " * LONGEST_LINE,
+        "loss: 1" + " \t" * LONGEST_LINE + "~",
+    ],
+)
+def test_a_line_of_gaps_takes_no_second_to_read(line: str) -> None:
+    began = time.process_time()
+
+    numbers = PrintedNumbers()
+    numbers.read("epoch  loss")
+    numbers.read(line)
+
+    assert time.process_time() - began < 1
