@@ -10,8 +10,8 @@ from paretune.core.result import CommandOutput, Result
 from paretune.specification.declaration import Parameters, parameter
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
-from paretune.specification.script_arguments import argument_faults
 from paretune.specification.training_arguments import name_faults
+from paretune.user_code.inputs import script_faults
 
 
 class TrainOptions(Parameters):
@@ -36,7 +36,7 @@ def _read(values: Mapping[str, Any]) -> TrainRequest:
     if not spec.runs_user_code:
         faults += name_faults(spec)
     elif spec.entry_script is not None and not spec.is_simulated:
-        faults += argument_faults(spec)
+        faults += script_faults(spec)
     if not waits and not spec.runs_on.files_travel:
         faults.append(
             f"wait=false is for jobs that outlive this command, got launcher={spec.runs_on.name}: leave it out"

@@ -17,13 +17,13 @@ from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
 from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
-from paretune.jobs.described_script import described
 from paretune.launchers.base import Launcher, Surroundings, open_launcher
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.storage.database import address_fault
 from paretune.tracking import schema
+from paretune.user_code.trainer_script import described
 
 if TYPE_CHECKING:
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus

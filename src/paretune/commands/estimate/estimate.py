@@ -26,7 +26,6 @@ from paretune.estimating.estimator import Estimate, Estimator, Forecast, estimat
 from paretune.estimating.phases import PHASES
 from paretune.estimating.timing import PARTS
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS, data_of
-from paretune.jobs.described_script import described
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.preview import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
@@ -42,6 +41,7 @@ from paretune.specification.profile import completed
 from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
+from paretune.user_code.trainer_script import described
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from paretune.jobs.described_script import MODEL_FOLDER, described, training_in
 from paretune.specification.job import JobSpec
+from paretune.user_code.trainer_script import MODEL_FOLDER, described, training_in
 
 SCRIPT = """
 import argparse, os

@@ -42,6 +42,7 @@ class ScriptTraining:
     fine_tuning: str  # full, lora or qlora
     lora_rank: int | None
     max_seq_length: int | None
+    gets_plan: bool  # whether it has Hugging Face's parser, so that paretune passes batch and epochs
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of TrainingArguments, as far as the text shows them
 
 
@@ -96,6 +97,7 @@ def training_in(text: str, requirements: str = "", given: Mapping[str, Any] | No
         fine_tuning="qlora" if packs else "lora" if adapts else "full",
         lora_rank=next((rank for rank in ranks if isinstance(rank, int)), None),
         max_seq_length=next((length for length in lengths if isinstance(length, int)), None),
+        gets_plan=bool(re.search(r"\b(?:HfArgumentParser|TrlParser)\b", text)),
         arguments=arguments,
     )
 
@@ -190,9 +192,9 @@ def _completed(spec: JobSpec, training: ScriptTraining) -> JobSpec | None:
     values |= _USUAL | {name: read[name] for name in _OF_A_JOB if name in read}
     values = {name: value for name, value in values.items() if value is not None}
     values = {name: value for name, value in values.items() if name.partition(".")[0] not in spec.model_fields_set}
-    if not spec.chooses(*OF_THE_BATCH):  # the script gets the batch of the plan
+    if training.gets_plan or spec.gives(*OF_THE_BATCH):
         values = {name: value for name, value in values.items() if name not in OF_THE_BATCH}
-    if not spec.chooses("num_train_epochs"):
+    if training.gets_plan:
         values.pop("num_train_epochs", None)
     folder = str(read.get("output_dir", MODEL_FOLDER))
     if not folder.startswith(MODEL_FOLDER):
