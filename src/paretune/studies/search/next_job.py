@@ -17,6 +17,7 @@ from paretune.jobs.preparation import known_inputs
 from paretune.specification import metrics
 from paretune.specification.declaration import Value
 from paretune.specification.job import JobSpec
+from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.space import Range, is_whole
@@ -358,7 +359,12 @@ class Verification:
         if len(ended) + all_under_way >= MOST_REPEATS:
             return f"a study runs at most {MOST_REPEATS} repeats"
         if quality is not None and point.errors.get(quality.metric) == 0:
-            return "the training does not depend on the seed: all repeats gave exactly the same values"
+            same = "all repeats gave exactly the same values"
+            return (
+                f"the training does not depend on the seed: {same}"
+                if takes_seed(spec)
+                else f"it gets no seed, and {same}"
+            )
         if repeats_usd + (all_under_way + 1) * point.means.get(metrics.COST_USD, 0.0) > search_usd:
             return f"all repeats together may not cost more than the search ({search_usd:.4g} USD)"
         if reason := driver.why_not(spec):
