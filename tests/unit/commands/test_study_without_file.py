@@ -115,6 +115,8 @@ def test_a_metric_whose_name_leaves_doubt_is_asked_for_its_direction(
     [
         (["--metric", "acc"], "train.py does not report acc: as far as its text shows, it reports val_f1"),
         (["--maximize", "acc"], "train.py does not report acc"),
+        (["--metric", "VAL_F1"], "train.py does not report VAL_F1: did you mean val_f1?"),
+        (["--minimize", "loss,lr"], "loss,lr is not the name of a metric"),
         (["--minimize", "val_f1"], "val_f1 is better when it is higher: say --maximize val_f1"),
         (["--maximise", "val_f1"], "unknown parameter maximise: did you mean maximize"),
         (["--metrics", "val_f1"], "unknown parameter metrics: did you mean metric?"),
