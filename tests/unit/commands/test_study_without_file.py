@@ -390,7 +390,7 @@ def test_a_dry_run_says_what_is_not_searched_and_why_with_lines_that_a_study_fil
         "training_arguments.momentum: the text of the script shows no number as the default of momentum",
         "training_arguments.log-interval: its name does not look like a setting of the model",
         "seed: it only changes random noise",
-        "instance_type: jobs run on this machine; --instance_type ml.g5.xlarge,ml.g6.xlarge would compare these",
+        "instance_type: jobs run on this machine; --instance_type ml.g4dn.xlarge,ml.g5.xlarge would compare",
     ):
         assert f"\n  # {line}" in text
 
