@@ -269,10 +269,15 @@ class StudyRun:
         )
 
     def _doubtful_prices(self, trials: Sequence[Trial]) -> dict[str, str]:
-        """Return remarks about prices that are unknown, old or uncertain, by instance type."""
+        """Return remarks about prices that are unknown, old or uncertain, by instance type.
+
+        Prices that a user gives to a simulation are not doubted: she chose them, and nobody pays them.
+        """
         workplace, remarks = self.driver.workplace, dict[str, str]()
         for spec in {trial.spec.instance_type: trial.spec for trial in trials if trial.spec.has_instances}.values():
             price, region = workplace.launcher.price(spec), workplace.launcher.region(spec)
+            if price is not None and price.confidence == "user" and spec.is_simulated:
+                continue
             today = date.fromtimestamp(workplace.clock.now())
             for remark in price_remarks(price, spec.instance_type, region, today):
                 remarks[spec.instance_type] = remark

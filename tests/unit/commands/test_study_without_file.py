@@ -115,6 +115,8 @@ def test_a_metric_whose_name_leaves_doubt_is_asked_for_its_direction(
     [
         (["--metric", "acc"], "train.py does not report acc: as far as its text shows, it reports val_f1"),
         (["--maximize", "acc"], "train.py does not report acc"),
+        (["--metric", "VAL_F1"], "train.py does not report VAL_F1: did you mean val_f1?"),
+        (["--minimize", "loss,lr"], "loss,lr is not the name of a metric"),
         (["--minimize", "val_f1"], "val_f1 is better when it is higher: say --maximize val_f1"),
         (["--maximise", "val_f1"], "unknown parameter maximise: did you mean maximize"),
         (["--metrics", "val_f1"], "unknown parameter metrics: did you mean metric?"),
@@ -388,7 +390,7 @@ def test_a_dry_run_says_what_is_not_searched_and_why_with_lines_that_a_study_fil
         "training_arguments.momentum: the text of the script shows no number as the default of momentum",
         "training_arguments.log-interval: its name does not look like a setting of the model",
         "seed: it only changes random noise",
-        "instance_type: jobs run on this machine; --instance_type ml.g5.xlarge,ml.g6.xlarge would compare these",
+        "instance_type: jobs run on this machine; --instance_type ml.g4dn.xlarge,ml.g5.xlarge would compare",
     ):
         assert f"\n  # {line}" in text
 

@@ -449,7 +449,9 @@ def test_a_script_without_a_seed_is_shown_as_it_is_called_repeated_once_and_stat
     assert main(["study", "--study", str(path)]) == 0
 
     output = capsys.readouterr().out
-    assert "rests on 2 runs (the training does not depend on the seed" in output
+    assert "rests on 2 runs (it gets no seed, and all repeats gave exactly the same values)" in output
+    repeat = MlflowClient().search_runs(["0"], f"tags.`{schema.REPEATS}` LIKE '%'")[0]
+    assert "seed" not in repeat.info.run_name
     assert re.findall(r"acc [\d.]+( ±)?", output.replace("acc 1.012; ", "acc 1.012 ")) == [""]
 
 
