@@ -12,9 +12,8 @@ from paretune.specification.job import JobSpec
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "train.py"
-    path.write_text(
-        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--train_file')\nparser.parse_args()\n"
-    )
+    declared = "parser = argparse.ArgumentParser()\nparser.add_argument('--train_file')\n"
+    path.write_text(f"import argparse\n{declared}parser.parse_args()\n")
     return path
 
 
