@@ -129,6 +129,29 @@ def test_the_step_of_a_printed_dictionary_is_the_counter_before_it_or_one_of_its
 
 
 @pytest.mark.parametrize(
+    ("head", "row", "numbers"),
+    [
+        (
+            "split  model  loss  f1",
+            "val    bert   0.5  0.25",
+            {"loss": 0.5, "f1": 0.25},
+        ),  # half of the cells are numbers
+        ("split  model  name  loss", "val    bert   x  0.5", {}),
+        (f"epoch  {'x' * 39}  loss", "1      0.75   0.5", {"x" * 39: 0.75, "loss": 0.5}),
+        (f"epoch  {'x' * 40}  loss", "1      0.75   0.5", {}),  # the cell is a sentence, and the line no head
+    ],
+)
+def test_a_table_has_short_names_and_at_least_half_of_its_cells_are_numbers(
+    head: str, row: str, numbers: dict[str, float]
+) -> None:
+    printed = PrintedNumbers()
+    for line in (head, row):
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == numbers
+
+
+@pytest.mark.parametrize(
     ("lines", "numbers"),
     [
         (
