@@ -25,7 +25,7 @@ from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
 from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.container import Command, JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
@@ -78,6 +78,11 @@ class Admitted(ForeseenJob):
     def data_key(self) -> str | None:
         """The key of the prepared rows; None without them, as for a simulated job or a user's own training."""
         return None if self.inputs.dataset is None else self.inputs.dataset.key
+
+    @property
+    def command(self) -> Command | None:
+        """The command of a user's own training; None for paretune's."""
+        return None if self.inputs.code is None else self.inputs.code.command
 
     @property
     def code_key(self) -> str | None:

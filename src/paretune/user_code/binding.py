@@ -144,6 +144,8 @@ def _recorded(spec: JobSpec, script: Script, values: Mapping[str, Any]) -> dict[
         if value == Slot.OUTPUT:
             continue
         parameter = None if name in spec.training_arguments else parameters.get(name)
+        if parameter == "learning_rate" and spec.learning_rate_scaling != "none":
+            parameter = "scaled_learning_rate"  # as for paretune's own training
         text = slots.get(value) if isinstance(value, str) else None
         plain = re.sub(r"[^\w./: -]", "_", name.lstrip("+~"))
         recorded[parameter or f"training_arguments.{plain}"] = text or spell(value)
