@@ -67,10 +67,16 @@ def launch(name: str, home: Path) -> tuple[Run, dict[str, Any]]:
     spec = paretune.JobSpec(entry_script=f"{name}/train.py", training_arguments=own, **parameters)
     try:
         run_id = paretune.launch(spec, quiet=True).run_id
-    except BadInput as error:  # the message names the one option to add
-        if not str(error).endswith(": add --ask_script true"):
+    except BadInput as error:  # the message names the option to add, or the two to give instead
+        _, *lines = map(str.strip, str(error).splitlines())
+        if lines:
+            project = dict(line.split(": ") for line in lines)
+            spec = paretune.JobSpec(**project, training_arguments=given)
+        elif str(error).endswith(": add --ask_script true"):
+            spec = spec.replace(ask_script=True)
+        else:
             raise
-        run_id = paretune.launch(spec.replace(ask_script=True), quiet=True).run_id
+        run_id = paretune.launch(spec, quiet=True).run_id
     truth = next(path for path in home.parent.rglob("truth.json"))
     return MlflowClient(mlflow.get_tracking_uri()).get_run(run_id), json.loads(truth.read_text())
 

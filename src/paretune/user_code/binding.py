@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import did_you_mean
@@ -246,6 +247,10 @@ def _faults(
         return [script.help_fault]
     if faults := _bundled_faults(spec, script):
         return faults
+    if script.opens and spec.project is None and (spec.has_instances or script.path.parent != Path.cwd()):
+        where = os.path.relpath(script.path.parent)
+        text = f"opens {', '.join(script.opens)} in the current folder, which is another one: replace entry_script with"
+        return [f"{script.path.name} {text} these two lines\n    project: {where}\n    entry_point: {script.path.name}"]
     if faults := start_faults(script, names):
         return [*faults, *(unknown_arguments(script, names) if script.first_words else ())]
     faults = [*unknown_arguments(script, names), *value_faults(script, names)]

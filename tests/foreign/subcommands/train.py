@@ -14,7 +14,7 @@ def fit(args):
     train, test, of_train, of_test = train_test_split(rows, target, random_state=0)
     model = Ridge(alpha=args.alpha).fit(train, of_train)
     rmse = float(np.sqrt(np.mean((model.predict(test) - of_test) ** 2)))
-    print(f"Finished. rmse: {rmse:.6f}, r2 {model.score(test, of_test):.6f}")
+    print(f"rmse: {rmse:.6f}, r2 {model.score(test, of_test):.6f}")
     truth = {
         "used": {"alpha": args.alpha, "rows": args.rows},
         "logged": {"rmse": rmse, "r2": model.score(test, of_test)},
