@@ -67,6 +67,8 @@ class Attempts:
         record, spec = self.record, self.record.spec
         self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.run.run_id)
         self.bill = Bill(spec, record.price(spec))
+        if self.admitted is not None:
+            record.command = self.admitted.command
 
     @property
     def _launcher(self) -> Launcher:
@@ -331,6 +333,7 @@ class Attempts:
         if self.admitted is None:
             self.admitted = admit(record.spec, workplace, revision=record.revision, judges_limit=False)
             record.log_setup(self.admitted.setup)
+            record.command = self.admitted.command
         if self._launcher.traits.files_travel:
             workplace.say("uploading code, data and model, and creating the job")
         return self.document, self.admitted.inputs, self.admitted.setup

@@ -81,7 +81,7 @@ class JobRecord:
     def describe(self, job: Admitted) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start."""
         inputs, estimate, warnings = job.inputs, job.estimate, "; ".join(job.warnings)
-        self.command = None if inputs.code is None else inputs.code.command
+        self.command = job.command
         self.revision, self.prices[self.spec.instance_type] = inputs.revision, job.price
         with self.run.later():  # written together with the job's name
             self._describe_request(self.spec)
