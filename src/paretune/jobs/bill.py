@@ -184,10 +184,11 @@ class Bill:
         is_new, values = metrics.WARM_POOL_SECONDS not in run.metrics, self.metrics()
         names = (metrics.WARM_POOL_SECONDS, metrics.COST_USD)
         values = {name: values[name] for name in names if is_new and name in values}
+        owner = run.tags.get(schema.CONTINUES) or run.run_id
         written, title, remarks = workplace.tracking.run(run.run_id), None, dict[str, str]()
         with suppress(BadInput):  # the budget file may be gone
             if (ledger := workplace.budget_ledger(run.budget)) is not None:
-                ledger.record_cost(run.run_id, values.get(metrics.COST_USD, run.cost_usd))
+                ledger.record_cost(owner, values.get(metrics.COST_USD, run.cost_usd))
                 remarks = without_reservation(run.tags)
         if metrics.COST_USD in values and run.cost_usd is not None:
             title = run.name.replace(dollars_in_name(run.cost_usd), dollars_in_name(values[metrics.COST_USD]))

@@ -19,7 +19,7 @@ from paretune.estimating.workload import whole_argument
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
 from paretune.jobs.names import name_with_result, run_name
-from paretune.jobs.record import JobRecord, params_of
+from paretune.jobs.record import RESTORED, JobRecord, params_of
 from paretune.launchers.base import Job, JobState
 from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
@@ -201,7 +201,7 @@ def end_job(
         longer = "stopping or uploading took longer than the worst case allows for; the whole cost is recorded"
         remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
     # The cost is recorded while the run is still open. If this process is killed before that, `sync` records the cost.
-    remarks += filter(None, [workplace.record_cost(spec, run_id, bill.cost_usd, bill.kept_usd)])
+    remarks += filter(None, [workplace.record_cost(spec, record.owner, bill.cost_usd, bill.kept_usd)])
     outcome = JobOutcome(
         run_id=run_id,
         job_name="" if job is None else job.name,
@@ -256,6 +256,10 @@ def close_run(
     # The run is ended before its state is set. If this process is killed in between, the state is still Running, and
     # `sync` returns to the run.
     is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
+    if not is_closed and run.undelete():
+        outcome = replace(outcome, remarks=(*outcome.remarks, f"its run was deleted in MLflow: {RESTORED}"))
+        run.has_gap = False
+        is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
     recorded = run.tags()
     name = name_with_result(recorded.get(schema.RUN_NAME, ""), outcome.ran or record.spec, outcome.metrics)
     if not outcome.reason and schema.FAILURE_REASON in recorded:
@@ -376,6 +380,11 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
         return []
     lost = ", ".join(report.not_finite)
     remarks = [f"not recorded, because the last value was NaN or infinite: {lost}"] if lost else []
+    if left_out := int(report.facts.get("names_left_out", 0)):
+        kept = "names that differ from others only in numbers are left out first; metric_definitions keeps a name"
+        remarks.append(
+            f"{left_out:,} more names of printed numbers are not recorded, because there are too many: {kept}"
+        )
     if spec.project is not None:
         no_metric = f"no metric of the command was found in {LOGGERS}: {ADD_A_METRIC}, {_DEFINITION}"
         return remarks if report.metrics or lost else [no_metric]

@@ -78,7 +78,7 @@ def main(ml: Path) -> int:
         report = {
             "metrics": results.metrics,
             "not_finite": results.not_finite,
-            "facts": {"metrics_from": results.sources},
+            "facts": {"metrics_from": results.sources, "names_left_out": results.left_out},
         }
         (data / "report.json").write_text(json.dumps(report), encoding="utf-8")
     return code

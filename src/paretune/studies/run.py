@@ -16,6 +16,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
 from paretune.core.errors import (
     BadInput,
     BudgetRefused,
@@ -30,6 +32,7 @@ from paretune.core.errors import (
     refuse,
 )
 from paretune.core.result import CommandOutput, csv_text, rows_of
+from paretune.core.shell import command_line
 from paretune.jobs.model import register
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings_of
@@ -74,6 +77,7 @@ _SILENT_S = 600.0  # a driver on another machine counts as dead after this many 
 _PAUSED_S = 86_400.0  # the same with `once`, where nothing sends heartbeats between two commands
 _OF_A_DRIVER = (schema.DRIVEN_UNTIL, schema.WATCHED_BY)  # tags of a study that a process works on
 _SCHEDULE = "a schedule with --once"  # the driver of a paused study: no process, so `is_alive` cannot call it dead
+_SAME_STORAGE = f"give both the same storage (storage, or {STORAGE_VARIABLE})"
 _BETWEEN_PAGES = 8.0  # pause after writing a page, as a multiple of the time it took to write (seconds in long studies)
 
 
@@ -188,13 +192,17 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
     remarks, common = _remarks(jobs, workplace, is_new=is_new), file.job.changed()
     remarks = [*([unasked] if unasked else []), *remarks]
-    listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
+    listed, distinct = (spec for _, spec in file.each_job()) if file.tries_all else jobs, dict[str, JobSpec]()
+    for spec in listed:
+        distinct.setdefault(spec.spec_hash(), spec)
+        if len(distinct) >= min(_MOST_SHOWN, file.n_trials or _MOST_SHOWN):
+            break
     rows, lines = list[dict[str, object]](), list[str]()
     with closing(StudyTable(file, "sqlite://")) as table:  # in memory
         money = Money(file, table, workplace)
         if is_new and file.design is not None:
             _refuse_expensive_rows(file, money)
-        for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
+        for spec in distinct.values():
             texts = {name: text for name, text in spec.changed().items() if common.get(name) != text}
             try:
                 usd = money.worst_usd(money.limited(spec))
@@ -218,7 +226,8 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         raise BadInput(["dry_run is set, but this call launches jobs: `paretune study FILE --dry_run` only shows them"])
     workplaces = Workplaces.of_process()
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
-    with workplaces.interruption.listening():
+    # The matrices of a study are small: threads of BLAS would wait for each other for most of their time.
+    with workplaces.interruption.listening(), threadpool_limits(1, user_api="blas"):
         jobs, workplace, storage = _check(file, workplaces, say)
         workplaces.home.mkdir(parents=True, exist_ok=True)
         with (
@@ -333,7 +342,10 @@ class StudyRun:
                 driver.finish()
         except CallAgain as error:
             driver.stop(error)
-            self._pause()
+            if file.once:
+                self._pause()
+            else:
+                self._leave(error)
             raise
         except BaseException as error:
             driver.stop(error)
@@ -353,29 +365,47 @@ class StudyRun:
         """
         if self._workplace.launcher.origin != "measured" or not self._workplace.launcher.traits.is_billed:
             return
-        self._run.set_tags({schema.SPEC_HASH: digest, schema.WATCHED_BY: process_text()})
+        self._run.set_tags({schema.SPEC_HASH: digest})
+        if holder := self._other_driver(digest):
+            self._run.delete_tags(schema.DRIVEN_UNTIL)
+            self._run.end("KILLED")
+            raise CallAgain(
+                f"{holder} is working on the study {self._file.name}, with different storage: this command has done "
+                f"nothing; run it again later, or {_SAME_STORAGE}"
+            )
+        self._workplace.interruption.on_check.append(lambda: self._beat(digest))
+
+    def _other_driver(self, digest: str) -> str:
+        """Mark this process as the study's driver; return another live driver with different storage, or "" if none."""
+        self._run.set_tags({schema.WATCHED_BY: process_text()})
         self._mark_driven(_SILENT_S)
-        now, same = self._workplace.clock.now(), f"tags.`{schema.SPEC_HASH}` = '{digest}'"
-        for run in self._tracking.runs(same):
+        now = self._workplace.clock.now()
+        for run in self._tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{digest}'"):
             driven_until, holder = float(run.tags.get(schema.DRIVEN_UNTIL) or 0.0), run.tags.get(schema.WATCHED_BY, "")
             if run.run_id != self.run_id and driven_until > now and is_alive(holder) is not False:
-                self._run.delete_tags(schema.DRIVEN_UNTIL)
-                self._run.end("KILLED")
-                raise CallAgain(
-                    f"{holder} is working on the study {self._file.name}, with different storage: this command "
-                    "has done nothing; run it again later, or give both the same storage (storage, or "
-                    f"{STORAGE_VARIABLE})"
-                )
-        self._workplace.interruption.on_check.append(self._beat)
+                return holder
+        return ""
 
-    def _beat(self) -> None:
-        if self._workplace.clock.monotonic() - self._marked_at_s >= _BEAT_S:
+    def _beat(self, digest: str) -> None:
+        """Send a heartbeat if one is due. Raises CallAgain if another driver took over while this process slept."""
+        silent_s = self._workplace.clock.now() - self._marked_at
+        if silent_s < _BEAT_S:
+            return
+        if silent_s < _SILENT_S:
             self._mark_driven(_SILENT_S)
+        elif holder := self._other_driver(digest):
+            raise CallAgain(
+                f"this process was asleep for {silent_s / 60:.0f} minutes, and {holder} has taken over the study "
+                f"{self._file.name}, with different storage: this command starts no more jobs; its running jobs "
+                f"continue, and `{command_line('sync')}` collects them. To let one process continue what another one "
+                f"began, {_SAME_STORAGE}"
+            )
 
     def _mark_driven(self, seconds: float) -> None:
         """Mark the study's run as driven for the given number of seconds from now."""
-        self._marked_at_s = self._workplace.clock.monotonic()
-        self._run.set_tags({schema.DRIVEN_UNTIL: f"{self._workplace.clock.now() + seconds:.0f}"})
+        # Not the monotonic clock, which on Linux stands still while a laptop is suspended.
+        self._marked_at = self._workplace.clock.now()
+        self._run.set_tags({schema.DRIVEN_UNTIL: f"{self._marked_at + seconds:.0f}"})
 
     def _trial_ended(self, trial: Trial) -> None:
         """Print how a trial ended and update the chart; if the last page is old enough, write page and table again."""

@@ -14,12 +14,13 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from paretune.core.errors import first_line, last_words
 from paretune.core.own_script import read_own_script
@@ -68,7 +69,35 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     is_alone = document.deadline_s is not None  # on an instance no other job shares the current folder
     if is_alone and processes.is_first() and not os.path.lexists("mlruns"):
         Path("mlruns").symlink_to(data / STORE / "mlruns")  # where MLflow before 3.11 puts the files of runs
-    with _variables(logging_environment(data, os.environ)), _written() as written:
+
+    def write_report() -> None:
+        if is_alone:
+            trim_model_folder(folder.model)
+        # On a user's machine, other jobs may write into the current folder: only files of this process count.
+        roots = [folder.model, *([Path.cwd()] if is_alone else [])]
+        gathered = printed.results(logged(data, roots, began, written, settings), SCRIPT_METRICS)
+        write_curves(gathered.curves, data / STORE)
+        facts: dict[str, str | bool | int | float] = {"device": device.device_name(), "metrics_from": gathered.sources}
+        facts["names_left_out"] = gathered.left_out
+        model_fault = mlflow_model.describe(folder.model)  # only now: it copies files, which would be read as results
+        not_finite = tuple(gathered.not_finite)
+        report = JobReport(metrics=gathered.metrics, not_finite=not_finite, facts=facts, model_fault=model_fault)
+        report.write(folder.report)
+
+    def report_at_once() -> None:
+        flush_mlflow()
+        finish_loggers()
+        for output in outputs:
+            output.finish()
+        sys.stdout, sys.stderr = streams
+        write_report()
+
+    is_first = processes.is_first()
+    with (
+        _variables(logging_environment(data, os.environ)),
+        _written() as written,
+        _before_exit(report_at_once) if is_first else nullcontext(),
+    ):
         try:
             try:
                 _run_as_main(script)
@@ -80,19 +109,8 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
             for output in outputs:
                 output.finish()
             sys.stdout, sys.stderr = streams
-    if not processes.is_first():
-        return
-    if is_alone:
-        trim_model_folder(folder.model)
-    # On a user's machine, other jobs may write into the current folder, so only files that this process wrote count.
-    roots = [folder.model, *([Path.cwd()] if is_alone else [])]
-    gathered = printed.results(logged(data, roots, began, written, settings), SCRIPT_METRICS)
-    write_curves(gathered.curves, data / STORE)
-    facts: dict[str, str | bool | int | float] = {"device": device.device_name(), "metrics_from": gathered.sources}
-    model_fault = mlflow_model.describe(folder.model)  # only now: it copies files, which would be read as results
-    not_finite = tuple(gathered.not_finite)
-    report = JobReport(metrics=gathered.metrics, not_finite=not_finite, facts=facts, model_fault=model_fault)
-    report.write(folder.report)
+    if is_first:
+        write_report()
 
 
 class ScriptEnded(RuntimeError):
@@ -185,6 +203,33 @@ def _is_missing(store: str) -> bool:
     """
     scheme, _, path = store.partition(":///")
     return scheme == "sqlite" and not Path(path.partition("?")[0]).exists()
+
+
+@contextmanager
+def _before_exit(act: Callable[[], None]) -> Iterator[None]:
+    """Call `act` if code inside the block ends this process with `os._exit(0)`, which runs no other handler.
+
+    Scripts end like this after their work, to avoid hanging threads and crashes while libraries are unloaded. Forked
+    processes end with `os._exit`, too: for them, nothing is called.
+    """
+    leave_now, process = os._exit, os.getpid()
+
+    def leave(status: int) -> NoReturn:
+        try:
+            if status == 0 and os.getpid() == process:
+                act()
+                sys.stdout.flush()
+                sys.stderr.flush()
+        except Exception:
+            traceback.print_exc()
+        finally:
+            leave_now(status)
+
+    os._exit = leave
+    try:
+        yield
+    finally:
+        os._exit = leave_now
 
 
 @contextmanager

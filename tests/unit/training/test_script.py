@@ -180,6 +180,24 @@ def test_threads_and_exit_handlers_of_a_script_run_to_their_end(tmp_path: Path) 
     assert report.metrics == {"best_f1": 0.95, "val_f1": 0.91}
 
 
+@pytest.mark.parametrize(("status", "value"), [(0, 0.9), (3, None)])
+def test_a_script_that_leaves_python_at_once_after_its_work_keeps_its_metrics(
+    tmp_path: Path, status: int, value: float | None
+) -> None:
+    folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
+    folder.make()
+    forked = "import os\nif os.fork() == 0: os._exit(0)\nos.wait()\n"
+    script.write_text(f"{forked}print('val_f1: 0.9')\nprint('acc: 0.5', end='')\nos._exit({status})")
+    write_json(folder.document, JobDocument.first("job", JobSpec(entry_script=str(script))).as_json())
+
+    words = [sys.executable, "-m", "paretune.training", str(folder.root)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, cwd=tmp_path)
+
+    assert done.returncode == status, done.stderr
+    report = JobReport.read_json(folder.report.read_bytes()) if folder.report.is_file() else None
+    assert (report and report.metrics) == (value and {"val_f1": 0.9, "acc": 0.5})
+
+
 def test_a_failed_script_ends_at_once_even_if_its_threads_do_not(tmp_path: Path) -> None:
     folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
     folder.make()
