@@ -65,7 +65,7 @@ class Attempts:
 
     def __post_init__(self) -> None:
         record, spec = self.record, self.record.spec
-        self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.run.run_id)
+        self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.owner)
         self.bill = Bill(spec, record.price(spec))
         if self.admitted is not None:
             record.command = self.admitted.command
@@ -321,7 +321,8 @@ class Attempts:
 
     def _reserve(self) -> None:
         record = self.record
-        record.workplace.reserve(record.spec, record.attribution, record.run.run_id, self._worst_usd)
+        name = job_name(record.job, 1)
+        record.workplace.reserve(record.spec, record.attribution, record.owner, self._worst_usd, name)
 
     def _first_attempt(self) -> tuple[JobDocument, JobInputs, JobSetup]:
         """Return document, inputs and setup of the first attempt.
@@ -367,7 +368,7 @@ class Attempts:
 
         AWS accepts each name only once, and identical jobs have the same name, so one of several runs owns the job.
         """
-        if job is None or job.run_id == self.record.run.run_id:
+        if job is None or job.run_id == self.record.owner:
             return job
         self.taken_by = job.run_id
         return None

@@ -364,9 +364,11 @@ class SageMakerJob(Job):
 
     def _report(self) -> JobReport | None:
         report = JobReport.read_json((self._results() or {}).get("report.json", b""))
+        if report is not None or self.description.get("TrainingJobStatus") != "Completed":
+            return report
         arguments = self.description.get("AlgorithmSpecification", {}).get("ContainerArguments", [])
-        has_ended_well = bool(arguments) and RUNNER in arguments[-1]  # a full disk may keep its program from reporting
-        return JobReport(metrics={}) if report is None and has_ended_well else report
+        is_of_runner = bool(arguments) and RUNNER in arguments[-1]  # a full disk may keep this program from reporting
+        return JobReport(metrics={}) if is_of_runner else None
 
     def _partial(self) -> JobReport | None:
         return JobReport.read_json((self._results() or {}).get("partial.json", b""))
