@@ -155,3 +155,11 @@ def test_a_count_in_the_training_arguments_is_a_whole_number_above_0_or_absent(v
     given = {} if value is None else {"max_steps": value}
 
     assert whole_argument(JobSpec(entry_script="train.py", training_arguments=given), "max_steps") == count
+
+
+def test_padding_is_counted_where_a_gpu_computes_it() -> None:
+    facts = {"train_rows": 100.0, "train_tokens": 1000.0, "train_padded_tokens": 1300.0, "validation_rows": 10.0}
+
+    assert work_of(facts, instance_type="ml.g5.xlarge").tokens == 13
+    assert work_of(facts, instance_type="ml.m5.large").tokens == 10
+    assert work_of({**facts, "train_padded_tokens": 1000.0}, instance_type="ml.g5.xlarge").tokens == 10
