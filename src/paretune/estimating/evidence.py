@@ -35,7 +35,7 @@ _OUT_OF_MEMORY = {
     f"tags.`{schema.CAUSE}` = '{Cause.OUT_OF_MEMORY.value}'": 100,
     f"tags.`{schema.OUT_OF_MEMORY_RETRIES}` LIKE '%'": 100,
 }
-DATA_FACTS = ("train_rows", "train_tokens", "validation_rows")
+DATA_FACTS = ("train_rows", "train_tokens", "train_padded_tokens", "validation_rows")
 """Metrics of a run that describe the prepared data."""
 
 

@@ -56,8 +56,8 @@ def workload(
 ) -> Workload | None:
     """Count the work of a job, or return None if the number of its training rows is unknown.
 
-    `facts` has known facts of the prepared data: train_rows, train_tokens, validation_rows. Raises BadInput for wrong
-    values in training_arguments.
+    `facts` has known facts of the prepared data: train_rows, train_tokens, train_padded_tokens, validation_rows. Raises
+    BadInput for wrong values in training_arguments.
     """
     data = data_of(spec, facts)
     if data is None:
@@ -152,9 +152,15 @@ def data_of(spec: JobSpec, facts: Mapping[str, float] | None = None) -> Data | N
         return None
     return Data(
         rows=train_rows,
-        tokens=facts["train_tokens"] / train_rows if "train_tokens" in facts else length,
+        tokens=_tokens(spec, facts) / train_rows if "train_tokens" in facts else length,
         evaluated_rows=facts.get("validation_rows", evaluated or train_rows / 9),
     )
+
+
+def _tokens(spec: JobSpec, facts: Mapping[str, float]) -> float:
+    """Return the tokens that are computed in an epoch: on a GPU with their padding, if it was counted."""
+    on_gpu = spec.has_instances and spec.instance().has_gpu
+    return facts.get("train_padded_tokens", facts["train_tokens"]) if on_gpu else facts["train_tokens"]
 
 
 def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> float | None:
