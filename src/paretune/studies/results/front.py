@@ -45,7 +45,6 @@ from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Obje
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
-from paretune.user_code.inputs import takes_seed
 
 UNKNOWN_ERROR = "± unknown after one run"
 INTERVAL = 0.8  # probability that a stated interval contains a configuration's mean over all seeds
@@ -256,7 +255,7 @@ def _fewest_equal(families: Iterable[Sequence[Trial]]) -> float:
     repeated = [runs for runs in families if len(runs) > 1]
     if any(trial.qualities != runs[0].qualities for runs in repeated for trial in runs):
         return math.inf
-    return FEWEST_EQUAL if not repeated or takes_seed(repeated[0][0].spec) else 1
+    return FEWEST_EQUAL if not repeated or repeated[0][0].takes_seed else 1
 
 
 def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:
