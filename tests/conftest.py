@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,12 @@ from tests.support.sentences import BAD, GOOD, OTHER, sentences, write_csv
 from tests.support.stores import copy_store, made_once, user_s_own
 
 __all__ = ["quick_databases"]
+
+pytest.register_assert_rewrite("paretune.testing")  # so that its failures show values, as those of other tests
+
+# The `paretune` of this environment comes first, as in the shell of a user who has activated it. Otherwise all printed
+# commands would begin with `PYTHON -m paretune`.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # if threads outnumber cores, they busy-wait
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -28,8 +28,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from paretune.launchers.simulated.own_runs import OwnRuns
 from paretune.launchers.simulated.recorded_runs import COMPLETED
+from paretune.launchers.simulated.user_runs import UserRuns
 from paretune.pricing import VARIABLE
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, share_of
@@ -145,7 +145,7 @@ class Grid:
         rows = [f"{name},us-east-1,{usd_per_s * 3600},2018-09,of the table" for name, usd_per_s in prices.items()]
         header = "instance_type,region,price_usd_per_hour,as_of,source"
         prices_path(path).write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
-        self.runs, self.environment = OwnRuns.read(path), {VARIABLE: str(prices_path(path))}
+        self.runs, self.environment = UserRuns.read(path), {VARIABLE: str(prices_path(path))}
         self.job |= {"simulation.runs": str(path), **machine}
 
     @cached_property

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.launchers.simulated.own_runs import OwnRuns
+from paretune.launchers.simulated.user_runs import UserRuns
 from paretune.pricing import VARIABLE, PriceList, usual_price
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
@@ -121,7 +121,7 @@ class Measured:
     _least = -math.inf
 
     def __init__(self, path: Path) -> None:
-        self.runs = OwnRuns.read(path)
+        self.runs = UserRuns.read(path)
         cells = [row for _, row in self.runs.rows]
         values = {name: sorted({row[name] for row in cells}) for name in AXES}
         self.axes: dict[str, tuple[Any, ...]] = {

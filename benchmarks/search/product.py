@@ -20,13 +20,13 @@ from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TimelineFactory
 from paretune.studies.definition.file import StudyFile, full_name
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.record import open_run
 from paretune.studies.results.trials import Trial
-from paretune.studies.run import open_run
 from paretune.studies.sampler.sampler import SplitSampler
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Split
 from paretune.studies.search.table import StudyTable, distribution_of
+from paretune.studies.trial_status import TrialStatus
 from paretune.tracking.store import Tracking
 from search.peers import Asking
 from search.scoring import EndedJob
@@ -83,7 +83,7 @@ def run(file: StudyFile, table: Table, home: Path) -> list[EndedJob]:
     storage = f"sqlite:///{home / 'studies.db'}"
     kept = StudyTable(file, storage, origin="simulated")
     course = TimelineFactory(predict=lambda document: None)
-    setattr(course, "read_own" if table.metric != "f1" else "read_table", lambda path: table.runs)  # read once
+    setattr(course, "read_user_runs" if table.metric != "f1" else "read_table", lambda path: table.runs)  # read once
     names = {full_name(file.job.given(), name): name for name in table.axes}
     ended: list[EndedJob] = []
     goals = goals_of(table).keys()

@@ -28,8 +28,8 @@ from paretune.core.errors import (
     refuse,
 )
 from paretune.core.result import CommandOutput, Result, error_document
+from paretune.core.secrets import is_secret_name, printable, printable_json
 from paretune.core.shell import started_by
-from paretune.core.untrusted import is_secret_name, printable, printable_json
 from paretune.tracking import giving_up_soon
 
 if TYPE_CHECKING:

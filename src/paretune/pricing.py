@@ -22,8 +22,8 @@ from tempfile import NamedTemporaryFile
 from typing import ClassVar, Literal
 
 from paretune.core.errors import BadInput, BudgetRefused, collecting, refuse
+from paretune.core.reading import exists, read_table
 from paretune.core.result import csv_text
-from paretune.core.untrusted import exists, read_table
 from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of

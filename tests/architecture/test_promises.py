@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
+SOURCE = TESTS.with_name("src")  # for the suite of all launchers, which is part of the package
 PAGE = (TESTS / "promises.md").read_text()
 OF_USERS = tuple(re.findall(r"`([^`:]+)`", PAGE.partition("\n- ")[2].partition("\n\n")[0]))
 """The folders and files that the page names; `*` stands for a part of a name."""
@@ -53,8 +54,9 @@ def test_the_tests_of_a_promise_exist_and_are_of_what_users_see(number: int, tes
     for test in tests:
         path, _, name = test.partition("::")
         assert is_of_users(path), f"{path} is not one of {', '.join(OF_USERS)}"
-        assert (TESTS / path).is_file(), f"promise {number}: there is no tests/{path}"
-        assert name in names_in(TESTS / path), f"promise {number}: tests/{path} has no {name}; name its present test"
+        file = (SOURCE if path.startswith("paretune/") else TESTS) / path
+        assert file.is_file(), f"promise {number}: there is no {path}"
+        assert name in names_in(file), f"promise {number}: tests/{path} has no {name}; name its present test"
 
 
 def test_a_unit_test_of_an_internal_holds_no_promise() -> None:

@@ -23,7 +23,7 @@ from paretune.launchers.base import Job, JobSetup
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher, choose_image
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from tests.support.launcher_contract import LauncherContract, Place
+from paretune.testing import LauncherContract, Place
 from tests.support.stand_ins.sagemaker.emulator import Emulator
 
 IN_AN_ACCOUNT = os.environ.get("PARETUNE_TEST_ACCOUNT") == "1"
@@ -34,7 +34,8 @@ INSTANCE_TYPE = "ml.m5.large"
 TRAINING = """
 import random, signal, sys, threading, time
 from pathlib import Path
-from paretune.specification.container import Event, FailureKind, JobDocument, JobFolder, JobReport
+from paretune.specification.ending import Cause
+from paretune.specification.container import Event, JobDocument, JobFolder, JobReport
 
 asked = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: asked.set())
@@ -58,7 +59,7 @@ if kind == "quick":
     (folder.model / "weights").write_bytes(random.randbytes(1000))
     JobReport(metrics={"f1": 0.75}, facts={"job_name": document.job_name}).write(folder.report)
 elif kind == "failing":
-    folder.write_failure(FailureKind.DISK_FULL, "the disk is full: of sand")
+    folder.write_failure(Cause.DISK_FULL, "the disk is full: of sand")
     sys.exit(1)
 else:
     asked.wait()

@@ -12,7 +12,8 @@ import psutil
 import pytest
 from transformers import AutoModelForSequenceClassification
 
-from paretune.specification.container import FailureKind, JobFolder, JobReport
+from paretune.specification.container import JobFolder, JobReport
+from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from tests.support.instances import (
     SOURCE,
@@ -286,8 +287,8 @@ def test_an_instance_that_is_gone_ends_the_others_and_is_not_called_the_cause(
         assert first.wait(ENDS_WITHIN_S) == 1
     failure = folders[0].read_failure()
     assert failure is not None
-    assert failure[0] is FailureKind.ERROR
-    assert "another process of the job ended first" in failure[1]
+    assert failure.cause is Cause.ERROR
+    assert "another process of the job ended first" in failure.sentence
     assert not folders[0].report.exists()
 
 
@@ -306,7 +307,7 @@ def test_an_instance_that_waits_for_ever_is_ended_with_the_reason(long_job: JobS
             process.kill()
     failure = folders[0].read_failure()
     assert failure is not None
-    assert failure[1].startswith("it hangs: no new event, almost no CPU time and no GPU in use for 0.08")
+    assert failure.sentence.startswith("it hangs: no new event, almost no CPU time and no GPU in use for 0.08")
 
     def are_gone() -> bool:  # a killed process takes a moment to end
         return not [process for process in waiting if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]

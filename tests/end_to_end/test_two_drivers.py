@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.trial_status import TrialStatus
 from tests.support.processes import command, paretune
 from tests.support.stand_ins import postgresql
 from tests.support.study_tables import records_of, write_study
@@ -55,7 +55,7 @@ def test_of_two_drivers_at_once_one_works_and_no_job_is_run_twice(storage: str, 
     assert running == []
     assert balance.spent_usd <= BUDGET_USD
     assert balance.committed_usd == 0
-    completed = Counter(trial.identity for trial in ended if trial.status is TrialStatus.COMPLETED)
+    completed = Counter(trial.computation for trial in ended if trial.status is TrialStatus.COMPLETED)
     assert set(completed.values()) == {1}
 
     runs = MlflowClient().search_runs(["0"], max_results=1000)

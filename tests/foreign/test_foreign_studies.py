@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 
 import paretune
 from paretune.core.errors import BadInput
-from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.trial_status import TrialStatus
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -5,20 +5,21 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from paretune.launchers import SAGEMAKER
-from paretune.launchers.base import Job, JobSetup, JobState, JobStatus, Launcher, Surroundings, WarmPoolStatus
+from paretune.launchers.base import Job, JobSetup, JobStatus, Launcher, Surroundings, WarmPoolStatus
 from paretune.pricing import Price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
+from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, failed
 from paretune.specification.job import JobSpec
 
 SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
 PRICES = {SMALL: 1.0, LARGE: 2.0, OTHER: 4.0}
 SECONDS = 36.0  # seconds that every job runs: 0.01 hours
-DONE, ENDLESS = "done", "endless"
-MEMORY = (FailureKind.OUT_OF_MEMORY, "CUDA out of memory")
-CAPACITY = (FailureKind.CAPACITY, "no capacity")
-INTERNAL = (FailureKind.INTERNAL, "AWS had an internal error")
-BROKEN = (FailureKind.ERROR, "broken")
-Ending = str | tuple[FailureKind, str]
+DONE, ENDLESS = COMPLETED, "endless"  # how a job ends
+MEMORY = failed(Cause.OUT_OF_MEMORY, "CUDA out of memory")
+CAPACITY = failed(Cause.CAPACITY, "no capacity")
+INTERNAL = failed(Cause.INTERNAL, "AWS had an internal error")
+BROKEN = failed(Cause.ERROR, "broken")
+End = Ending | str
 FIRST_EVENT = Event(time=1.0, step=1, metrics={"train/loss": 0.5})
 
 
@@ -32,7 +33,7 @@ class ScriptedJob(Job):
 
     name: str
     document: JobDocument
-    ending: Ending
+    ending: End
     runs: int = 1
     looks: int = 0
     stopped: bool = False
@@ -51,9 +52,9 @@ class ScriptedJob(Job):
         self.looks += 1
         if self.stopped:
             return JobState.STOPPED
-        if self.looks <= self.runs or self.ending == ENDLESS:
+        if self.looks <= self.runs:
             return JobState.RUNNING
-        return JobState.COMPLETED if self.ending == DONE else JobState.FAILED
+        return self.ending.state if isinstance(self.ending, Ending) else JobState.RUNNING
 
     def events(self) -> list[Event]:
         events, self.new_events = self.new_events, []
@@ -70,14 +71,18 @@ class ScriptedJob(Job):
 
     def status(self) -> JobStatus:
         return JobStatus(
-            state=self.state(),
+            ending=self._end() if self.state().is_terminal else None,
             seconds=SECONDS,
             billable_seconds=SECONDS,
             phase_seconds=self.phase_seconds(),
             report=self.report() if self.ending == DONE and not self.stopped else None,
-            failure=None if isinstance(self.ending, str) else self.ending,
             model=self.model,
         )
+
+    def _end(self) -> Ending | None:
+        if self.stopped:
+            return STOPPED
+        return self.ending if isinstance(self.ending, Ending) else None
 
     def chosen_instance_type(self) -> str:
         return self.chosen
@@ -101,7 +106,7 @@ class ScriptedLauncher(Launcher):
 
     traits = SAGEMAKER
 
-    def __init__(self, endings: list[Ending | Exception]) -> None:
+    def __init__(self, endings: list[End | Exception]) -> None:
         self.endings = endings
         self.jobs: dict[str, ScriptedJob] = {}
         self.created: list[str] = []

@@ -1,6 +1,6 @@
 """The driver of a study whose jobs end as a test decides, on a clock that moves only while it sleeps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,21 @@ from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
-from paretune.studies.results.recommendation import Pick
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, Verification
 from paretune.studies.search.table import StudyTable
 from paretune.tracking.store import Tracking
 from tests.support.fake_clock import FakeClock
-from tests.support.scripted_jobs import DONE, SMALL, Ending, ScriptedLauncher
+from tests.support.scripted_jobs import DONE, SMALL, End, ScriptedLauncher
 from tests.support.workplaces import make_workplace
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5)
-Judge = Callable[[JobSpec, int], Ending | Exception]
+Judge = Callable[[JobSpec, int], End | Exception]
 
 
-def always_done(spec: JobSpec, times: int) -> Ending:
+def always_done(spec: JobSpec, times: int) -> End:
     """Return the ending of a completed job, as the judge of a `JudgedLauncher`."""
     return DONE
 
@@ -73,9 +73,9 @@ def until_ended(driver: Driver) -> None:
         driver.workplace.clock.sleep(WATCH_INTERVAL_S)
 
 
-def repeated(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> tuple[int, dict[int, str]]:
-    """Let a driver repeat the recommended points. Return the number of repeats, and why points get no more repeats."""
-    verification = Verification(driver, recommended)
+def repeated(driver: Driver, front: Callable[[], StudyFront]) -> tuple[int, dict[int, str]]:
+    """Let a driver repeat points of the front. Return the number of repeats, and why points get no more repeats."""
+    verification = Verification(driver, front)
     driver.run(verification.propose)
     return sum(trial.repeats is not None for trial in driver.trials.values()), verification.reasons
 

@@ -4,7 +4,8 @@ TRAINING = """#!{python}
 import json, os, signal, sys, time
 from pathlib import Path
 from paretune.core import watchdog
-from paretune.specification.container import Event, FailureKind, JobDocument, JobFolder, JobReport
+from paretune.specification.ending import Cause
+from paretune.specification.container import Event, JobDocument, JobFolder, JobReport
 
 asked = []
 signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
@@ -30,7 +31,7 @@ if kind == "quick":
     print(*(f"line {{number}}" for number in range(1, 41)), sep="\\n")
     JobReport(metrics={{"f1": 0.75}}, facts={{"job_name": document.job_name}}).write(folder.report)
 elif kind == "failing":
-    folder.write_failure(FailureKind.DISK_FULL, "the disk is full: of sand")
+    folder.write_failure(Cause.DISK_FULL, "the disk is full: of sand")
     sys.exit(1)
 elif kind == "silent":
     sys.exit(7)

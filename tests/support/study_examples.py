@@ -9,8 +9,8 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import Constraints, Objective
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
+from paretune.studies.trial_status import TrialStatus
 
 COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
 
@@ -73,6 +73,30 @@ def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Tri
         fields = lost if source.random() < 0.15 else {"more": {"train_seconds": seconds}}
         run_id = f"{source.getrandbits(128):032x}"
         trials.append(trial_of(number, cost, f1, run_id=run_id, point=point, origin=origin, **fields))
+    return trials
+
+
+def mnist_trials() -> list[Trial]:
+    """Return the seven runs of a study of PyTorch's MNIST example, 2026-11-29: six configurations, one of them twice.
+
+    Two equal runs had accuracies of 0.54 and 0.3333.
+    """
+    runs = [(0.30, 0.1833), (0.46, 0.0833), (0.73, 0.4233), (0.86, 0.54), (0.71, 0.3567), (0.68, 0.24), (0.86, 0.3333)]
+    settings = [(0.1, 256), (0.01, 128), (0.05, 64), (0.1, 32), (0.03, 16), (0.08, 8)]
+    trials = []
+    for number, (usd, accuracy) in enumerate(runs):
+        first = 3 if number == 6 else number
+        rate, batch = settings[first]
+        trials.append(
+            trial_of(
+                number,
+                usd / 1000,
+                0.0,
+                point={"learning_rate": rate, "per_device_train_batch_size": batch},
+                repeats=3 if number == 6 else None,
+                values={"cost_usd": usd / 1000, "Test_Accuracy": accuracy},
+            )
+        )
     return trials
 
 

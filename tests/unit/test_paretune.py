@@ -192,7 +192,7 @@ def test_a_study_in_python_has_its_front_best_trial_and_trials(next_to_the_studi
     assert study.best is not None
     assert study.best["parameters"] == {"instance_type": study.front["instance_type"][0]}
     again = {"name": "types", "search": {"instance_type": {"choices": types}}, "n_trials": 2}
-    changed = {name: text for name, text in job.changed().items() if name != "instance_type"}
+    changed = {name: text for name, text in job.given_text().items() if name != "instance_type"}
     again |= {"job": changed, "objectives": goals}
     assert paretune.run_study(again, quiet=True).run_id == study.run_id
 

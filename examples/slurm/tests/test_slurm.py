@@ -16,11 +16,11 @@ import pytest
 from paretune import pricing
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
-from paretune.launchers.base import JobState
 from paretune.specification import catalog, launchers
-from paretune.specification.container import FailureKind, JobDocument, JobInputs
+from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.ending import Cause, JobState, failed
 from paretune.specification.job import JobSpec
-from tests.support.launcher_contract import LauncherContract, Order, Place
+from paretune.testing import LauncherContract, Order, Place
 from tests.support.scripted_training import TRAINING
 
 HERE = Path(__file__).parent
@@ -170,14 +170,14 @@ def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("ended_as", "state", "kind"),
+    ("ended_as", "state", "cause"),
     [
-        ("CANCELLED by 0", JobState.STOPPED, FailureKind.ERROR),
-        ("PREEMPTED", JobState.FAILED, FailureKind.INTERNAL),
+        ("CANCELLED by 0", JobState.STOPPED, Cause.ERROR),
+        ("PREEMPTED", JobState.FAILED, Cause.INTERNAL),
     ],
 )
 def test_a_job_that_slurm_ends_early_is_not_said_to_have_reached_its_limit(
-    place: Place, tmp_path: Path, ended_as: str, state: JobState, kind: FailureKind
+    place: Place, tmp_path: Path, ended_as: str, state: JobState, cause: Cause
 ) -> None:
     job, record = place.submit("long"), tmp_path / "slurm" / "1.json"
     place.first_event(job)
@@ -185,10 +185,10 @@ def test_a_job_that_slurm_ends_early_is_not_said_to_have_reached_its_limit(
     subprocess.run(["scancel", "--signal=TERM", "1"], check=True)  # the training writes a checkpoint and ends
 
     assert place.end(job) is state
-    failure = job.status().failure
-    assert failure is not None
-    assert failure[0] is kind
-    assert ended_as.lower() in failure[1].lower()
+    ending = job.status().ending
+    assert ending is not None
+    assert ending.cause is cause
+    assert ended_as.lower() in ending.sentence.lower()
 
 
 def test_a_job_that_ran_out_of_memory_keeps_the_reason_of_its_training(place: Place, tmp_path: Path) -> None:
@@ -196,11 +196,11 @@ def test_a_job_that_ran_out_of_memory_keeps_the_reason_of_its_training(place: Pl
     place.first_event(job)
     content = json.loads(record.read_text())
     record.write_text(json.dumps(content | {"ended_as": "OUT_OF_MEMORY"}))  # Slurm has killed one of its processes
-    job.folder.write_failure(FailureKind.DISK_FULL, "no space left")
+    job.folder.write_failure(Cause.DISK_FULL, "no space left")
     os.killpg(content["pid"], signal.SIGKILL)
 
     assert place.end(job) is JobState.FAILED
-    assert job.status().failure == (FailureKind.DISK_FULL, "no space left")
+    assert job.status().ending == failed(Cause.DISK_FULL, "no space left")
 
 
 def test_slurm_s_own_reason_is_shown_if_it_takes_no_job(place: Place, tmp_path: Path) -> None:

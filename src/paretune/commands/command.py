@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, collecting
 from paretune.core.result import CommandOutput, Result
-from paretune.core.untrusted import markdown
+from paretune.core.secrets import markdown
 from paretune.specification.declaration import Parameters
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec

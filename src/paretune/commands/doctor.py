@@ -20,7 +20,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, collecting, first_line, refuse
 from paretune.core.packages import missing, pinned, version_of
 from paretune.core.result import CommandOutput
-from paretune.core.untrusted import printable, without_secrets
+from paretune.core.secrets import printable, without_secrets
 from paretune.specification.declaration import Parameters, affecting, parameter
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import AUTO, known
@@ -255,9 +255,10 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
     if request.is_local:
         yield passed("aws", f"not checked: {_UNNEEDED}")
         return
-    from paretune.launchers.sagemaker import account as aws  # imports boto3
+    from paretune.launchers.sagemaker import account_checks as aws  # imports boto3
+    from paretune.launchers.sagemaker.account import Account, has_credentials
 
-    if not request.wants_sagemaker and not aws.has_credentials():
+    if not request.wants_sagemaker and not has_credentials():
         more = "`paretune doctor --launcher sagemaker` checks more"
         yield passed("aws", f"no credentials were found: {_UNNEEDED}; {more}")
         return
@@ -265,7 +266,7 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
     checks |= {aws.QUOTAS: aws.quota_findings} if request.names_instances else {}
     subject, spec = "region", request.spec
     try:
-        account = aws.Account(spec.region, environment)
+        account = Account(spec.region, environment)
         yield passed("region", account.region)
         subject = "credentials"
         identity = account.identity

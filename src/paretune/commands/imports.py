@@ -17,7 +17,6 @@ from paretune.core.result import CommandOutput
 from paretune.core.shell import options
 from paretune.estimating.architecture import config_in, of_config, well_known
 from paretune.estimating.workload import training_rows
-from paretune.launchers.base import JobState
 from paretune.launchers.simulated.recorded_runs import (
     COMPLETED,
     OF_A_ROW,
@@ -29,6 +28,7 @@ from paretune.launchers.simulated.recorded_runs import (
 from paretune.pricing import Price, PriceList, cost_usd, usual_price
 from paretune.specification import metrics
 from paretune.specification.declaration import Parameters, parameter
+from paretune.specification.ending import Cause, JobState
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import DATASET_SIZE
@@ -114,7 +114,7 @@ def import_runs(
 
     Raises TrackingUnavailable if MLflow becomes unavailable. The same command then imports the rest.
     """
-    from paretune.jobs.names import run_name
+    from paretune.jobs.run_names import run_name
 
     table = request.table
     published = tracking.runs(f"tags.`{schema.ORIGIN}` = '{_ORIGIN}'")
@@ -192,6 +192,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
     values = {metrics.F1: row.cells.f1, metrics.BILLABLE_SECONDS: row.cells.billable_seconds, metrics.COST_USD: usd}
     measured = {**sizes, **row.measured} | {name: value for name, value in values.items() if value is not None}
     reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as published"}
+    cause = {COMPLETED: None, OUT_OF_MEMORY: Cause.OUT_OF_MEMORY.value}
     # The run is ended before its state is set, because an import skips runs that have a state.
     is_closed = run.end("FINISHED" if state is JobState.COMPLETED else "FAILED")
     with run.later():
@@ -206,6 +207,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
                 schema.SPEC_HASH: spec.spec_hash(),
                 schema.COMMAND: spec.command(),
                 schema.FAILURE_REASON: reason.get(row.cells.status, "failed, as published"),
+                schema.CAUSE: cause.get(row.cells.status, Cause.ERROR.value),
                 schema.MACHINE: None if spec.has_instances else "another",
                 **price_tags(price),
                 schema.STATE: state.value if is_closed else None,

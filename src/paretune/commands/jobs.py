@@ -11,8 +11,8 @@ from paretune.commands.command import command_of
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import CommandOutput
+from paretune.core.secrets import printable
 from paretune.core.shell import command_line
-from paretune.core.untrusted import printable
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
 
 
 def _status(_: Parameters) -> CommandOutput:
-    from paretune.jobs.standing import standing
+    from paretune.jobs.running import running_jobs
     from paretune.presentation.text import aligned, duration, plain
 
     workplaces, tracking = _open_store("status")
-    jobs = standing(tracking, workplaces.of)
+    jobs = running_jobs(tracking, workplaces.of, workplaces.with_budgets())
     columns = {
         "run": [job["run_id"][:8] for job in jobs],
         "job": [job["title"][:50] for job in jobs],
@@ -85,10 +85,10 @@ class LogsOptions(RunOptions):
 
 
 def _logs(options: LogsOptions) -> CommandOutput:
-    from paretune.jobs.standing import find_run, followed, lines_of
+    from paretune.jobs.running import find_run, followed, lines_of
 
     workplaces, tracking = _open_store("logs")
-    run = find_run(tracking, options.run.strip(), workplaces.of)
+    run = find_run(tracking, options.run.strip(), workplaces.of, workplaces.with_budgets())
     if options.follow:
         with workplaces.interruption.listening():
             for line in followed(run, workplaces.of, workplaces.interruption, options.lines):
@@ -101,10 +101,10 @@ def _logs(options: LogsOptions) -> CommandOutput:
 
 def _stop(options: RunOptions) -> CommandOutput:
     from paretune.jobs.progress import watched
-    from paretune.jobs.standing import find_run, stop
+    from paretune.jobs.running import find_run, stop
 
     workplaces, tracking = _open_store("stop")
-    run = find_run(tracking, options.run.strip(), workplaces.of)
+    run = find_run(tracking, options.run.strip(), workplaces.of, workplaces.with_budgets())
     with watched(workplaces.interruption) as on_events:
         end = stop(run, replace(workplaces, on_events=on_events).of)
     return CommandOutput(text=f"run {run.run_id}: {end.in_one_line()}", document=end.to_dict())
@@ -117,9 +117,10 @@ def _sync(_: Parameters) -> CommandOutput:
     workplaces, tracking = _open_store("sync")
     with watched(workplaces.interruption) as on_events:
         of = replace(workplaces, on_events=on_events).of
-        jobs = Sync(workplace_of=of, tracking=tracking, interruption=workplaces.interruption).run()
+        budgeted = workplaces.with_budgets()
+        jobs = Sync(workplace_of=of, tracking=tracking, interruption=workplaces.interruption, budgeted=budgeted).run()
     lines = [str(job.result) for job in jobs if job.result is not None]
-    lines += [f"run {job.run_id}: {job.remark}" for job in jobs if job.remark]
+    lines += [f"run {job.run_id}: {job.remark}" if job.run_id else job.remark for job in jobs if job.remark]
     runs = [
         {"run_id": job.run_id, "remark": job.remark or None, "result": job.result and job.result.to_dict()}
         for job in jobs
@@ -168,7 +169,7 @@ def _clean(options: CleanOptions) -> CommandOutput:
         remove(removable, tracking, time.strftime("%Y-%m-%d"))
         lines.append(f"removed {in_words(removable)}")
     elif removable:
-        given = options.changed() | {"yes": "true"}
+        given = options.given_text() | {"yes": "true"}
         lines += [f"may be removed: {in_words(removable)}", f"to remove it: {command_line('clean', given)}"]
     document = {"removed": options.yes, "found": [each.row() for each in found], "remarks": remarks}
     return CommandOutput(text="\n".join([*lines, *remarks]), document=document)

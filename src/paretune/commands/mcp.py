@@ -30,8 +30,9 @@ from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, did_you_mean, refuse
 from paretune.core.packages import missing
+from paretune.core.reading import absolute, is_file, parse_json
 from paretune.core.result import CommandOutput
-from paretune.core.untrusted import absolute, is_file, parse_json, printable
+from paretune.core.secrets import printable
 from paretune.launchers.processes import is_alive, process_text
 from paretune.specification.catalog import instances
 from paretune.specification.declaration import Parameters, Rules, parameter, spell
@@ -68,6 +69,7 @@ _ARGUMENTS_OF_AGENTS: Mapping[str, type[float | int | str]] = {
 }
 """The entries of training_arguments that an agent may set: none sends data anywhere or names a file."""
 _KINDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
+_MOST_LEVELS = 20  # of lists and mappings in a parameter
 _SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # what agents see of a parameter
 _JOB = re.compile(r"^(?:simulated )?job ([\w-]+)", re.MULTILINE)  # the job's name, as `launch` announces it
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
@@ -210,11 +212,11 @@ class Tools:
 
     def status(self, name: str | None = None) -> dict[str, Any]:
         """Show launched commands, one or all, and running jobs with their dollars so far and at worst."""
-        from paretune.jobs.standing import standing
+        from paretune.jobs.running import running_jobs
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
         workplaces = Workplaces.of_process()
-        jobs = standing(open_tracking(os.environ, SystemClock()), workplaces.of) if has_store(os.environ) else []
+        jobs = running_jobs(open_tracking(os.environ, SystemClock()), workplaces.of) if has_store(os.environ) else []
         launched = [self._described(each) for each in (self._names if name is None else [name])]
         return {"launched": launched, "running": jobs}
 
@@ -223,7 +225,7 @@ class Tools:
 
         The cost is recorded.
         """
-        from paretune.jobs.standing import stop
+        from paretune.jobs.running import stop
         from paretune.jobs.workplace import Workplaces
 
         self._described(name)
@@ -239,7 +241,7 @@ class Tools:
 
         The job may outlive the command, for example if the command lost contact with it.
         """
-        from paretune.jobs.standing import find_run
+        from paretune.jobs.running import find_run
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
         job = _JOB.search(_text(self.folder / name / _LOG))
@@ -311,6 +313,9 @@ def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str
     texts, faults = dict[str, str](), list[str]()
     for name, value in parameters.items():
         name = name.replace("-", "_")
+        if _levels_exceed(value, _MOST_LEVELS):
+            faults.append(f"{name} must be a value with at most {_MOST_LEVELS} levels of lists and mappings")
+            continue
         text = texts[name] = ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
         root, _, inner = name.partition(".")
         if root not in _JOB_OF_AGENTS:
@@ -323,6 +328,19 @@ def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str
             faults += _path_faults(root, path, reads)
     refuse(list(dict.fromkeys(faults)))
     return texts
+
+
+def _levels_exceed(value: object, most: int) -> bool:
+    """Return whether lists and mappings are nested in more than `most` levels."""
+    level = [value]
+    for _ in range(most + 1):
+        parts = [
+            part.values() if isinstance(part, Mapping) else part for part in level if isinstance(part, Mapping | list)
+        ]
+        if not parts:
+            return False
+        level = [inner for part in parts for inner in part]
+    return True
 
 
 def _argument_faults(given: object) -> Iterator[str]:

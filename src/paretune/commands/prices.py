@@ -12,7 +12,7 @@ from typing import ClassVar
 from paretune.commands.command import command_of, describe_opened_run
 from paretune.core.errors import LaunchRefused, refuse
 from paretune.core.result import CommandOutput, Result, Row
-from paretune.core.untrusted import printable
+from paretune.core.secrets import printable
 from paretune.presentation.text import Columns, aligned, texts
 from paretune.pricing import VARIABLE, Price, PriceList, keep, price_remarks
 from paretune.specification.catalog import instances, region_faults, unknown_type, usual_region

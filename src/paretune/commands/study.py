@@ -8,20 +8,22 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from paretune.commands.command import Command
 from paretune.core.errors import BadInput, NoAccount, collecting, did_you_mean, refuse
+from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
 from paretune.core.result import CommandOutput, Result
-from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
+from paretune.core.shell import options
+from paretune.specification import metrics
 from paretune.specification.catalog import instances
 from paretune.specification.declaration import parameter, split_list
-from paretune.specification.inputs import data_faults, missing_files
+from paretune.specification.inputs import DATA_FILES, data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
 from paretune.specification.profile import CHARGED, FILE, read_profile, sets_value, with_profile
-from paretune.studies.definition.file import IN_THE_FILE, StudyFile
-from paretune.studies.definition.wish import Wish
+from paretune.studies.definition.file import IN_THE_FILE, StudyFile, skeleton, unknown_option
+from paretune.studies.definition.objectives import Objective, stated_direction
+from paretune.studies.definition.request import StudyRequest
 from paretune.user_code.script import Script
 
 
@@ -31,20 +33,35 @@ class StudyOptions(StudyFile):
     study: str | None = parameter(None)
     """study file, such as studies/smoke.yaml; or the name of a shipped study; or your own training script"""
     metric: str | None = parameter(None)
-    """without a file: the metric of your script that measures its model"""
+    """without a file: the metric of your script that measures its model, if its name tells the direction"""
+    minimize: str | None = parameter(None)
+    """without a file: such a metric, less of which is better"""
+    maximize: str | None = parameter(None)
+    """without a file: such a metric, more of which is better"""
 
 
-def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
-    """Return the study in the file, changed by the options; without a file, a `Wish`, from which a study is proposed.
+_OF_QUALITY = ("metric", "minimize", "maximize")
+
+
+def _read(texts: Mapping[str, str]) -> StudyFile | StudyRequest:
+    """Return the study in the file, changed by the options; without one, a request from which a study is proposed.
 
     If there is a file, print which parameters of the profile it ignores. Raises BadInput with all faults of the first
     step that fails.
     """
     path, faults = texts.get("study", "").strip(), list[str]()
     if path.endswith(".py"):
-        return _wished({**texts, "study": "", "entry_script": path})
+        return _requested({**texts, "study": "", "entry_script": path})
+    if path.lower().endswith(DATA_FILES):
+        raise BadInput([f"{path} is a data file, not a study: give it as dataset: {options(dataset=path)}"])
     if not path and (texts.get("dataset") or texts.get("entry_script")):
-        return _wished(texts)
+        return _requested(texts)
+    if not path and texts.get("project"):
+        quality = next((str(texts[name]) for name in _OF_QUALITY if texts.get(name)), "METRIC")
+        file = skeleton({"project": str(texts["project"])}, {"PARAMETER": {"choices": [1, 2]}}, quality)
+        raise BadInput(
+            [f"a study of a project needs a study file, which says what to search, with one line such as {file}"]
+        )
     if not path:
         raise BadInput(
             [
@@ -52,8 +69,10 @@ def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
                 "budget: `paretune study --dataset reviews.csv --budget_usd 20`"
             ]
         )
-    if texts.get("metric", "").strip():
-        raise BadInput(["metric is for a study without a file: put it in the file's objectives"])
+    for name in _OF_QUALITY:
+        if texts.get(name, "").strip():
+            faults.append(f"{name} is for a study without a file: put it in the file's objectives")
+    refuse(faults)
     with collecting(faults):
         if ignored := sorted(read_profile(os.environ).keys() - set(CHARGED)):
             which, pronoun = ", ".join(ignored), "it" if len(ignored) == 1 else "them"
@@ -63,11 +82,13 @@ def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
     return StudyFile.read(path, {key: text for key, text in texts.items() if key != "study"})
 
 
-def _wished(texts: Mapping[str, str]) -> Wish:
-    """Return the `Wish` for a study without a file. Raises BadInput with all faults of the first step that fails."""
-    typed = {name: text for name, text in texts.items() if sets_value(name, text) and name not in ("study", "metric")}
+def _requested(texts: Mapping[str, str]) -> StudyRequest:
+    """Return the request for a study without a file. Raises BadInput with all faults of the first step that fails."""
+    own = ("study", *_OF_QUALITY)
+    typed = {name: text for name, text in texts.items() if sets_value(name, text) and name not in own}
     of_study = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
     job = {name: text for name, text in typed.items() if name not in of_study}
+    strange = [name for name in job if name.partition(".")[0] not in JobSpec.model_fields]
     types: Sequence[str] | None = None
     kind, launcher = job.get("instance_type", ""), known().get(job.get("launcher", ""))
     if "," in kind:
@@ -79,70 +100,112 @@ def _wished(texts: Mapping[str, str]) -> Wish:
         types = []
         of_launcher = (name for name, item in instances().items() if item.launcher == launcher.name)
         job["instance_type"] = next(of_launcher, next(iter(instances())))  # any type, until the types are chosen
-    faults, spec, metric = list[str](), None, texts.get("metric", "").strip()
+    faults, spec, quality = [unknown_option(name, StudyOptions) for name in strange], None, None
     terms = dict[str, object]()
     if "budget_usd" not in of_study:
         faults.append("budget_usd is missing: say how many dollars the study may spend, such as --budget_usd 20")
     with collecting(faults):
-        spec = JobSpec.read(with_profile(job, os.environ))
+        spec = JobSpec.read(with_profile({name: job[name] for name in job if name not in strange}, os.environ))
         faults += missing_files(spec.as_text()) or data_faults(spec)
-    if spec is not None and spec.entry_script is not None and not metric:
-        shown = ", ".join(Script.read(at_home(spec.entry_script).resolve()).metrics) or "none"
-        name = Path(spec.entry_script).name
-        faults.append(
-            f"say which metric judges the model of {name}, such as --metric val_f1; found in the script: {shown}"
-        )
-    if spec is not None and spec.entry_script is not None and metric:
-        faults += _metric_faults(at_home(spec.entry_script), metric)
-    if spec is not None and spec.entry_script is None and metric:
-        faults.append("metric is for a script: paretune's own training is measured by the metric of its task")
+    with collecting(faults):
+        quality = None if spec is None else _quality(spec, texts)
     if not faults:
         with collecting(faults):  # check the keys of the study, such as n_trials=abc
             study = StudyFile.read({"name": "x", "search": {"learning_rate": {"choices": [1e-5]}}, **of_study})
             terms = {name: value for name, value in study.given().items() if name in of_study}
     refuse(faults)
     assert spec is not None
-    return Wish(job=spec, types=types, terms=terms, metric=metric or None)
+    return StudyRequest(job=spec, types=types, terms=terms, quality=quality)
 
 
-def _metric_faults(script: Path, metric: str) -> list[str]:
-    """Return a fault if a metric seems misspelled, else an empty list.
+def _quality(spec: JobSpec, texts: Mapping[str, str]) -> Objective | None:
+    """Return the metric that judges the model of a script, with its direction; None for paretune's own training.
 
-    A metric seems misspelled if it resembles a metric that the script reports, and if the script's text lacks one of
-    its words. Any other metric may come from a library, for example from autologging.
+    Raises BadInput if the options name no metric, several ones, one that the script does not report, or one whose
+    direction is unknown or wrong.
     """
-    reported = Script.read(script.resolve()).metrics
-    question = did_you_mean(metric, reported)
-    if metric in reported or not question:
-        return []
-    text = read_text(script, LARGEST_SCRIPT)
-    if all(word in text for word in re.findall(r"[A-Za-z0-9]+", metric)):
-        return []
-    return [f"{script.name} does not report {metric}: {question} It reports {', '.join(reported)}"]
+    given = {name: text for name in _OF_QUALITY if (text := texts.get(name, "").strip())}
+    if spec.entry_script is None:
+        refuse(
+            [f"{name} is for a script: paretune's own training is measured by the metric of its task" for name in given]
+        )
+        return None
+    script = at_home(spec.entry_script)
+    if not given:
+        shown = ", ".join(Script.read(script.resolve()).metrics) or "none"
+        ask = f"say which metric judges the model of {script.name}, such as --metric val_f1"
+        raise BadInput([f"{ask}; found in the script: {shown}"])
+    if len(set(given.values())) > 1 or {"minimize", "maximize"} <= given.keys():
+        listed = " and ".join(f"--{name} {text}" for name, text in given.items())
+        rule = "a study without a file has one metric besides dollars"
+        raise BadInput([f"{rule}, got {listed}: keep one, or list them in the objectives of a study file"])
+    metric = next(iter(given.values()))
+    if metric == metrics.COST_USD:
+        raise BadInput(["cost_usd is always minimized: name a metric that the script reports"])
+    stated = next((name for name in ("minimize", "maximize") if name in given), "")
+    faults, direction = _metric_faults(spec, metric), ""
+    with collecting(faults):
+        direction = stated_direction(metric, stated)
+    refuse(faults)
+    return Objective(metric=metric, direction=direction)
 
 
-def _run(study: StudyFile | Wish) -> CommandOutput | Result:
+def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
+    """Return a fault if a script does not report a metric, else an empty list.
+
+    A metric counts as reported if the script's text shows it, if it has a regex in `metric_definitions`, or if all of
+    its words are somewhere in the text, which may put the name together. If the script uses a logger, or shows no
+    metric at all, its metrics may come from a library, so only a name that resembles a reported one is refused.
+    """
+    path = at_home(str(spec.entry_script))
+    script = Script.read(path.resolve())
+    reported = [*script.metrics, *(item["Name"] for item in spec.metric_definitions)]
+    known_as = {*reported, *(metrics.SCRIPT_METRICS.get(name) for name in reported)}
+    same = [name for name in reported if name.lower() == metric.lower()]
+    question = f"did you mean {same[0]}?" if same else did_you_mean(metric, reported)
+    comes_from_elsewhere = not script.metrics or script.loggers
+    if metric in known_as or metric in metrics.OF_THE_CLUSTER or (comes_from_elsewhere and not question):
+        return []
+    if not re.fullmatch(r"[\w\-. :/@]*\w[\w\-. :/@]*", metric):
+        return [f"{metric} is not the name of a metric: name one, such as val_f1"]
+    words = {word.lower() for word in re.findall(r"[A-Za-z0-9]+", read_text(path, LARGEST_SCRIPT))}
+    if not same and words.issuperset(word.lower() for word in re.findall(r"[A-Za-z0-9]+", metric)):
+        return []
+    remedy = "if it does, show paretune where: set metric_definitions, or name it in the objectives of a study file"
+    hint = f"{question} It reports" if question else "as far as its text shows, it reports"
+    return [f"{path.name} does not report {metric}: {hint} {', '.join(reported)}; {remedy}"]
+
+
+def _run(study: StudyFile | StudyRequest) -> CommandOutput | Result:
     from paretune.jobs.progress import say_on_stderr
     from paretune.jobs.workplace import Workplaces
+    from paretune.studies.preview import preview_study
     from paretune.studies.proposal import propose
     from paretune.studies.run import run_or_preview
 
     if isinstance(study, StudyFile):
         return run_or_preview(study)
     wants_file = bool(study.job.dry_run)
-    wish, workplaces = replace(study, job=study.job.replace(dry_run=None)), Workplaces.of_process()
+    request, workplaces = replace(study, job=study.job.replace(dry_run=None)), Workplaces.of_process()
     try:
-        proposed = propose(wish, workplaces)
+        proposed = propose(request, workplaces)
     except NoAccount as error:
         if not wants_file:
             raise
-        proposed = propose(wish, workplaces, has_account=False)
+        proposed = propose(request, workplaces, has_account=False)
         unasked = f"your AWS account was not queried, so prices are public ones: {error}"
         proposed = replace(proposed, reasons=[*proposed.reasons, unasked])
     if wants_file:
-        run_or_preview(proposed.file().replace(job={**proposed.file().job.given(), "dry_run": True}))  # checks its jobs
-        return CommandOutput(text=proposed.text(), document={"study": dict(proposed.values), "launched": False})
-    for reason in proposed.reasons:
+        preview = preview_study(proposed.file())
+        left_out = [{"name": each.name, "why": each.why, "line": each.line} for each in proposed.left_out]
+        document = {**preview.document(), "study": dict(proposed.values), "not_searched": left_out}
+        words = {**preview.words, **preview.script}
+        words.pop("its own defaults", None)  # each has a line of its own
+        if "passes" in words:
+            words["the first job passes"] = words.pop("passes")
+        facts = [preview.title, *(f"{name}: {text}" for name, text in words.items() if text), *preview.remarks]
+        return CommandOutput(text=proposed.text(facts), document=document)
+    for reason in (*proposed.reasons, *proposed.summary()):
         say_on_stderr(reason)
     return run_or_preview(proposed.file())
 

@@ -23,8 +23,17 @@ from contextlib import contextmanager
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # beginning of the last line of a traceback
-ENDED_WITHOUT_REASON = re.compile(r"ended with exit code -?\d+$")
-"""Matches a reason that ends with an exit code and gives no cause, which the log may show."""
+_ERRORS_IN_CODE: tuple[type[Exception], ...] = (
+    *(ImportError, SyntaxError, NameError, TypeError, AttributeError, KeyError, IndexError, ValueError),
+    *(FileNotFoundError, NotImplementedError, AssertionError),
+)
+"""Exceptions of Python for wrong code and missing packages. Subclasses count, too."""
+_PRINTED_ERRORS_IN_CODE = re.compile(
+    rf"^(?:[\w.]+\.)?(?:{'|'.join(error.__name__ for error in _ERRORS_IN_CODE)}"
+    r"|ModuleNotFoundError|IndentationError|UnboundLocalError)\b"
+    r"|No matching distribution found|unrecognized arguments|arguments are required|error: argument"
+)
+"""How Python prints such an exception at the end of a traceback, and what pip and argparse print."""
 
 
 class ParetuneError(Exception):
@@ -64,10 +73,19 @@ class NoAccount(LaunchRefused):
 
 
 class JobFailed(ParetuneError):
-    """A job ended without a result. `log_tail` has the last lines of its log; `where` is the location of the log."""
+    """A job ended without a result.
 
-    def __init__(self, job_name: str, reason: str, log_tail: Sequence[str] = (), where: str = "") -> None:
-        self.job_name = job_name
+    Attributes:
+        reason: why, and what to do, for people.
+        log_tail: the last lines of its log.
+        where: the location of the log.
+        cause: why, for programs: a value of `specification.ending.Cause`; "" for a job that was stopped on request.
+    """
+
+    def __init__(
+        self, job_name: str, reason: str, log_tail: Sequence[str] = (), where: str = "", *, cause: str = ""
+    ) -> None:
+        self.job_name, self.cause = job_name, cause
         self.reason = reason
         self.log_tail = tuple(log_tail)
         self.where = where
@@ -147,6 +165,17 @@ def causes(error: BaseException) -> list[BaseException]:
     while before := chain[-1].__cause__ or (None if chain[-1].__suppress_context__ else chain[-1].__context__):
         chain.append(before)
     return chain
+
+
+def is_error_in_code(error: BaseException) -> bool:
+    """Return whether an exception, or the one that it came from, shows that the code is wrong or a package missing."""
+    chain = causes(error)
+    return any(isinstance(link, _ERRORS_IN_CODE) for link in (chain[0], chain[-1]))
+
+
+def prints_error_in_code(line: str) -> bool:
+    """Return whether a line that a program printed is the message of such an exception, of pip or of argparse."""
+    return _PRINTED_ERRORS_IN_CODE.search(line) is not None
 
 
 def last_words(lines: Sequence[str]) -> str:

@@ -94,7 +94,7 @@ class CommandOutput:
 def error_document(error: BaseException, message: str, exit_code: int) -> dict[str, object]:
     """Return the document that `--json` prints when a command fails: `{"error": {class, message, faults, exit_code}}`.
 
-    A failed job adds `job_name`, `reason`, `log_tail` and `where`, the location of its whole log.
+    A failed job adds `job_name`, `reason`, `cause`, `log_tail` and `where`, the location of its whole log.
     """
     details: dict[str, object] = {
         "class": type(error).__name__ if isinstance(error, (ParetuneError, OSError)) else "Interrupted",
@@ -103,7 +103,7 @@ def error_document(error: BaseException, message: str, exit_code: int) -> dict[s
         "exit_code": exit_code,
     }
     if isinstance(error, JobFailed):
-        details |= {"job_name": error.job_name, "reason": error.reason}
+        details |= {"job_name": error.job_name, "reason": error.reason, "cause": error.cause}
         details |= {"log_tail": list(error.log_tail), "where": error.where}
     return {"error": details}
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STOPPED_ITSELF = "MaxRuntimeExceeded: the job stopped itself"  # first words of the reason that `stop_at` gives
 STARTED_AT = "PARETUNE_STARTED_AT"
 """Variable in which container_start.py keeps the time of the container's start, in seconds of time.monotonic(), which
 all processes of a Linux machine share. Outside of SageMaker's containers, it is not set."""
@@ -56,8 +55,8 @@ def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end
     def wait() -> None:
         time.sleep(max(0.0, stops_at - time.monotonic()))
         begin(
-            f"{STOPPED_ITSELF} {deadline_s / 60:.1f} minutes after its container started, to leave "
-            "time to save and upload within its worst case: raise max_runtime_minutes"
+            f"the job stopped itself {deadline_s / 60:.1f} minutes after its container started, to leave time to save "
+            "and upload within its worst case"
         )
         _stop(grace_s, end)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, did_you_mean, first_line
 from paretune.core.hub import accepts_connections, hub_address, is_offline
-from paretune.core.untrusted import LARGEST_CONFIG, at_home, is_folder, parse_json, read_text
+from paretune.core.reading import LARGEST_CONFIG, at_home, is_folder, parse_json, read_text
 from paretune.estimating.formats import kind_of, stored_in
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.metrics import CAUSAL_LM

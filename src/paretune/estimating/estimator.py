@@ -225,7 +225,7 @@ def _count(runs: Sequence[Measurement]) -> str:
     return f"{len(runs)} run{plural}{f' ({words})' if words else ''}"
 
 
-def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
+def estimate_user_code(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
     """Use finished jobs (`runs`), each with its seconds, to estimate a job that runs the user's own code.
 
     The estimate is the geometric mean over the jobs that compute the same thing, apart from the seed, with an 80 %
@@ -288,7 +288,7 @@ class Forecast:
         unknown.
         """
         if spec.runs_user_code:
-            return estimate_own(spec, price, self.evidence.own)
+            return estimate_user_code(spec, price, self.evidence.of_user_code)
         architecture = known_architecture(spec, inputs)
         if architecture is None:
             return None

@@ -16,6 +16,7 @@ from paretune.estimating.memory import Footprint, MemorySetting
 from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement
 from paretune.specification import metrics
+from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.tracking import schema
@@ -31,7 +32,7 @@ hardly improve the estimate.
 Local runs have a separate limit, so that many cheap ones do not displace paid or published ones.
 """
 _OUT_OF_MEMORY = {
-    f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'": 100,
+    f"tags.`{schema.CAUSE}` = '{Cause.OUT_OF_MEMORY.value}'": 100,
     f"tags.`{schema.OUT_OF_MEMORY_RETRIES}` LIKE '%'": 100,
 }
 DATA_FACTS = ("train_rows", "train_tokens", "validation_rows")
@@ -45,7 +46,7 @@ class Evidence:
     times: Sequence[Measurement] = ()
     peaks: Sequence[tuple[MemorySetting, float]] = ()
     did_not_fit: Sequence[Footprint] = ()
-    own: Sequence[tuple[JobSpec, float]] = ()  # finished jobs that ran users' own code, with their billable seconds
+    of_user_code: Sequence[tuple[JobSpec, float]] = ()  # finished jobs that ran users' code, with their billed seconds
 
     def runs_like(self, work: Work) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
         """Return three lists: jobs of this model on this cluster, of this model anywhere, and on this accelerator.
@@ -85,7 +86,7 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
 def read(runs: Iterable[RecordedRun]) -> Evidence:
     """Return the evidence in these runs. Runs that cannot be read are skipped."""
     times, peaks, did_not_fit = list[Measurement](), list[tuple[MemorySetting, float]](), list[Footprint]()
-    own = list[tuple[JobSpec, float]]()
+    of_user_code = list[tuple[JobSpec, float]]()
     for job in runs:
         try:
             spec = job.spec_as_run()
@@ -97,7 +98,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
                     and is_whole(job)
                     and not job.is_spot
                 ):
-                    own.append((spec, job.billable_seconds))
+                    of_user_code.append((spec, job.billable_seconds))
                 continue
             spec, plan, work, setting = _read(job, spec)
         except (BadInput, ValueError, KeyError):
@@ -113,7 +114,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
         is_profiled = bool(job.param("profile_steps"))  # profiling itself uses memory
         if not is_profiled and (peak := job.metrics.get(metrics.PEAK_MEMORY_GIB)):
             peaks.append((setting, peak))
-    return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit, own=own)
+    return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit, of_user_code=of_user_code)
 
 
 def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | None, MemorySetting | None]:

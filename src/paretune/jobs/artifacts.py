@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from paretune.core.untrusted import is_file, is_secret_name, without_secrets
+from paretune.core.reading import is_file
+from paretune.core.secrets import is_secret_name, without_secrets
 from paretune.launchers.base import Job
 from paretune.specification.container import UserCode
 from paretune.user_code.runner import COMMAND, LOG, TRACEBACK, VERSIONS

@@ -24,16 +24,17 @@ from paretune.core.errors import (
     TrackingUnavailable,
 )
 from paretune.core.interruption import Interruption
+from paretune.core.reading import at_home
 from paretune.core.shell import command_line
-from paretune.core.untrusted import at_home
 from paretune.jobs.bill import NO_PRICE, Bill, price_tags
-from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome, end_job
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import Admitted, admit
 from paretune.jobs.record import JobRecord
+from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobSetup, JobStatus, Launcher, job_name
-from paretune.specification.container import FailureKind, JobDocument, JobInputs
+from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.ending import Cause
 from paretune.tracking import schema
 
 STOP_PATIENCE_S = 900.0  # longest wait until a job has stopped: two minutes to end, then the upload of its results
@@ -52,7 +53,7 @@ class Attempts:
     admitted: Admitted | None = None  # the admitted job; if None, the job is admitted when it must be created
     creates: bool = True  # whether jobs may be created; if not, only existing ones are followed
     # Failures that this process retries in addition to `record.retries`. Another process that follows the job does not.
-    decides: Collection[FailureKind] = ()
+    decides: Collection[Cause] = ()
     document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None until it is found or created
@@ -64,7 +65,7 @@ class Attempts:
 
     def __post_init__(self) -> None:
         record, spec = self.record, self.record.spec
-        self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.run.run_id)
+        self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.owner)
         self.bill = Bill(spec, record.price(spec))
         if self.admitted is not None:
             record.command = self.admitted.command
@@ -180,7 +181,7 @@ class Attempts:
           continues from its checkpoints.
         """
         ran, job, billed_s = self.document, self.record.spec, status.billable_seconds
-        kind = None if status.failure is None else status.failure[0]
+        cause = None if status.ending is None else status.ending.cause
 
         def attempt(**changes: Any) -> JobDocument | None:
             number, spent_s = ran.attempt + 1, self.bill.billable_seconds
@@ -188,13 +189,13 @@ class Attempts:
             again = replace(ran, job_name=name, attempt=number, spent_seconds=spent_s, **changes)
             return again if self._launcher.deadline_s(again) > 0 else None
 
-        may_retry = kind in self.record.retries or kind in self.decides
-        if kind is FailureKind.INTERNAL and may_retry:
+        may_retry = cause in self.record.retries or cause in self.decides
+        if cause is Cause.INTERNAL and may_retry:
             self._internal_errors += 1
             again = attempt() if self._internal_errors <= _MOST_INTERNAL_ERRORS else None
             title = self._launcher.traits.title
             return again, f"{title} had an internal error: the job continues from its last checkpoint"
-        if kind is FailureKind.CAPACITY and may_retry:
+        if cause is Cause.CAPACITY and may_retry:
             *_, last = self._launcher.types_of_request(ran.spec)
             _, *types = dropwhile(last.__ne__, job.instance_types())
             if not types:
@@ -208,7 +209,7 @@ class Attempts:
             while self._memory_retries and fitting.per_device_train_batch_size > ran.plan.per_device_train_batch_size:
                 fitting = fitting.with_less_memory() or fitting
             return attempt(spec=spec, plan=fitting), message
-        if kind is not FailureKind.OUT_OF_MEMORY or not self.record.accumulates:
+        if cause is not Cause.OUT_OF_MEMORY or not self.record.accumulates:
             return None, ""
         batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
         if plan is None:
@@ -320,7 +321,8 @@ class Attempts:
 
     def _reserve(self) -> None:
         record = self.record
-        record.workplace.reserve(record.spec, record.attribution, record.run.run_id, self._worst_usd)
+        name = job_name(record.job, 1)
+        record.workplace.reserve(record.spec, record.attribution, record.owner, self._worst_usd, name)
 
     def _first_attempt(self) -> tuple[JobDocument, JobInputs, JobSetup]:
         """Return document, inputs and setup of the first attempt.
@@ -366,7 +368,7 @@ class Attempts:
 
         AWS accepts each name only once, and identical jobs have the same name, so one of several runs owns the job.
         """
-        if job is None or job.run_id == self.record.run.run_id:
+        if job is None or job.run_id == self.record.owner:
             return job
         self.taken_by = job.run_id
         return None
@@ -404,10 +406,13 @@ class Attempts:
         ran, self.document = self.document, document
         self.bill.ran, self.bill.price = document.spec, self.record.price(document.spec)
         count = str(document.spec.instance_count)
-        name = self.record.run.tags().get(schema.RUN_NAME, "").replace(run_name(ran.spec), run_name(document.spec))
+        recorded = self.record.run.tags()
+        trial = trial_in_name(recorded)
+        has_its_name = recorded.get(schema.RUN_NAME) == f"{trial}{run_name(ran.spec)}"  # else the user has renamed it
+        name = f"{trial}{run_name(document.spec)}" if has_its_name else None
         tags = {schema.USED_INSTANCE_TYPE: document.spec.instance_type, schema.USED_INSTANCE_COUNT: count}
         price = {**NO_PRICE, **price_tags(self.bill.price)}  # no part of the price of the other type stays
-        self.record.log_attempt(document.plan, {**price, **tags, schema.RUN_NAME: name or None})
+        self.record.log_attempt(document.plan, {**price, **tags, schema.RUN_NAME: name})
 
     def _release_instances(self, *, tries_again: bool = False) -> None:
         if problem := self.bill.release_instances(tries_again=tries_again):

@@ -11,8 +11,8 @@ from contextlib import suppress
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.core.shell import command_line
 from paretune.estimating.phases import UNBILLED
-from paretune.jobs.names import dollars_in_name
-from paretune.jobs.workplace import Workplace, without_reservation
+from paretune.jobs.run_names import new_name
+from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.transitions import DOWNLOADING
 from paretune.pricing import Price, cost_usd
@@ -183,17 +183,17 @@ class Bill:
             )
         is_new, values = metrics.WARM_POOL_SECONDS not in run.metrics, self.metrics()
         names = (metrics.WARM_POOL_SECONDS, metrics.COST_USD)
-        values = {name: values[name] for name in names if is_new and name in values}
-        written, title, remarks = workplace.tracking.run(run.run_id), None, dict[str, str]()
+        values = metrics.to_known_digits({name: values[name] for name in names if is_new and name in values})
+        owner = run.tags.get(schema.CONTINUES) or run.run_id
+        written, tags = workplace.tracking.run(run.run_id), {schema.WARM_POOL: pool.status}
         with suppress(BadInput):  # the budget file may be gone
             if (ledger := workplace.budget_ledger(run.budget)) is not None:
-                ledger.record_cost(run.run_id, values.get(metrics.COST_USD, run.cost_usd))
-                remarks = without_reservation(run.tags)
-        if metrics.COST_USD in values and run.cost_usd is not None:
-            title = run.name.replace(dollars_in_name(run.cost_usd), dollars_in_name(values[metrics.COST_USD]))
+                ledger.record_cost(owner, values.get(metrics.COST_USD, run.cost_usd))
+                tags |= {schema.RESERVED: ""} if run.tags.get(schema.RESERVED) else {}
+        title = new_name(run.tags, self.ran, run.metrics, {**run.metrics, **values})
         with written.later():
-            written.log_metrics(metrics.to_known_digits(values))
-            written.set_tags({schema.WARM_POOL: pool.status, schema.RUN_NAME: title or None, **remarks})
+            written.log_metrics(values)
+            written.set_tags({**tags, schema.RUN_NAME: title})
         written.flush()
         end = "reused" if pool.status == "Reused" else "released"
         billed = f"billed for {self._pool_s:,.0f} s each until they were {end}"

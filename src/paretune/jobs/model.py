@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from paretune.core.errors import ParetuneError, first_line
-from paretune.core.untrusted import printable, without_secrets
-from paretune.jobs.names import run_name
+from paretune.core.secrets import printable, without_secrets
+from paretune.jobs.run_names import run_name
 from paretune.specification.container import JobReport
 from paretune.specification.inputs import IN_S3
 from paretune.specification.job import JobSpec

@@ -9,28 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from paretune.core.errors import ENDED_WITHOUT_REASON, Interrupted, JobFailed, LostContact, OutOfMemory
+from paretune.core.errors import BadInput, Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.core.noise import binomial_error
+from paretune.core.reading import at_home, parse_json
 from paretune.core.result import Result, Row, as_json, value_of
+from paretune.core.secrets import code_span, markdown, printable
 from paretune.core.shell import command_line, options
-from paretune.core.untrusted import at_home, code_span, markdown, parse_json, printable
 from paretune.estimating.workload import whole_argument
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
-from paretune.jobs.names import name_with_result, run_name
-from paretune.jobs.record import JobRecord, params_of
-from paretune.launchers.base import Job, JobState
+from paretune.jobs.record import RESTORED, JobRecord, params_of
+from paretune.jobs.run_names import new_name, run_name
+from paretune.launchers.base import Job
 from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
-from paretune.specification.container import (
-    MOST_CLASSES_IN_MATRIX,
-    PROFILE,
-    PROFILE_JSON,
-    Command,
-    FailureKind,
-    JobReport,
-)
+from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, Command, JobReport
 from paretune.specification.declaration import experimental_words
+from paretune.specification.ending import STOPPED, Cause, Ending, JobState, failed
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
@@ -56,14 +51,13 @@ class JobOutcome(Result):
 
     run_id: str
     job_name: str  # the launcher's name for the last attempt, such as SageMaker's; empty if that does not exist
-    state: JobState
+    ending: Ending
     metrics: Mapping[str, float]  # name in MLflow to value; metrics that were not measured are absent
     price: Price | None = None  # price of one instance; None if unknown, and then cost_usd is absent
     spec: JobSpec = field(default_factory=JobSpec)
     ran: JobSpec | None = None  # the specification as the last attempt ran it; None if unknown
     origin: str = "measured"
-    reason: str = ""  # why it has no result, and what to do; empty if it has one
-    failure: tuple[FailureKind, str] | None = None  # the kind of failure, and the reason as the job reported it
+    reason: str = ""  # why it has no result, and what to do: for people only; empty if it has one
     report: JobReport | None = None
     facts: Mapping[str, str] = field(default_factory=dict)  # from the launcher, such as the `basis` of simulated jobs
     model: str = ""  # where the files of the model are: a folder, or an S3 URI
@@ -79,9 +73,14 @@ class JobOutcome(Result):
     log_location: str = ""
 
     @property
+    def state(self) -> JobState:
+        """The state in which the job ended."""
+        return self.ending.state
+
+    @property
     def has_completed(self) -> bool:
         """Whether the job has a result."""
-        return self.state is JobState.COMPLETED
+        return self.ending.has_completed
 
     def result(self) -> "JobOutcome":
         """Return the job if it completed. Otherwise raise JobFailed or OutOfMemory; the run has the reason."""
@@ -91,9 +90,9 @@ class JobOutcome(Result):
 
     def error(self) -> JobFailed:
         """Return the error with the reason why the job has no result."""
-        is_out_of_memory = self.failure is not None and self.failure[0] is FailureKind.OUT_OF_MEMORY
-        error = OutOfMemory if is_out_of_memory else JobFailed
-        return error(self.job_name, self.reason, list(self.log), self.log_location)
+        error = OutOfMemory if self.ending.cause is Cause.OUT_OF_MEMORY else JobFailed
+        cause = "" if self.ending.cause is None else self.ending.cause.value
+        return error(self.job_name, self.reason, list(self.log), self.log_location, cause=cause)
 
     @property
     def title(self) -> str:
@@ -194,17 +193,17 @@ def end_job(
         bill.recorded_usd = record.run.metrics().get(metrics.COST_USD)
     if error is not None and job is not None and job.state() is JobState.COMPLETED:
         error = None
-    is_stopped = isinstance(error, Interrupted | KeyboardInterrupt)
-    state, report, failure = JobState.STOPPED if is_stopped else JobState.FAILED, None, None
     status = None if job is None else job.status()
-    if status is not None and error is None:
-        state, report, failure = status.state, status.report, status.failure
+    if error is not None or status is None or status.ending is None:
+        ending, report = _ended_early(error), None
+    else:
+        ending, report = status.ending, status.report
     if status is not None and report is None:
         report = status.partial
-    has_completed = state is JobState.COMPLETED
+    has_completed = ending.has_completed
     profile, profiled = _profile(job) if spec.profile_steps and has_completed and job is not None else ({}, "")
     remarks = [
-        *([] if job is None else record.collect_results(job, RUN_STATUS[state])),
+        *([] if job is None else record.collect_results(job, RUN_STATUS[ending.state])),
         *script_remarks(spec, report if has_completed else None),
     ]
     remarks += filter(None, [profiled])
@@ -216,19 +215,22 @@ def end_job(
         longer = "stopping or uploading took longer than the worst case allows for; the whole cost is recorded"
         remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
     # The cost is recorded while the run is still open. If this process is killed before that, `sync` records the cost.
-    remarks += filter(None, [workplace.record_cost(spec, run_id, bill.cost_usd, bill.kept_usd)])
+    unrecorded = workplace.record_cost(spec, record.owner, bill.cost_usd, bill.kept_usd)
+    still_reserved = [unrecorded.sentence] if unrecorded is not None and unrecorded.is_reserved else []
+    tags[schema.RESERVED] = "".join(still_reserved) or None
+    if unrecorded is not None and not still_reserved:
+        remarks.append(unrecorded.sentence)
     outcome = JobOutcome(
         run_id=run_id,
         job_name="" if job is None else job.name,
-        state=state,
+        ending=ending,
         metrics={**record.data_facts, **({} if report is None else report.metrics), **bill.metrics()},
         price=bill.price,
         spec=spec,
         command=record.command,
         ran=bill.ran,
         origin=workplace.launcher.origin,
-        reason=failure_message(spec, failure, why_not_smaller) if error is None else str(error),
-        failure=failure,
+        reason=failure_message(spec, ending, why_not_smaller) if error is None else str(error),
         report=report,
         facts={} if status is None else status.facts,
         model=status.model if status is not None and has_completed else "",
@@ -240,7 +242,15 @@ def end_job(
         verdicts=tuple(verdicts(spec, {**record.data_facts, **report.metrics})) if report and has_completed else (),
     )
     outcome = close_run(record, outcome, profile, tags)
+    outcome = replace(outcome, remarks=(*outcome.remarks, *still_reserved))  # in the run, it has a tag of its own
     return outcome if outcome.has_completed or error is not None or job is None else _with_log(outcome, job)
+
+
+def _ended_early(error: BaseException | None) -> Ending:
+    """Return the ending of a job that its own process ended because of `error`, or of one that was never created."""
+    if isinstance(error, Interrupted | KeyboardInterrupt):
+        return STOPPED
+    return failed(Cause.BAD_INPUT if isinstance(error, BadInput) else Cause.ERROR, str(error or ""))
 
 
 def _above_worst_case(record: JobRecord, bill: Bill) -> float:
@@ -253,9 +263,10 @@ def _above_worst_case(record: JobRecord, bill: Bill) -> float:
 
 def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
     """Return the outcome with the log lines that led to a failure, without those that torchrun prints after them."""
-    kind, cause = outcome.failure or (None, "")
-    log = [] if kind is FailureKind.DISK_FULL else job.log_tail(_READ_LINES)  # the log would show nothing more
-    end = max((number for number, line in enumerate(log, 1) if cause and cause in line), default=len(log))
+    ending = outcome.ending
+    log = [] if ending.cause is Cause.DISK_FULL else job.log_tail(_READ_LINES)  # the log would show nothing more
+    with_reason = (number for number, line in enumerate(log, 1) if ending.sentence and ending.sentence in line)
+    end = max(with_reason, default=len(log))
     reason = outcome.reason or "it was stopped from outside"
     return replace(outcome, reason=reason, log=log[:end][-_SHOWN_LINES:], log_location=job.log_location())
 
@@ -272,13 +283,18 @@ def close_run(
     # The run is ended before its state is set. If this process is killed in between, the state is still Running, and
     # `sync` returns to the run.
     is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
+    if not is_closed and run.undelete():
+        outcome = replace(outcome, remarks=(*outcome.remarks, f"its run was deleted in MLflow: {RESTORED}"))
+        run.has_gap = False
+        is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
     recorded = run.tags()
-    name = name_with_result(recorded.get(schema.RUN_NAME, ""), outcome.ran or record.spec, outcome.metrics)
+    values = metrics.to_known_digits(outcome.metrics)
+    name = new_name(recorded, outcome.ran or record.spec, record.former_metrics, values)
     if not outcome.reason and schema.FAILURE_REASON in recorded:
         if outcome.state is JobState.STOPPED and recorded.get(schema.STATE) == JobState.STOPPED.value:
             outcome = replace(outcome, reason=recorded[schema.FAILURE_REASON])  # of the process that stopped the job
         else:  # of an earlier command that wrote this run
-            run.delete_tags(schema.FAILURE_REASON)
+            run.delete_tags(schema.FAILURE_REASON, schema.CAUSE)
     with run.later():
         run.log_metrics(_headlines_first(outcome.metrics, record.former_metrics))
         if report is not None:
@@ -295,6 +311,7 @@ def close_run(
                 schema.RUN_NAME: name,
                 schema.GAP: "true" if has_gap else "" if record.has_gap_tag else None,
                 schema.FAILURE_REASON: outcome.reason or None,
+                schema.CAUSE: None if outcome.ending.cause is None else outcome.ending.cause.value,
                 schema.REMARKS: "; ".join(outcome.remarks) or ("" if schema.REMARKS in recorded else None),
                 schema.VERDICT: "; ".join(outcome.verdicts) or None,
                 schema.WATCHED_BY: "",
@@ -353,15 +370,13 @@ def sources_without_bill(sources: str) -> str:
     return "; ".join(f"{source}: {', '.join(names)}" for source, names in kept if any(names))
 
 
-def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_not_smaller: str) -> str:
+def failure_message(spec: JobSpec, ending: Ending, why_not_smaller: str) -> str:
     """Return why a job failed and what to do about it; "" if it completed or was stopped on request.
 
     `why_not_smaller` names the per-device batch that ran out of memory, and the reason why no smaller one is tried.
     """
-    if failure is None:
-        return ""
-    kind, reason = failure
-    if kind is FailureKind.OUT_OF_MEMORY and spec.project is None:
+    cause, reason = ending.cause, ending.sentence
+    if cause is Cause.OUT_OF_MEMORY and spec.project is None:
         kinds = {"full": "set fine_tuning to lora, qlora or head, ", "lora": "set fine_tuning to qlora, "}
         advice = f"lower max_seq_length, {kinds.get(spec.fine_tuning, '')}"
         if spec.entry_script is not None:
@@ -371,17 +386,16 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
         after = f", {why_not_smaller}" if why_not_smaller else ""
         return f"out of memory{after}: {advice}or use a larger instance ({reason})"
     remedies = {
-        FailureKind.CAPACITY: f"AWS has no capacity for {' or '.join(spec.instance_types())}: set "
+        Cause.CAPACITY: f"AWS has no capacity for {' or '.join(spec.instance_types())}: set "
         "fallback_instance_types to try others, or another region",
-        FailureKind.OUT_OF_MEMORY: "use a larger instance, or reduce the memory that the command needs",
-        FailureKind.DISK_FULL: spec.runs_on.disk_remedy,
-        FailureKind.DIVERGED: "lower learning_rate, warm up (training_arguments), or use precision bf16 or fp32",
+        Cause.OUT_OF_MEMORY: "use a larger instance, or reduce the memory that the command needs",
+        Cause.DISK_FULL: spec.runs_on.disk_remedy,
+        Cause.DIVERGED: "lower learning_rate, warm up (training_arguments), or use precision bf16 or fp32",
+        Cause.TIME_LIMIT: "raise max_runtime_minutes, or train for fewer steps or rows",
     }
-    if kind in remedies:
-        return f"{reason}: {remedies[kind]}"
-    if "MaxRuntimeExceeded" in reason and "raise max_runtime_minutes" not in reason:
-        return f"{reason}: raise max_runtime_minutes, or train for fewer steps or rows"
-    if spec.runs_user_code and ENDED_WITHOUT_REASON.search(reason):
+    if cause in remedies:
+        return f"{reason}: {remedies[cause]}"
+    if cause is Cause.SILENT and spec.runs_user_code:
         return f"{reason} without printing anything: check where it calls sys.exit"
     return reason
 
@@ -392,6 +406,11 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
         return []
     lost = ", ".join(report.not_finite)
     remarks = [f"not recorded, because the last value was NaN or infinite: {lost}"] if lost else []
+    if left_out := int(report.facts.get("names_left_out", 0)):
+        kept = "names that differ from others only in numbers are left out first; metric_definitions keeps a name"
+        remarks.append(
+            f"{left_out:,} more names of printed numbers are not recorded, because there are too many: {kept}"
+        )
     if spec.project is not None:
         no_metric = f"no metric of the command was found in {LOGGERS}: {ADD_A_METRIC}, {_DEFINITION}"
         return remarks if report.metrics or lost else [no_metric]

@@ -15,13 +15,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, JobFailed, collecting, refuse
+from paretune.core.errors import BadInput, JobFailed, collecting, prints_error_in_code, refuse
 from paretune.core.packages import missing, version_of
-from paretune.core.untrusted import at_home, exists, files_below, is_folder
+from paretune.core.reading import at_home, exists, files_below, is_folder
 from paretune.estimating.architecture import config_in, length_faults, positions_of, well_known
 from paretune.jobs.workplace import Workplace
 from paretune.specification.container import TELLS, DataFindings, JobInputs, PreparedDataset, write_json
 from paretune.specification.declaration import affecting
+from paretune.specification.ending import Cause
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
 from paretune.user_code.inputs import script_inputs, simulated_inputs
@@ -157,7 +158,8 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], re
         if not answer.exists():
             tail = [line for line in _lines(log) if not line.startswith(TELLS)]
             reason = tail[-1] if tail else f"it ended with exit code {child.returncode}"
-            raise JobFailed("preparation", reason, tail[-15:])
+            cause = Cause.CODE if prints_error_in_code(reason) else Cause.ERROR
+            raise JobFailed("preparation", reason, tail[-15:], cause=cause.value)
         prepared = json.loads(answer.read_text())
     for fault in prepared.get("faults", []):
         for name, path in local.items():

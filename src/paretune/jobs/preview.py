@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from paretune.core.errors import BadInput, NoAccount, refuse
@@ -17,8 +18,8 @@ from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
 from paretune.estimating.estimator import Estimate, Forecast, known_architecture
 from paretune.estimating.workload import whole_argument
-from paretune.jobs.names import own_settings
 from paretune.jobs.preparation import inputs_of
+from paretune.jobs.run_names import settings_in_name
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobSetup, Launcher, job_name
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
@@ -27,6 +28,7 @@ from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
 from paretune.specification.container import Command, JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
+from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
 from paretune.specification.rules import launch_faults
@@ -75,19 +77,16 @@ class Admitted(ForeseenJob):
     warnings: tuple[str, ...]
 
     @property
-    def data_key(self) -> str | None:
-        """The key of the prepared rows; None without them, as for a simulated job or a user's own training."""
-        return None if self.inputs.dataset is None else self.inputs.dataset.key
-
-    @property
     def command(self) -> Command | None:
         """The command of a user's own training; None for paretune's."""
         return None if self.inputs.code is None else self.inputs.code.command
 
     @property
-    def code_key(self) -> str | None:
-        """The key of a user's own code that is uploaded; None without it."""
-        return (self.inputs.code and self.inputs.code.key) or None
+    def identity(self) -> JobIdentity:
+        """The identity of the job, with the key of its prepared rows or of the user's code that is uploaded."""
+        dataset, code = self.inputs.dataset, self.inputs.code
+        data_key, code_key = None if dataset is None else dataset.key, (code and code.key) or None
+        return JobIdentity.of(self.spec, data_key=data_key, code_key=code_key)
 
 
 def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, judges_limit: bool = True) -> Admitted:
@@ -414,7 +413,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
         "would run": training_in_words(shown, None if inputs.dataset is None else inputs.dataset.facts),
         "data": inputs.findings.words,
         **(settings if not spec.runs_user_code else parts.get("script") or parts.get("project", {})),
-        "where": _where(spec, request),
+        "where": place_in_words(spec, request),
         "expected": "" if job.estimate is None else job.estimate.sentence(),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
@@ -430,7 +429,7 @@ def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -
     if spec.runs_user_code:
         entry = f"entry point {spec.entry_point} of {spec.project}"
         return (entry if spec.project else f"your script {spec.entry_script}") + (
-            f" with {settings}" if (settings := own_settings(spec)) else ""
+            f" with {settings}" if (settings := settings_in_name(spec)) else ""
         )
     rows = ""
     if facts is not None:
@@ -453,7 +452,8 @@ def batch_in_words(plan: BatchPlan) -> str:
     return f"{size} {cut}, learning rate {plan.learning_rate:g}"
 
 
-def _where(spec: JobSpec, request: Mapping[str, Any]) -> str:
+def place_in_words(spec: JobSpec, request: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Describe where a job runs; `request` is the one that its launcher would send, if it is known."""
     launcher = spec.runs_on
     if not spec.has_instances:
         return "this machine" + (f", {spec.instance_count} processes" if spec.instance_count > 1 else "")

@@ -8,7 +8,7 @@ from typing import TextIO
 from tqdm import tqdm
 
 from paretune.core.interruption import Interruption
-from paretune.core.untrusted import printable
+from paretune.core.secrets import printable
 from paretune.specification.container import Event
 from paretune.tracking import giving_up_soon
 

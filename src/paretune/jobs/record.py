@@ -5,26 +5,28 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from paretune.core.errors import LostContact
+from paretune.core.errors import Interrupted, LostContact, ParetuneError, TrackingUnavailable, first_line
+from paretune.core.reading import absolute
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import absolute
 from paretune.jobs.artifacts import CODE, code_of, records_of
 from paretune.jobs.bill import price_tags, recorded_price
-from paretune.jobs.names import run_name
 from paretune.jobs.preview import Admitted
+from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobSetup, JobState, job_name, job_of
+from paretune.launchers.base import Job, JobSetup, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
 from paretune.pricing import Price
 from paretune.specification import metrics
-from paretune.specification.container import Command, Event, FailureKind
+from paretune.specification.container import Command, Event
 from paretune.specification.declaration import spell
+from paretune.specification.ending import Cause, JobState
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.tracking import schema
@@ -35,6 +37,7 @@ from paretune.user_code.script_metrics import STORE
 
 ENDED = {state.value for state in JobState if state.is_terminal}
 """Values of the state tag for a job that has ended."""
+RESTORED = "it is restored, because its job is paid for, and may be deleted again once the job has ended"
 _ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
 """Parameters that are recorded even if they have their defaults, because people compare jobs by them."""
 _BEAT_S = 60.0  # seconds between two signs of life during an upload; `sync` waits CREATED_WITHIN_S for the next one
@@ -56,17 +59,19 @@ class JobRecord:
         run: Run | None = None,
         parent: str = "",
         study: str = "",
+        owner: str = "",
     ) -> None:
         self.spec, self.workplace = spec, workplace
         below = {schema.PARENT: parent} if parent else {}
         self.run = run or workplace.tracking.create(run_name(spec), opening_tags(spec, workplace) | below)
-        self.job = self.run.run_id  # the part that the names of all its attempts share, see `job_name`
+        self.owner = owner or self.run.run_id  # the run that the job itself and its reservations name, see `owner_of`
+        self.job = self.owner  # the part that the names of all its attempts share, see `job_name`
         self.attribution = workplace.attribution(spec, study)  # for an adopted job, as recorded in the tags of its run
         self.settings: Mapping[str, Any] = {}  # `JobSetup.recorded`
         self.prices: dict[str, Price | None] = {}  # today's prices by instance type, each once it has been looked up
         self.former_metrics: Mapping[str, float] = {}  # recorded before the job ended: its estimate, facts of its data
         self.revision: str | None = None  # commit on the Hub of the model that the first attempt trains
-        self.retries = frozenset(FailureKind)  # failures after which another attempt is allowed
+        self.retries = frozenset(Cause)  # causes after which another attempt is allowed
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_watched_elsewhere = False  # whether another process may be watching; then Ctrl-C here stops nothing
         self.was_concluded = False  # whether an earlier process has recorded the job's end
@@ -86,8 +91,10 @@ class JobRecord:
             self._describe_request(self.spec)
             self.log_setup(job.setup)
             described = {schema.WARNINGS: warnings or None, schema.MODEL_REVISION: self.revision}
-            described[schema.CODE_KEY] = job.code_key
+            described[schema.CODE_KEY] = job.identity.code_key
             described[schema.ACCUMULATES] = "true" if self.command is not None and self.command.accumulates else None
+            may_end_unseen = self.workplace.launcher.jobs_outlive_submitter and not self.attribution.study
+            described[schema.UNSEEN] = "true" if may_end_unseen else None
             # Not in `_describe_request`, because an adopted job keeps the parameters that were typed for it.
             self.run.set_tags(described | schema.given_tag(self.spec.given()))
             if estimate is not None:
@@ -132,14 +139,18 @@ class JobRecord:
     def adopt(self) -> None:
         """Continue the record of an earlier process, which may have died before it wrote the parameters.
 
+        If the run was deleted in MLflow, it is restored, because a job that runs is paid for.
+
         Raises LostContact if MLflow does not answer: only the run's tags name its job, and under another name, a second
         job would be created.
         """
+        self.restore()
         if not (tags := self.run.tags()):  # the run of a job always has some
             sync = command_line("sync")
             raise LostContact(f"MLflow does not show which job run {self.run.run_id} has: `{sync}` follows it")
         self._adopted_tags = tags
         self.is_adopted, self.revision = True, tags.get(schema.MODEL_REVISION)
+        self.owner = owner_of(self.run.run_id, tags, self.workplace)
         self.job = job_of(first_job_of(self.run.run_id, tags))
         watched_by = tags.get(schema.WATCHED_BY, "")
         self.is_watched_elsewhere = watched_by not in ("", process_text()) and is_alive(watched_by) is not False
@@ -147,7 +158,7 @@ class JobRecord:
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         self.settings = schema.settings_by(tags)
         if (recorded := tags.get(schema.RETRIES)) is not None:
-            self.retries = frozenset(kind for kind in FailureKind if kind.value in recorded.split(", "))
+            self.retries = frozenset(cause for cause in Cause if cause.value in recorded.split(", "))
         if schema.SPEC_HASH in tags:  # written together with the owner's tags, which may be absent
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         given = schema.given_by(tags)
@@ -172,9 +183,11 @@ class JobRecord:
         """Record location, owner, price, budget and parameters, and the hash by which the same command finds the job.
 
         The run's params are those of `requested`, the job as it was requested, without looked-up values such as its
-        region.
+        region. The time limit of a trial is a tag: its study chooses the limit, and MLflow compares runs by params.
         """
         launcher, spec = self.workplace.launcher, self.spec
+        params, is_trial = params_of(requested), bool(self.attribution.study)
+        minutes = params.pop("max_runtime_minutes", None) if is_trial else None
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
         self.run.set_tags(
             {
@@ -182,6 +195,7 @@ class JobRecord:
                 schema.SPEC_HASH: spec.spec_hash(),
                 **{f"{schema.PREFIX}{name}": text for name, text in place_and_owner.items()},
                 **({} if schema.PRICE_USD_PER_HOUR in self._adopted_tags else price_tags(self.price(spec))),
+                schema.MAX_RUNTIME_MINUTES: minutes,
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.traits.is_billed else None,
             }
         )
@@ -215,10 +229,23 @@ class JobRecord:
         """Return whether the run says that its job has ended, such as after `paretune stop` in another process."""
         return self.was_concluded or self.run.tags().get(schema.STATE) in ENDED
 
+    def restore(self) -> None:
+        """Restore the run if it was deleted in MLflow."""
+        if self.run.undelete():
+            self.workplace.say(f"run {self.run.run_id} was deleted in MLflow: {RESTORED}")
+
+    def take_over(self, removed: str) -> None:
+        """Record, from now on, the job of the run with the id `removed`, which was removed from MLflow for good.
+
+        Another process may still watch that job, so Ctrl-C does not stop it.
+        """
+        self.owner, self.is_adopted, self.is_watched_elsewhere = removed, True, True
+        self.run.set_tags({schema.CONTINUES: removed, schema.WATCHED_BY: ""})
+
     def begin_again(self) -> None:
         """Reopen the run of a job that was never created; `sync` may have closed it."""
         self.run.reopen()
-        self.run.delete_tags(schema.FAILURE_REASON)
+        self.run.delete_tags(schema.FAILURE_REASON, schema.CAUSE)
 
     def name_attempt(self, name: str) -> None:
         """Record the name of a job before it is created, so that any later process can find it."""
@@ -275,7 +302,7 @@ def params_of(spec: JobSpec, command: Command | None = None) -> dict[str, str]:
     """
     if spec.runs_user_code:
         cluster = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
-        given = spec.changed()
+        given = spec.given_text()
         if command is not None and not command.takes_seed:
             given.pop("seed", None)
         used = {} if command is None else dict(command.recorded)
@@ -284,7 +311,7 @@ def params_of(spec: JobSpec, command: Command | None = None) -> dict[str, str]:
     texts = spec.as_text()
     return (
         {name: texts[name] for name in _ALWAYS}
-        | spec.changed()
+        | spec.given_text()
         | {
             "learning_rate": spell(spec.unscaled_learning_rate),
             **{name: str(getattr(plan, name)) for name in OF_THE_BATCH},
@@ -311,13 +338,40 @@ def find_job(run_id: str, tags: Mapping[str, str], workplace: Workplace, within_
     Returns None if there is none, or if the job with this name belongs to another run.
     """
     job = workplace.launcher.find(first_job_of(run_id, tags), workplace.clock, within_s)
-    return job if job is not None and job.run_id == run_id else None
+    return job if job is not None and job.run_id == owner_of(run_id, tags, workplace) else None
+
+
+@contextmanager
+def of_one_run(say: Callable[[str], None]) -> Iterator[None]:
+    """Pass an error about one run to `say` as a sentence, so that the caller can continue with the other runs.
+
+    Interrupted and TrackingUnavailable concern all runs, and are raised.
+    """
+    try:
+        yield
+    except (Interrupted, TrackingUnavailable):
+        raise
+    except ParetuneError as error:
+        say(str(error))
+    except Exception as error:
+        say(f"its record cannot be read: {type(error).__name__}: {first_line(error)}")
+
+
+def owner_of(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> str:
+    """Return the id of the run that a run's job and its reservations name.
+
+    That is the run itself, or the run that it continues. The tag does not count while that other run exists: somebody
+    has edited it.
+    """
+    continued = tags.get(schema.CONTINUES, "")
+    is_gone = continued and workplace.tracking.recorded(continued, deleted=True) is None
+    return continued if is_gone else run_id
 
 
 def first_job_of(run_id: str, tags: Mapping[str, str]) -> str:
     """Return the name of a run's first attempt: the recorded one or, if none is recorded, one with the run's id."""
     recorded = tags.get(schema.JOB_NAME, "")
-    return job_name(job_of(recorded) if recorded else run_id, 1)
+    return job_name(job_of(recorded) if recorded else tags.get(schema.CONTINUES) or run_id, 1)
 
 
 def _now(workplace: Workplace) -> str:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,15 +13,17 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact
 from paretune.core.interruption import Interruption
 from paretune.core.machine import host_in
+from paretune.core.reading import absolute, at_home, exists, is_folder
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
 from paretune.launchers.base import Launcher, Surroundings, open_launcher
 from paretune.ledger.budget_file import BudgetFile
+from paretune.specification.catalog import instances
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.profile import charged
 from paretune.storage.database import address_fault
 from paretune.tracking import schema
 
@@ -31,8 +34,6 @@ if TYPE_CHECKING:
 _HOME = ".paretune"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
 """Environment variable with the default storage of studies and budgets. It keeps passwords off command lines."""
-STAYS_RESERVED = "its worst case stays reserved in its budgets"
-"""Remark on an ended job whose cost could not be recorded; `sync` looks for it."""
 _ELSEWHERE = {
     "account": "its job is in the AWS account {recorded}, but these credentials belong to {current}: set AWS_PROFILE",
     "region": "its job is in the region {recorded}, but this command uses {current}: set region={recorded}, or "
@@ -81,6 +82,14 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
     if fault := address_fault(address):
         raise BadInput([f"{STORAGE_VARIABLE}: {fault}"])
     return address
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnrecordedCost:
+    """A cost that could not be recorded in the budgets of its job."""
+
+    is_reserved: bool  # whether the worst case of the job is still reserved, until `sync` records the cost
+    sentence: str  # what happened, for people
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,43 +143,59 @@ class Workplace:
             return []
         return ledger.check(self._request(spec, self.attribution(spec, study), "", worst_usd))
 
-    def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None) -> None:
-        """Reserve a job's worst case in its budgets, unless already reserved. Raises the errors of `check_budgets`."""
-        if (ledger := self.budget_ledger(spec.budget)) is not None:
-            ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
+    def reserve(
+        self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None, job: str = ""
+    ) -> None:
+        """Reserve a job's worst case in its budgets, unless already reserved. Raises the errors of `check_budgets`.
 
-    def record_cost(self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None) -> str:
-        """Replace a job's reservation with its cost; return what went wrong, or "".
+        `job` is the name of the job's first attempt; it is kept with the reservation.
+        """
+        if (ledger := self.budget_ledger(spec.budget)) is not None:
+            ledger.reserve(self._request(spec, attribution, run_id, worst_usd, job))
+
+    def record_cost(
+        self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None
+    ) -> "UnrecordedCost | None":
+        """Replace a job's reservation with its cost; return what went wrong, or None.
 
         `usd` is None if the cost is unknown; then the worst case is recorded. `kept_usd` is the most that instances
         kept after the job can still cost. While they are kept, the sum of cost and `kept_usd` stays reserved.
         """
         if not self.launcher.traits.is_billed:
-            return ""
+            return None
         try:
             ledger = self.budget_ledger(spec.budget)
             if ledger is None or ledger.record_cost(run_id, usd, kept_usd) or not usd:
-                return ""
+                return None
         except (BadInput, LostContact) as error:
-            return f"{STAYS_RESERVED} until `{command_line('sync')}` records its cost: {error}"
-        return (
+            until = f"until `{command_line('sync')}` records its cost"
+            sentence = f"its worst case stays reserved in its budgets {until}: {error}"
+            return UnrecordedCost(is_reserved=True, sentence=sentence)
+        sentence = (
             f"its {usd:.4g} USD were not recorded in the budgets of {ledger.file.path}: {ledger.shown_address} has no "
             "reservation for this job; set PARETUNE_STORAGE as it was when the job was launched"
         )
+        return UnrecordedCost(is_reserved=False, sentence=sentence)
 
     def _request(
-        self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None
+        self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None, job: str = ""
     ) -> "BudgetRequest":
-        from paretune.ledger.budget_ledger import BudgetRequest
+        from paretune.ledger.budget_ledger import BudgetRequest, ReservedJob
 
+        unpriced = (each.instance_type for each in spec.clusters() if self.launcher.price(each) is None)
+        region = self.launcher.location_tags().get("region", "") if job else ""
+        reserved = (
+            ReservedJob(name=job, given=spec.given(), store=self.tracking.store_id, region=region) if job else None
+        )
         return BudgetRequest(
             run_id=run_id,
             worst_usd=self.launcher.admit(spec) if worst_usd is None else worst_usd,
             tags=attribution.of_budgets(spec.tags),
             origin=self.launcher.origin,
             now=self.clock.now(),
-            instance_type=spec.instance_type,
+            instance_type=next(unpriced, spec.instance_type),
             region=self.launcher.region(spec),
+            job=reserved,
         )
 
     def elsewhere(self, tags: Mapping[str, str]) -> str:
@@ -254,6 +279,21 @@ class Workplaces:
             )
         return self._workplaces[traits.name, region]
 
+    def with_budgets(self) -> list[JobSpec]:
+        """Return billed jobs that name the user's budgets: that of `paretune.toml`, and those beside the home folder.
+
+        A budget file is beside the home folder if this folder has the file's marks (see `BudgetLedger.check_storage`).
+        """
+        beside = (self.home.parent / mark.stem[: -len(".2026-11")] for mark in self.home.glob("*.*-*.json"))
+        budgets = [absolute(str(path)) for path in beside if exists(path)]
+        with suppress(BadInput, KeyError):
+            budgets.append(str(charged({}, self.environment)["budget"]))
+        specs = list[JobSpec]()
+        for budget in dict.fromkeys(budgets):
+            with suppress(BadInput):
+                specs.append(JobSpec(instance_type=next(iter(instances())), budget=budget))
+        return specs
+
     def at_public_prices(self, spec: JobSpec) -> Workplace:
         """Return the workplace of a simulation for jobs like `spec`, which needs no account and knows public prices."""
         simulated = JobSpec(launcher="simulated", instance_type=spec.instance_type, region=spec.region)
@@ -276,9 +316,3 @@ class Workplaces:
     @cached_property
     def _forecast(self) -> Forecast:
         return Forecast(open_tracking(self.environment, self._clock) if has_store(self.environment) else None)
-
-
-def without_reservation(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the tag of a run's remarks without `STAYS_RESERVED`, the last remark; empty if there is no such remark."""
-    remarks, found, _ = tags.get(schema.REMARKS, "").partition(STAYS_RESERVED)
-    return {schema.REMARKS: remarks.removesuffix("; ")} if found else {}

@@ -7,7 +7,7 @@ launcher declares. A new launcher needs no change here. It is a separate package
 - a subclass of `launchers.base.Launcher`;
 - a subclass of `launchers.base.Job`, or of `launchers.job_folder.FolderJob` if the machine that launches a job can
   read the job's files;
-- a test that runs the contract suite of all launchers (tests/support/launcher_contract.py).
+- a test that runs the contract suite of all launchers, `paretune.testing`.
 
 The folder `examples` of the repository contains a complete launcher.
 """

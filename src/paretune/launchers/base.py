@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Self
@@ -12,7 +11,8 @@ from paretune.core.clock import Clock, SkippingClock
 from paretune.core.errors import BudgetRefused
 from paretune.estimating.estimator import Estimate
 from paretune.pricing import Price, admit, unknown_price, worst_case_usd
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
+from paretune.specification.ending import Ending, JobState
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import LauncherTraits
 from paretune.specification.parallelism import DEVICE_MAP
@@ -51,21 +51,6 @@ def checkpoint_folder(document: JobDocument) -> str:
     return job if spec.strategy in _RESUMES_ON_ANY_DEVICE_COUNT else f"{job}-{spec.instance_type}"
 
 
-class JobState(Enum):
-    """The state of a job. A job never leaves a terminal state."""
-
-    RUNNING = "Running"
-    STOPPING = "Stopping"
-    COMPLETED = "Completed"
-    FAILED = "Failed"
-    STOPPED = "Stopped"
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether the job has ended."""
-        return self in {JobState.COMPLETED, JobState.FAILED, JobState.STOPPED}
-
-
 @dataclass(frozen=True, kw_only=True)
 class WarmPoolStatus:
     """The state of the instances that are kept after a job for the next similar one."""
@@ -81,16 +66,15 @@ class WarmPoolStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """The state and results of a job: partial while it runs, complete once its state is terminal."""
+    """The seconds and results of a job: partial while it runs, complete once it has ended."""
 
-    state: JobState
+    ending: Ending | None = None  # how it ended; None while it runs
     seconds: float  # wall-clock seconds from the start to the end, or to now
     billable_seconds: float  # seconds billed per instance
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # named as in `read_phases`; empty if unknown
     report: JobReport | None = None  # the result of a completed job
     partial: JobReport | None = None  # what a user's own training measured that failed or was stopped
     ended_at: float | None = None  # when it ended, in real seconds since the epoch; None if unknown or simulated
-    failure: tuple[FailureKind, str] | None = None  # kind and reason if it failed or was stopped by anything but `stop`
     facts: Mapping[str, str] = field(default_factory=dict)  # about where it ran; recorded as tags `paretune.*`
     model: str = ""  # path or URI of the trained model of a completed job; "" if there is none
 
@@ -128,7 +112,7 @@ class Job(ABC):
 
     @abstractmethod
     def status(self) -> JobStatus:
-        """Return state, seconds and results."""
+        """Return how the job ended, if it has, and its seconds and results."""
 
     def chosen_instance_type(self) -> str:
         """Return the instance type that the service chose from several.

@@ -29,7 +29,7 @@ from contextlib import suppress
 from functools import lru_cache
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import is_folder
+from paretune.core.reading import is_folder
 from paretune.estimating.architecture import Architecture, architecture_of, well_known
 from paretune.estimating.phases import kind_of, usual
 from paretune.estimating.workload import trained_weights
@@ -76,7 +76,7 @@ def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, fl
 def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
     """Return the most bytes that a job leaves in its model folder; for scripts and projects, an assumed size."""
     if spec.runs_user_code:
-        names_model = "model" in spec.changed() and spec.project is None
+        names_model = "model" in spec.given_text() and spec.project is None
         return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
     if spec.probe_steps is not None:
         return 0.0

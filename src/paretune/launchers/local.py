@@ -2,8 +2,8 @@
 
     HOME/jobs/NAME/                 the job's folder (container.JobFolder), which also contains:
     HOME/jobs/NAME/process.json     the process that runs the job, and the process that started it
-    HOME/jobs/NAME/stop             time and reason of the first stop request
-    HOME/jobs/NAME/end.json         the terminal state; written once, by the first process that notices the end
+    HOME/jobs/NAME/stop             time of the first stop request, and the ending that it asks for
+    HOME/jobs/NAME/end.json         the ending and its time; written once, by the first process that notices the end
     HOME/jobs/NAME/input/data/code/ a copy of the project, in which its command runs
     HOME/checkpoints/RUN/           checkpoints of a run, from which its next attempt continues
 
@@ -26,24 +26,25 @@ from typing import Any
 import psutil
 
 from paretune.core.clock import Clock
-from paretune.core.errors import ENDED_WITHOUT_REASON, BadInput, last_words
+from paretune.core.errors import BadInput
 from paretune.core.machine import machine_name, usable_cores
 from paretune.core.packages import can_be_imported
 from paretune.launchers import LOCAL
-from paretune.launchers.base import JobSetup, JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
+from paretune.launchers.base import JobSetup, JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
 from paretune.launchers.processes import living, out_of_memory_kills
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.container import (
-    FailureKind,
     JobDocument,
     JobFolder,
     JobInputs,
     write_json,
     write_json_once,
 )
+from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, cut_off, failed
 from paretune.specification.job import JobSpec
 
+_READ_LINES = 200  # lines of the log in which the reason of a silent end is searched
 _SIGNALED = 128  # exit codes above this name the signal that ended a process
 STOP_GRACE_S = 70.0  # seconds from `stop` until a running job is killed; torchrun kills its processes after 60
 
@@ -77,12 +78,12 @@ class LocalJob(FolderJob):
         if self._end.exists():
             if self._child is not None:
                 self._child.poll()  # otherwise it stays a zombie
-            return JobState(_read(self._end)["state"])
+            return self._ending().state
         code = None if self._child is None else self._child.poll()
         if code is not None or (self._child is None and living(*self._process) is None):
             return self._record_end(code)
         if not self._stop.exists() and self._clock.now() - self._started > self._max_seconds:
-            self._ask_to_stop(f"MaxRuntimeExceeded: it ran longer than {self._max_seconds / 60:g} minutes")
+            self._ask_to_stop(cut_off(f"it ran longer than {self._max_seconds / 60:g} minutes"))
         if not self._stop.exists():
             return JobState.RUNNING
         if self._clock.now() - _read(self._stop)["time"] > STOP_GRACE_S:
@@ -92,66 +93,64 @@ class LocalJob(FolderJob):
     def stop(self) -> None:
         """Send SIGTERM to the job's process. paretune's training then writes a checkpoint after its current step."""
         if not self.state().is_terminal:
-            self._ask_to_stop("")
+            self._ask_to_stop(STOPPED)
 
     def status(self) -> JobStatus:
-        """Return state, seconds and results. A stop has a reason only if the user did not request it."""
-        state = self.state()
-        end: dict[str, Any] = _read(self._end) if state.is_terminal else {"time": self._clock.now(), "reason": ""}
-        reason = end["reason"]
-        if ENDED_WITHOUT_REASON.search(reason) and (words := last_words(self.log_tail(200))):
-            reason = f"{reason}: {words}"
-        has_completed, has_model = state is JobState.COMPLETED, any(self.folder.model.glob("*"))
+        if not self.state().is_terminal:
+            seconds = self._clock.now() - self._started
+            return JobStatus(seconds=seconds, billable_seconds=seconds)
+        ending, ended_at = self._ending().explained(self.log_tail(_READ_LINES)), float(_read(self._end)["time"])
+        has_model = ending.has_completed and any(self.folder.model.glob("*"))
         return JobStatus(
-            state=state,
-            seconds=end["time"] - self._started,
-            billable_seconds=end["time"] - self._started,
-            ended_at=end["time"] if state.is_terminal else None,
-            report=self.report() if has_completed else None,
-            partial=self.partial_report() if state.is_terminal and not has_completed else None,
-            failure=(FailureKind(end["kind"]), reason) if reason else None,
-            model=str(self.folder.model) if has_completed and has_model else "",
+            ending=ending,
+            seconds=ended_at - self._started,
+            billable_seconds=ended_at - self._started,
+            ended_at=ended_at,
+            report=self.report() if ending.has_completed else None,
+            partial=None if ending.has_completed else self.partial_report(),
+            model=str(self.folder.model) if has_model else "",
         )
 
+    def _ending(self) -> Ending:
+        return Ending.from_json(_read(self._end))
+
     def _record_end(self, code: int | None) -> JobState:
-        kind, reason = FailureKind.ERROR, ""
-        stop = _read(self._stop) if self._stop.exists() else None
         if self.report() is not None and code in (0, None):
-            state = JobState.COMPLETED
-        elif stop is not None or self.folder.stopped.exists():
-            state, reason = JobState.STOPPED, stop["reason"] if stop else "stopped from outside, with a checkpoint"
+            ending = COMPLETED
+        elif self._stop.exists():
+            ending = Ending.from_json({"state": JobState.STOPPED.value, **_read(self._stop)})
+        elif self.folder.stopped.exists():
+            ending = Ending(JobState.STOPPED, Cause.ERROR, "stopped from outside, with a checkpoint")
         else:
-            state = JobState.FAILED
-            kind, reason = self.folder.read_failure() or self._unexplained(code)
-        end = {"state": state.value, "time": self._ended_at(), "kind": kind.value, "reason": reason}
-        write_json_once(self._end, end)
-        return JobState(_read(self._end)["state"])
+            ending = self.folder.read_failure() or failed(*self._unexplained(code))
+        write_json_once(self._end, {**ending.as_json(), "time": self._ended_at()})
+        return self._ending().state
 
     def _ended_at(self) -> float:
         """Return the current time if this process started the job; otherwise, the time of the log's last write."""
         now, log = self._clock.now(), self.folder.log
         return now if self._child is not None or not log.exists() else min(now, log.stat().st_mtime)
 
-    def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
+    def _unexplained(self, code: int | None) -> tuple[Cause, str]:
         if out_of_memory_kills() > self._oom_kills:
-            return FailureKind.OUT_OF_MEMORY, "the system killed it because the machine ran out of memory"
+            return Cause.OUT_OF_MEMORY, "the system killed it because the machine ran out of memory"
         if code is None and living(*self._starter) is None:
-            return FailureKind.ERROR, "the process that started it has ended, and the job with it"
+            return Cause.ERROR, "the process that started it has ended, and the job with it"
         if code in (0, None):
-            return FailureKind.ERROR, "its process has ended and left no report that can be read"
+            return Cause.ERROR, "its process has ended and left no report that can be read"
         if code == errno.ENOSPC:
-            return FailureKind.DISK_FULL, f"the disk that holds {self.folder.root} is full"
+            return Cause.DISK_FULL, f"the disk that holds {self.folder.root} is full"
         if code > _SIGNALED:  # the program that runs a user's own training passes on how that ended
             code = _SIGNALED - code
         if code < 0:
             why = ", usually because the machine ran out of memory: reduce its memory use" * (code == -signal.SIGKILL)
-            return FailureKind.ERROR, f"its process was killed by {signal.Signals(-code).name}{why}"
-        return FailureKind.ERROR, f"its process ended with exit code {code} and left no report"
+            return Cause.ERROR, f"its process was killed by {signal.Signals(-code).name}{why}"
+        return Cause.ERROR, f"its process ended with exit code {code} and left no report"
 
-    def _ask_to_stop(self, reason: str) -> None:
+    def _ask_to_stop(self, ending: Ending) -> None:
         # A second SIGTERM would end torchrun without its workers, and a new stop file would restart the grace period.
         if not self._stop.exists():
-            write_json(self._stop, {"time": self._clock.now(), "reason": reason})
+            write_json(self._stop, {"time": self._clock.now(), **ending.as_json()})
             if process := living(*self._process):
                 process.terminate()
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import at_home, is_file
+from paretune.core.reading import at_home, is_file
 from paretune.specification.declaration import Fault, Parameters, parameter, rules_of
 from paretune.storage.database import address_fault
 from paretune.storage.files import Document, FileKind

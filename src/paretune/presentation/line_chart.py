@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
 
-from paretune.core.untrusted import printable
+from paretune.core.secrets import printable
 from paretune.presentation.page import as_html
 
 # The colors of Okabe and Ito, Color Universal Design (2008), with a contrast of at least 3 on light and dark pages.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jinja2
 from markupsafe import Markup
 
-from paretune.core.untrusted import printable
+from paretune.core.secrets import printable
 
 
 class Look(NamedTuple):

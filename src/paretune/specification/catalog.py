@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from paretune.core.errors import BadInput, did_you_mean, refuse
-from paretune.core.untrusted import LARGEST_TABLE, is_file, read_text
+from paretune.core.reading import LARGEST_TABLE, is_file, read_text
 from paretune.specification import launchers
 from paretune.specification.launchers import AUTO, LauncherTraits
 

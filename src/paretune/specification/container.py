@@ -10,20 +10,18 @@
     ROOT/output/data/partial.json     what a user's own training that did not finish has measured (JobReport)
     ROOT/output/data/paretune/        the records of a user's own training: its log, command line, versions, curves
     ROOT/output/data/profile/         the profile of a job with profile_steps
-    ROOT/output/failure               why the job failed: kind, colon, one sentence
+    ROOT/output/failure               why the job failed: its cause, a colon, one sentence
 
 A SageMaker training container has the same layout, so the same code trains there and on a laptop.
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from enum import Enum
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Self
 
@@ -31,6 +29,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from paretune.core.tags import Attribution
 from paretune.specification import catalog, launchers
+from paretune.specification.ending import Cause, Ending, failed
+from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.specification.parallelism import BatchPlan
@@ -44,21 +44,7 @@ CHECKPOINT_EVERY_S = 120.0  # seconds between two checkpoints of a job that may 
 MOST_CLASSES_IN_MATRIX = 1_000  # a report with the confusion matrix of 5,500 classes would be too large to read
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
-_NOT_IN_THE_KEY = ("region", "budget", "force")
-"""Parameters that are resolved anew at each launch, or that may differ when the same job is launched again."""
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
-
-
-class FailureKind(Enum):
-    """Why a job failed. The kind decides whether and how the job is tried again."""
-
-    OUT_OF_MEMORY = "out_of_memory"  # retry with a smaller per-device batch
-    BAD_INPUT = "bad_input"  # only a different request helps
-    DISK_FULL = "disk_full"  # free space, or ask for a larger volume
-    DIVERGED = "diverged"  # the loss is NaN or infinite: lower the learning rate; a retry would diverge again
-    CAPACITY = "capacity"  # AWS had no instance: retry later or with another instance type
-    INTERNAL = "internal"  # a fault inside AWS: retry from the last checkpoint
-    ERROR = "error"  # anything else; see the log
 
 
 class _Below:
@@ -96,7 +82,7 @@ class JobFolder:
         for path in (self.document.parent, self.model, self.events.parent):
             path.mkdir(parents=True, exist_ok=True)
 
-    def write_failure(self, kind: FailureKind, sentence: str) -> None:
+    def write_failure(self, cause: Cause, sentence: str) -> None:
         """Record why the job failed, unless the disk is full.
 
         A reason that is already recorded is kept, because it caused the later ones.
@@ -104,21 +90,21 @@ class JobFolder:
         with contextlib.suppress(OSError):
             self.failure.parent.mkdir(parents=True, exist_ok=True)
             with self.failure.open("x") as file:
-                file.write(f"{kind.value}: {sentence}\n")
+                file.write(f"{cause.value}: {sentence}\n")
 
-    def read_failure(self) -> tuple[FailureKind, str] | None:
-        """Return the kind and the sentence of the failure file, or None if there is no such file.
+    def read_failure(self) -> Ending | None:
+        """Return the ending that the failure file describes, or None if there is no such file.
 
-        An empty file counts as missing, because a full disk leaves one. The kind is ERROR if the file does not begin
-        with the name of a kind, because another program wrote it.
+        An empty file counts as missing, because a full disk leaves one. The cause is ERROR if the file does not begin
+        with the name of a cause, because another program wrote it.
         """
         text = self.failure.read_text(errors="replace").strip() if self.failure.exists() else ""
         if not text:
             return None
-        kind, _, sentence = text.partition(": ")
+        cause, _, sentence = text.partition(": ")
         with contextlib.suppress(ValueError):
-            return FailureKind(kind), sentence
-        return FailureKind.ERROR, text
+            return failed(Cause(cause), sentence)
+        return failed(Cause.ERROR, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,9 +311,8 @@ class JobDocument:
     attribution: Attribution = field(default_factory=Attribution)
     """The owner of the job. Only the launcher uses it; it is not sent into the job."""
     run_id: str = ""  # id of the MLflow run that records the job
-    request_key: str = ""
-    """Digest of the given parameters, except those in _NOT_IN_THE_KEY. All attempts of a job have the same digest. Only
-    the launcher uses it."""
+    request: str = ""
+    """`JobIdentity.request` of the first attempt, which all attempts share. Only the launcher uses it."""
     command: Command | None = None  # the user's own training
 
     @classmethod
@@ -335,10 +320,8 @@ class JobDocument:
         cls, job_name: str, spec: JobSpec, attribution: Attribution | None = None, run_id: str = ""
     ) -> "JobDocument":
         """Create the document of the first attempt of a job."""
-        owner, given = attribution or Attribution(), spec.given()
-        kept = {name: value for name, value in given.items() if name not in _NOT_IN_THE_KEY}
-        key = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
-        return cls(job_name=job_name, spec=spec, plan=spec.plan(), attribution=owner, run_id=run_id, request_key=key)
+        owner, request = attribution or Attribution(), JobIdentity.of(spec).request
+        return cls(job_name=job_name, spec=spec, plan=spec.plan(), attribution=owner, run_id=run_id, request=request)
 
     @property
     def max_seconds(self) -> float:
@@ -355,7 +338,7 @@ class JobDocument:
         if self.command is not None:  # the user's own training gets its command, and no path of the launching machine
             raw["spec"] = {"environment": dict(spec.environment)}
         raw["command"] = self.command and self.command.as_json(1 if spec.project else spec.processes_here)
-        return {name: value for name, value in raw.items() if name not in ("attribution", "request_key")}
+        return {name: value for name, value in raw.items() if name not in ("attribution", "request")}
 
     @classmethod
     def read(cls, path: Path) -> "JobDocument":

@@ -25,8 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from paretune.core.errors import BadInput, did_you_mean
+from paretune.core.reading import parse_json
 from paretune.core.shell import options
-from paretune.core.untrusted import parse_json
 
 LONGEST_TEXT = 4_096  # characters of a string: the longest path on Linux (PATH_MAX); MLflow can record 6,000
 
@@ -69,10 +69,10 @@ def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
     of that parameter.
     """
 
-    def rule(sentence: str, is_broken: Callable[[Any], Any]) -> Callable[[Any], Iterable[str]]:
-        names = re.findall(r"{(\w+)}", sentence)
+    def rule(template: str, is_broken: Callable[[Any], Any]) -> Callable[[Any], Iterable[str]]:
+        names = re.findall(r"{(\w+)}", template)
         return lambda model: (
-            [sentence.format_map({name: spell(getattr(model, name)) for name in names})] if is_broken(model) else []
+            [template.format_map({name: spell(getattr(model, name)) for name in names})] if is_broken(model) else []
         )
 
     return tuple(rule(*item) for item in table.items())
@@ -305,8 +305,8 @@ class Parameters(BaseModel):
         dumped = self.model_dump(mode="json", exclude_unset=True)
         return {name: dumped[name] for name in type(self).model_fields if name in dumped}
 
-    def changed(self) -> dict[str, str]:
-        """Return the given values as strings that `read` understands. MLflow records these."""
+    def given_text(self) -> dict[str, str]:
+        """Return the values that were given as strings that `read` parses. MLflow records these."""
         return {name: spell(value) for name, value in self.given().items()}
 
     def as_text(self) -> dict[str, str]:
@@ -469,8 +469,11 @@ def split_list(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def unknown(cls: type[Parameters], name: str) -> str:
-    """Return the message for an unknown name. It suggests parameters that list the name in `also`, or similar ones."""
+def unknown(cls: type[Parameters], name: str, listed_by: str = "") -> str:
+    """Return the message for an unknown name. It suggests parameters that list the name in `also`, or similar ones.
+
+    `listed_by` is the command whose help lists all parameters, by default `cls.listed_by`.
+    """
     outer, _, last = name.rpartition(".")
     inside = {
         f"{prefix}.{inner}" if prefix else inner: schema
@@ -487,7 +490,7 @@ def unknown(cls: type[Parameters], name: str) -> str:
     names = [other for other in inside if outer or "." not in other]
     all_names = f"there are {', '.join(names)}" if names else "there is none"
     if len(names) > 15:
-        all_names = f"`paretune {cls.listed_by} --help all` lists all parameters"
+        all_names = f"`paretune {listed_by or cls.listed_by} --help all` lists all parameters"
     return f"unknown parameter {name}: {did_you_mean(name, names, or_longer=True) or all_names}"
 
 

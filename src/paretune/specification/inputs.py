@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
+from paretune.core.reading import at_home, exists, is_file, is_folder
 from paretune.core.shell import options
-from paretune.core.untrusted import at_home, exists, is_file, is_folder
 from paretune.specification import metrics
 from paretune.specification.declaration import split_list
 
@@ -34,6 +34,7 @@ SCRIPT_CHANNELS = {"model": "model", "dataset": "train", "validation_file": "val
 """Parameters that may name input files or folders on the launching machine, and the channel of each for a user's own
 script. The channels have the names of SageMaker's examples, whose scripts read SM_CHANNEL_TRAIN and SM_CHANNEL_TEST."""
 INPUT_FILES = tuple(SCRIPT_CHANNELS)
+DATA_FILES = (".csv", ".tsv", ".jsonl", ".parquet")  # endings of a data set in one file
 PATHS = (*INPUT_FILES, "entry_script", "budget")
 """Parameters of a job whose files or folders `find_path` looks up. It does so for `simulation.runs`, too."""
 CHANNELS = "/opt/ml/input/data"  # folder of the channels in a job's container

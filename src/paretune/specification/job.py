@@ -468,7 +468,7 @@ class JobSpec(Parameters):
 
     def command(self) -> str:
         """Return the command line that repeats this job."""
-        return command_line("train", self.changed())
+        return command_line("train", self.given_text())
 
 
 class JobValues(JobSpec):

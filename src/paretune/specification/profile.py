@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any
 
 from paretune.core.errors import BadInput, did_you_mean, refuse
-from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists, parse_json, read_text
+from paretune.core.reading import LARGEST_SETTINGS, absolute, at_home, exists, parse_json, read_text
 from paretune.specification.declaration import Parameters, affecting, spell, split_list
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.launchers import AUTO, LOCAL, known, uses_instances

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paretune.core.errors import BadInput
+from paretune.core.secrets import is_secret_name, without_secrets
 from paretune.core.tags import tag_faults
-from paretune.core.untrusted import is_secret_name, without_secrets
 from paretune.specification import catalog, launchers, metrics
 from paretune.specification.catalog import region_faults
 from paretune.specification.declaration import Fault, Rules, affecting, rules_of, spell
-from paretune.specification.inputs import BUNDLED, INPUT_FILES
+from paretune.specification.inputs import BUNDLED, DATA_FILES, INPUT_FILES
 from paretune.specification.launchers import LOCAL, LauncherTraits
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, OF_THE_BATCH
 
@@ -42,6 +42,7 @@ RESERVED_TRAINING_ARGUMENTS = {
 instead."""
 _OF_THE_STRATEGY = {"fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"}
 HIGHEST_LEARNING_RATE = 0.1  # for full fine-tuning: ten times the highest rate in published recipes
+_HIGHEST = 10.0  # for any fine-tuning of ours; a user's own script may have rates of any size
 LONGEST_REGISTERED_NAME = 57  # characters, since a managed MLflow server appends some to the name
 _REGISTERED_NAME = re.compile(rf"(?=.{{1,{LONGEST_REGISTERED_NAME}}}$)[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 """Pattern of ModelPackageGroupName in SageMaker's CreateModelPackageGroup (botocore 1.44.5), which has at most 63
@@ -97,7 +98,7 @@ _LARGEST_RATE = 10.0  # of AdamW, which takes steps of about this size: anything
 
 _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "entry_script must be a program, but {entry_script} is a data file: give it as dataset": lambda job: (
-        (job.entry_script or "").lower().endswith((".csv", ".tsv", ".jsonl", ".parquet"))
+        (job.entry_script or "").lower().endswith(DATA_FILES)
     ),
     "entry_script must be a program, but {entry_script} is a notebook: convert it with `jupyter nbconvert --to "
     "script`": lambda job: (job.entry_script or "").lower().endswith(".ipynb"),
@@ -139,6 +140,11 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
         (job.learning_rate or 0) > HIGHEST_LEARNING_RATE
         and job.fine_tuning == "full"
         and not ("learning_rate" in job.force or job.runs_user_code)
+    ),
+    f"learning_rate must be at most {_HIGHEST:g}, got {{learning_rate}}: use one such as 5e-4": lambda job: (
+        (job.learning_rate or 0) > _HIGHEST
+        and (job.fine_tuning != "full" or "learning_rate" in job.force)
+        and not job.runs_user_code
     ),
     "text_column and label_column must be different, got {text_column} for both: set text_column to the column with "
     "the texts": lambda job: (

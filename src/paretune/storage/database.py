@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paretune.core.untrusted import exists, is_file
+from paretune.core.reading import exists, is_file
 
 if TYPE_CHECKING:  # imported when an engine is opened: this import takes as long as a whole estimate
     import sqlalchemy

@@ -7,6 +7,7 @@ A relative path is resolved against the current folder. If nothing is there, it 
 `studies/` and `examples/` of the installed package, or of the clone if the installation is editable.
 """
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]  # comes with MLflow
 
 from paretune.core.errors import BadInput, did_you_mean
-from paretune.core.untrusted import LARGEST_SETTINGS, exists, is_file, read_text
+from paretune.core.reading import LARGEST_SETTINGS, exists, is_file, read_text
 
 _FOLDERS = ("studies", "examples")
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -119,9 +120,12 @@ class Document:
         return values
 
 
-def as_yaml(values: Mapping[str, Any]) -> str:
+def as_yaml(values: Mapping[str, Any], *, in_one_line: bool = False) -> str:
     """Return these values as YAML, in their order."""
-    return str(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=120))
+    width = math.inf if in_one_line else 120
+    return str(
+        yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=width, default_flow_style=in_one_line)
+    )
 
 
 def _hint(kind: FileKind, path: str) -> str:

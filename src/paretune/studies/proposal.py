@@ -6,21 +6,17 @@ For paretune's own training, the study searches
 - the learning rate, in the usual range for the kind of fine-tuning, if the study measures how good a model is
 - if the job runs on instances, the instance types on the estimated Pareto front of dollars and hours
 
-For a script, the study searches the learning rate and batch size that the script declares, around the script's own
-defaults. A parameter that the request sets is not searched. The exception is a list of instance types: the study then
-searches these types.
+For a script, `script_search` says what is searched. A parameter that the request sets is not searched. The exception is
+a list of instance types: the study then searches these types.
 
 If a study of this name has begun, the request continues it with the search and the objectives that were proposed when
 the study began, and with the limits on time and rows that were proposed for its jobs. The request must repeat the other
 parameters of the job.
 """
 
-import ast
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +24,6 @@ from typing import Any
 from paretune.core import pareto
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.shell import command_line, options
-from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.workload import data_of, training_rows
 from paretune.jobs.preparation import inputs_of
@@ -44,13 +39,15 @@ from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZ
 from paretune.specification.rules import launch_faults
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.objectives import OBJECTIVES
-from paretune.studies.definition.wish import Wish
+from paretune.studies.definition.objectives import OBJECTIVES, Objective
+from paretune.studies.definition.request import StudyRequest
+from paretune.studies.definition.space import read_entry
+from paretune.studies.script_search import LeftOut, search_of_script
 from paretune.studies.search.table import stored
-from paretune.user_code.binding import argument_of
-from paretune.user_code.script import Script
 
 _MOST_TYPES = 8
+_FEW_CPUS = 4  # of the instance types that a dry run names as an example
+_MOST_OFFERED = 12  # a dry run prints at most this many lines that would search more
 _FASTER = 1.1  # an instance type must be at least this many times as fast as the next cheaper one that is searched
 _BATCHES = (8, 16, 32, 64, 128, 256)
 _FEWEST_STEPS = 20  # a batch size is searched only if a run has at least this many steps: in fewer, no model learns
@@ -58,16 +55,7 @@ _FEWEST_JOBS = 4  # an instance type is searched only if the budget covers the e
 _BELOW, _ABOVE = 4.0, 8.0
 """Learning rates are searched from the default divided by `_BELOW` to the default times `_ABOVE`. `_ABOVE` is larger
 because rates that train well grow with the batch."""
-_SCRIPT_FACTOR = 8.0  # factor between a script's default and either end of the searched range
 _ROOM = 1.25  # time limit of a job as a multiple of the upper end of its estimated time
-_LESS_IS_BETTER = re.compile(
-    r"loss|error|perplexity|rmse|mae|mse|(?<![a-z])(ppl|wer|cer|ter|s?mape|nll|brier|ece|bpb|bpc|fid)(?![a-z])"
-)
-"""Finds words for metrics that are better if they are lower. Those in parentheses must stand alone: `answer` contains
-`wer`."""
-_NEGATED = re.compile(r"(?<![a-z])neg_(log_?loss(?!es)|(?!\w*loss))")
-"""Finds errors that are negated so that more is better, as by scikit-learn. Other names with `loss`, such as
-`neg_log_likelihood_loss`, are losses."""
 _PROPOSED = ("max_runtime_minutes", "max_train_samples")  # parameters of the job that `propose` may set
 _NO_PRICE, _NO_ESTIMATE, _NO_MEMORY = "without a reliable price", "without an estimate", "with too little memory"
 _BILLED = ("confirmed", "single_source", "user")  # a search relies only on prices with one of these confidences
@@ -75,22 +63,59 @@ _BILLED = ("confirmed", "single_source", "user")  # a search relies only on pric
 
 @dataclass(frozen=True, kw_only=True)
 class ProposedStudy:
-    """The content of a study file, and the reasons for the choices in it, as sentences."""
+    """The content of a study file, and the reasons for the choices in it, as sentences.
+
+    `left_out` has the parameters of a user's script, and its cluster, that the study does not search.
+    """
 
     values: Mapping[str, Any]
     reasons: Sequence[str]
+    left_out: Sequence[LeftOut] = ()
 
-    def text(self) -> str:
-        """Return the file as YAML, with the reasons as comments."""
-        lines = [f"# {reason}" for reason in self.reasons]
-        return "\n".join([*lines, as_yaml(self.values).rstrip()])
+    def text(self, facts: Sequence[str] = ()) -> str:
+        """Return the file as YAML. Its comments are `facts`, the reasons, and lines that would search more."""
+        lines = [f"# {line}".rstrip() for line in (*facts, *self.reasons)]
+        names = list(self.values)
+        after = names.index("search") + 1 if "search" in names else len(names)
+        first, last = ({name: self.values[name] for name in part} for part in (names[:after], names[after:]))
+        lines += [as_yaml(first).rstrip(), *self._lines_to_add()]
+        return "\n".join([*lines, *([as_yaml(last).rstrip()] if last else [])])
+
+    def _lines_to_add(self) -> list[str]:
+        """Return a comment for each parameter that could be searched, as the line that does it, and for the others."""
+        if not self.left_out:
+            return []
+        lines = ["  # Not searched. To search one, save this text as a file, remove the # of its line, and run"]
+        lines.append(f"  # `{command_line('study')} FILE`:")
+        offered = [each for each in self.left_out if each.line]
+        lines += [f"  # {each.line}  # {each.why}" for each in offered[:_MOST_OFFERED]]
+        if more := [each.name for each in offered[_MOST_OFFERED:]]:
+            lines.append(f"  # in the same way: {', '.join(more)}")
+        by_reason = dict[str, list[str]]()
+        for each in self.left_out:
+            if not each.line:
+                by_reason.setdefault(each.why, []).append(each.name)
+        return lines + [f"  # {', '.join(names)}: {why}" for why, names in by_reason.items()]
+
+    def summary(self) -> list[str]:
+        """Return one line with what is searched, and one with what is not."""
+        searched = "; ".join(
+            f"{name} {read_entry(name, entry).in_words}" for name, entry in self.values["search"].items()
+        )
+        lines = [f"searched: {searched}"]
+        if names := [each.name.removeprefix("training_arguments.") for each in self.left_out if each.line]:
+            shown = ", ".join(names[:_MOST_OFFERED]) + f" and {len(names) - _MOST_OFFERED} more" * (
+                len(names) > _MOST_OFFERED
+            )
+            lines.append(f"not searched: {shown}; {options(dry_run='true')} prints the line that adds each of them")
+        return lines
 
     def file(self) -> StudyFile:
         """Return the study."""
         return StudyFile.read(self.values)
 
 
-def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> ProposedStudy:
+def propose(request: StudyRequest, workplaces: Workplaces, *, has_account: bool = True) -> ProposedStudy:
     """Return a study for a request: what to search, and why.
 
     If a study of this name has begun, return the study that continues it. Without `has_account`, public prices are used
@@ -98,25 +123,28 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
 
     Raises BadInput if nothing is left to search, for example because the budget covers too few jobs.
     """
-    job, budget_usd = wish.job, wish.terms["budget_usd"]
-    name = wish.terms.get("name") or _title(job)
-    storage = wish.terms.get("storage") or usual_storage(workplaces.home, workplaces.environment)
+    job, budget_usd = request.job, request.terms["budget_usd"]
+    name = request.terms.get("name") or _title(job)
+    storage = request.terms.get("storage") or usual_storage(workplaces.home, workplaces.environment)
     if (begun := stored(name, storage)) and "search" in begun:
         reason = f"this continues the study {name} with its own search; for a new study, add {options(name='NAME')}"
-        return ProposedStudy(values={"name": name, **_continued(begun, wish), **wish.terms}, reasons=[reason])
-    search = dict[str, Any]()
-    if wish.types:
-        search["instance_type"] = {"choices": list(wish.types)}
+        return ProposedStudy(values={"name": name, **_continued(begun, request), **request.terms}, reasons=[reason])
+    search, left_out = dict[str, Any](), list[LeftOut]()
+    if request.types:
+        search["instance_type"] = {"choices": list(request.types)}
     given: dict[str, Any] = dict(job.given())
     if job.entry_script is not None:
-        of_script = _of_script(job, has_types=bool(wish.types))
-        search |= of_script
+        assert request.quality is not None
+        of_script = search_of_script(job, request.quality.metric, has_types=bool(request.types))
+        search |= of_script.search
+        left_out += [*_of_cluster(request), *of_script.left_out]
         reasons = (
-            [f"{Path(job.entry_script).name}: arguments that it declares, around their defaults"] if of_script else []
+            [f"{Path(job.entry_script).name}: arguments that it declares, around their defaults"]
+            if of_script.search
+            else []
         )
-        metric, direction = str(wish.metric), _direction(str(wish.metric))
-        objectives = {metrics.COST_USD: "minimize", metric: direction}
-        reasons.append(f"{metric} is {direction}d")
+        objectives = _objectives(request.quality)
+        reasons.append(f"{request.quality.metric} is {request.quality.direction}d")
     else:
         workplace = workplaces.of(job) if has_account else workplaces.at_public_prices(job)
         inputs = _inputs(job, workplaces)
@@ -132,7 +160,7 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
             reasons.append(
                 f"a simulation trains nothing: leave launcher out to compare {measured} and learning rates too"
             )
-        if wish.types is not None and not wish.types:
+        if request.types is not None and not request.types:
             chosen = _instance_types(job, inputs, workplace, budget_usd)
             search["instance_type"] = {"choices": list(chosen)}
             reasons += [f"{name}: {text}" for name, (text, _) in chosen.items()]
@@ -145,24 +173,35 @@ def propose(wish: Wish, workplaces: Workplaces, *, has_account: bool = True) -> 
     if "instance_type" in search:
         given.pop("instance_type", None)
     values = {"name": name, "job": given, "search": search, "objectives": objectives}
-    return ProposedStudy(values={**values, **wish.terms}, reasons=reasons)
+    return ProposedStudy(values={**values, **request.terms}, reasons=reasons, left_out=left_out)
 
 
-def _continued(begun: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
+def _of_cluster(request: StudyRequest) -> list[LeftOut]:
+    """Return the cluster of a script's jobs if the study does not search it."""
+    if request.types:
+        return []
+    small = [name for name, item in instances().items() if item.accelerator_count == 1 and item.vcpus <= _FEW_CPUS]
+    example = options(instance_type=",".join(small[:2]))
+    if request.job.has_instances:
+        return [LeftOut(name="instance_type", why=f"one type was given; {example} would compare two")]
+    return [LeftOut(name="instance_type", why=f"jobs run on this machine; {example} would compare these types")]
+
+
+def _continued(begun: Mapping[str, Any], request: StudyRequest) -> dict[str, Any]:
     """Return the requested job with the search, objectives and job limits that were proposed when the study began.
 
     The request alone decides where the jobs run: without `--launcher simulated`, they are not simulated even if the
     study began as a rehearsal, and if it names neither an instance type nor a launcher, nothing may run on AWS.
     """
-    given, search, objectives = wish.job.given(), dict(begun["search"]), begun["objectives"]
-    if wish.types is None:
+    given, search, objectives = request.job.given(), dict(begun["search"]), begun["objectives"]
+    if request.types is None:
         search.pop("instance_type", None)
     else:
         given.pop("instance_type", None)
-    if wish.types:
-        search["instance_type"] = {"choices": list(wish.types)}
-    if wish.metric is not None:
-        objectives = {metrics.COST_USD: "minimize", wish.metric: _direction(wish.metric)}
+    if request.types:
+        search["instance_type"] = {"choices": list(request.types)}
+    if request.quality is not None:
+        objectives = _objectives(request.quality)
     search = {name: entry for name, entry in search.items() if name not in given}
     proposed = {name: value for name, value in begun.get("job", {}).items() if name in _PROPOSED}
     return {"job": {**proposed, **given}, "search": search, "objectives": objectives}
@@ -188,11 +227,8 @@ def _quality(job: JobSpec) -> dict[str, str]:
     return {quality: OBJECTIVES[quality].direction}
 
 
-def _direction(metric: str) -> str:
-    if metric in OBJECTIVES:
-        return OBJECTIVES[metric].direction
-    is_less_better = _LESS_IS_BETTER.search(metric.lower()) and not _NEGATED.search(metric.lower())
-    return "minimize" if is_less_better else "maximize"
+def _objectives(quality: Objective) -> dict[str, str]:
+    return {metrics.COST_USD: "minimize", quality.metric: quality.direction}
 
 
 def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[str, Any]:
@@ -303,75 +339,3 @@ def _able_to_run(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobS
         if not faults:
             yield name, spec, workplace.launcher.price(spec)
     refuse([] if may_run else first)
-
-
-def _of_script(job: JobSpec, *, has_types: bool) -> dict[str, Any]:
-    """Return what to search for a script: a range of learning rates and choices of batch sizes, around its defaults.
-
-    The result is empty if the request sets both. Raises BadInput if neither can be searched, unless the request sets
-    one of them or the study has instance types to search.
-    """
-    path, search = at_home(str(job.entry_script)).resolve(), dict[str, Any]()
-    script = Script.read(path, may_ask=job.ask_script)
-    rate = argument_of(script, "learning_rate")
-    batch = next((name for name in OF_THE_BATCH if name not in OF_THE_BATCH[1:2] and argument_of(script, name)), None)
-    lacking = list[str]()
-    if rate is not None and "learning_rate" not in job.model_fields_set:
-        if (default := _default_of(script, rate)) is None:
-            lacking.append("learning_rate")
-        else:
-            low, high = default / _SCRIPT_FACTOR, default * _SCRIPT_FACTOR
-            search["learning_rate"] = {"low": low, "high": high, "log": True}
-    if batch is not None and not job.model_fields_set.intersection(OF_THE_BATCH):
-        if (default := _default_of(script, str(argument_of(script, batch)))) is None:
-            lacking.append(batch)
-        else:
-            choices = sorted({max(1, round(default * factor)) for factor in (0.25, 0.5, 1, 2, 4)})
-            search[batch] = {"choices": choices}
-    is_given = job.model_fields_set.intersection(("learning_rate", *OF_THE_BATCH))
-    if not (search or is_given or has_types):
-        declared = ", ".join(script.arguments) or "none"
-        why = (
-            f"no default of its {' and '.join(lacking)} can be read"
-            if lacking
-            else "it declares no learning rate and no batch size"
-        )
-        text = f"{path.name}: {why} (its arguments: {declared}): list what to search in a study file"
-        raise BadInput([script.syntax_fault or text])
-    return search
-
-
-def _default_of(script: Script, argument: str) -> float | None:
-    """Return the default of a script's argument, or None unless the source code shows it as a positive number.
-
-    The default is the keyword argument `default` of a call that declares the argument, such as argparse's, or the
-    default value of an annotated field or a function parameter with that name. A call counts before the others, because
-    a helper function may have a parameter of the same name.
-    """
-    plain_name = argument.replace("-", "_")
-    if (known := script.defaults.get(argument)) is not None:  # in a configuration file
-        return known if known > 0 else None
-    nodes = list[ast.AST]()
-    with suppress(SyntaxError):
-        nodes += ast.walk(ast.parse(read_text(script.path, LARGEST_SCRIPT)))
-    for node in sorted(nodes, key=lambda node: not isinstance(node, ast.Call)):
-        value: ast.expr | None = None
-        if isinstance(node, ast.Call):
-            names = {w.value.lstrip("-").replace("-", "_") for w in node.args if _is_text(w)}  # type: ignore[attr-defined]
-            if plain_name in names:
-                value = next((word.value for word in node.keywords if word.arg == "default"), None)
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == plain_name:
-            value = node.value
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            given = node.args
-            positional = [*given.posonlyargs, *given.args]
-            last = positional[len(positional) - len(given.defaults) :]  # only these have a default
-            pairs = zip([*last, *given.kwonlyargs], [*given.defaults, *given.kw_defaults], strict=True)
-            value = next((default for name, default in pairs if name.arg == plain_name), None)
-        if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and value.value > 0:
-            return float(value.value)
-    return None
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -7,7 +7,8 @@ from pathlib import Path
 from mlflow.entities import Dataset, DatasetInput, InputTag, Run
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
-from paretune.core.untrusted import exists, without_secrets
+from paretune.core.reading import exists
+from paretune.core.secrets import without_secrets
 from paretune.specification.container import PreparedDataset
 from paretune.specification.inputs import BUNDLED, IN_S3, split_configuration
 from paretune.specification.job import JobSpec

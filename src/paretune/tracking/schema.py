@@ -38,17 +38,28 @@ ESTIMATE_BASIS = "paretune.estimate_basis"  # the evidence for the job's estimat
 # The job and its location
 LAUNCHER = "paretune.launcher"  # name of the launcher, such as `local`, `sagemaker` or `simulated`
 JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
+CONTINUES = "paretune.continues"
+"""Id of the run for which the job was created, if that run was removed from MLflow for good while the job ran; the run
+with this tag records the job instead."""
 STATE = "paretune.state"
 """`Running`, `Completed`, `Failed` or `Stopped`. A job's run has a state even before the job is created."""
 SECONDARY_STATUS = "paretune.secondary_status"  # phase of the job, such as SageMaker's secondary status
-FAILURE_REASON = "paretune.failure_reason"  # why the job failed
+FAILURE_REASON = "paretune.failure_reason"  # why the job failed, for people
+CAUSE = "paretune.cause"
+"""Why the job failed, or why a job was stopped that nobody asked to stop: a value of `specification.ending.Cause`."""
 WARNINGS = "paretune.warnings"  # warnings before the launch
+UNSEEN = "paretune.unseen"
+"""`true` until a command has shown how the job ended. A job that completed unseen, because its command was interrupted,
+is shown when the same command is repeated; nothing new is paid for then."""
 GAP = "paretune.gap"  # `true` if MLflow could not store everything about a finished job; `sync` fills the gap
 OVER_BOUND_USD = "paretune.over_bound_usd"  # dollars of a job beyond its worst case; absent if there are none
 REMARKS = "paretune.remarks"
 """Remarks on a job that has ended, such as what is missing from its record and why."""
+RESERVED = "paretune.reserved"
+"""Why the worst case of a job that has ended is still reserved in its budgets; empty or absent if it is not."""
 VERDICT = "paretune.verdict"  # what is wrong with the model; absent if nothing is
 RUN_NAME = "mlflow.runName"
+NAMED = "paretune.named"  # the name that paretune gave a study's run last; under another name, a user has renamed it
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 WARM_POOL = "paretune.warm_pool"
@@ -107,6 +118,7 @@ BILL_COMPLETE = "complete"  # the final value of BILL
 
 # A study and its trials
 STUDY = "paretune.study"  # name of a study, on its own run and on those of its trials
+STUDY_DIGEST = "paretune.study_digest"  # the same for drivers of the same study
 STUDY_MARK = "paretune.study_mark"  # unique id, also in the study's storage; a driver finds the study's run by this id
 DRIVEN_UNTIL = "paretune.driven_until"
 """Until when the study counts as having a driver, in seconds since the epoch. The driver keeps extending it, and
@@ -114,7 +126,10 @@ removes it when it ends. After a crash, or a pause with `once`, it expires."""
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"  # number of the trial
 REPEATS = "paretune.repeats"  # number of the trial that this one repeats with another seed
-PARETO_RANK = "paretune.pareto_rank"  # rank of the trial's configuration, 0 on the front; absent if it has no rank
+MAX_RUNTIME_MINUTES = "paretune.max_runtime_minutes"  # time limit that the study gave the trial's job
+PARETO_RANK = "paretune.pareto_rank"
+"""Rank of the trial's configuration, 0 on the front; absent if it has no rank. If a study has more than ten ranks, they
+have leading zeros, such as 07, because MLflow sorts tags as text."""
 
 # A model in the registry
 REGISTERED = "paretune.registered"

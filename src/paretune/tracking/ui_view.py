@@ -1,4 +1,4 @@
-"""A view of MLflow's runs table with F1, dollars and the cluster: an experiment tag that MLflow's UI reads.
+"""Views of MLflow's runs table, of all runs or of a study's trials: experiment tags that MLflow's UI reads.
 
 MLflow 3.17 keeps shared views in the experiment tag `mlflow.sharedViewState.KEY`, and opens them with
 `?viewStateShareKey=KEY`. The value is a JSON object with a name, two timestamps and the state as a JSON string. This
@@ -8,8 +8,11 @@ may show other columns.
 
 import json
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from paretune.core.untrusted import markdown
+from paretune.core.secrets import markdown
 from paretune.specification import metrics
 from paretune.tracking import schema
 
@@ -19,8 +22,9 @@ TAG_PREFIX = "mlflow.sharedViewState."
 ALL_RUNS = "paretune"  # key of the view of all runs of an experiment
 _MADE_MS = 1_795_737_600_000  # 2026-11-27
 _RUN_NAME, _CREATED = "attributes.`Run Name`", "runDateAndNestInfo"
-# Maps columns of MLflow's table to their widths in pixels; all fit on a screen that is 1,500 pixels wide.
-_COLUMNS = {
+_RANK = f"tags.`{schema.PARETO_RANK}`"
+# Maps columns of the table of all runs to their widths in pixels; all fit on a screen that is 1,500 pixels wide.
+_OF_ALL_RUNS = {
     **{f"metrics.`{name}`": 85 for name in (metrics.F1, metrics.COST_USD)},
     **{f"metrics.`{name}`": 115 for name in (metrics.JOB_SECONDS, metrics.THROUGHPUT_SAMPLES)},
     "params.`instance_type`": 125,
@@ -28,20 +32,71 @@ _COLUMNS = {
     "params.`global_batch_size`": 75,
     "params.`learning_rate`": 95,
     f"tags.`{schema.ORIGIN}`": 95,
-    f"tags.`{schema.PARETO_RANK}`": 70,
 }
+_OF_A_LETTER, _NARROWEST, _WIDEST = 7, 85, 170  # pixels of a letter in the head of a column, and of columns
+_LONGEST_TAG = 5_000  # characters of an experiment's tag; MLflow's limit
 _BETWEEN_LINKS, _MOST_LINKS = " · ", 5
-_SECTION = {"uuid": "paretune", "name": "F1 over dollars", "display": True, "isReordered": True, "columns": 1}
-_CHART = {
-    "type": "SCATTER",
-    "uuid": "paretune-front",
-    "metricSectionId": "paretune",
-    "runsCountToCompare": 100,
-    "deleted": False,
-    "isGenerated": False,
-    "xaxis": {"key": metrics.COST_USD, "type": "METRIC"},
-    "yaxis": {"key": metrics.F1, "type": "METRIC"},
-}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyView:
+    """What the view of a study shows: a table of its trials, the front first, and charts of its metrics over dollars.
+
+    Attributes:
+        run_id: id of the study's run, which is the parent of its trials.
+        name: name of the view.
+        metrics: objectives and constrained metrics, the most important first. The first one is the chart's.
+        settings: searched parameters, as the runs of the trials record them.
+    """
+
+    run_id: str
+    name: str
+    metrics: Sequence[str]
+    settings: Sequence[str]
+
+    def value(self) -> str:
+        """Return the tag's value. Searched parameters that would make it too long are left out."""
+        shown = list(dict.fromkeys([*self.metrics, metrics.COST_USD, metrics.JOB_SECONDS]))
+        charts = [_chart(name) for name in self.metrics if name != metrics.COST_USD]
+        for count in range(len(self.settings), -1, -1):
+            names = _columns("tags", [schema.PARETO_RANK, schema.REPEATS])
+            names += [*_columns("metrics", shown), *_columns("params", self.settings[:count])]
+            names += _columns("tags", [schema.ORIGIN])
+            text = _view(
+                self.name,
+                {name: _width(name) for name in names},
+                charts or [_chart(metrics.F1)],
+                searchFilter=f"tags.`{schema.PARENT}` = '{self.run_id}'",
+                # If runs are sorted by creation, MLflow hides trials under the run of their study. Runs without a rank
+                # come last. Ranks are padded, because MLflow sorts tags as text.
+                orderByKey=_RANK,
+                orderByAsc=True,
+            )
+            if len(text) <= _LONGEST_TAG:
+                break
+        return text
+
+
+def _columns(kind: str, names: Sequence[str]) -> list[str]:
+    return [f"{kind}.`{name}`" for name in names]
+
+
+def _width(column: str) -> int:
+    title = column.partition(".")[2].strip("`")
+    return min(_WIDEST, max(_NARROWEST, _OF_A_LETTER * len(title) + 16))
+
+
+def _chart(metric: str) -> dict[str, Any]:
+    return {
+        "type": "SCATTER",
+        "uuid": f"paretune-{metric}",
+        "metricSectionId": "paretune",
+        "runsCountToCompare": 100,
+        "deleted": False,
+        "isGenerated": False,
+        "xaxis": {"key": metrics.COST_USD, "type": "METRIC"},
+        "yaxis": {"key": metric, "type": "METRIC"},
+    }
 
 
 def note(experiment: str, before: str | None, study: str, name: str) -> str:
@@ -65,25 +120,33 @@ def _link(text: str, experiment: str, key: str) -> str:
     return f"[{text}](#/experiments/{experiment}/runs?viewStateShareKey={key}&workflowType=machine_learning)"
 
 
-def view(name: str, parent: str = "") -> str:
-    """Return the tag's value: a view of an experiment's runs, or of the trials of the study with run id `parent`."""
+def all_runs() -> str:
+    """Return the value of the tag for the view of all runs of an experiment."""
+    charts = [_chart(metrics.F1)]
+    return _view(ALL_RUNS, _OF_ALL_RUNS, charts, searchFilter="", orderByKey="attributes.start_time", orderByAsc=False)
+
+
+def _view(name: str, columns: Mapping[str, int], charts: Sequence[Mapping[str, Any]], **order: object) -> str:
+    """Return a tag's value: a view with these columns of these widths, charts, and filter and order of the runs."""
+    title = " and ".join(_title(chart["yaxis"]["key"]) for chart in charts)
+    section = {"uuid": "paretune", "name": f"{title} over dollars", "display": True, "isReordered": True}
     state = {
-        "searchFilter": f"tags.`{schema.PARENT}` = '{parent}'" if parent else "",
-        # If runs are sorted by creation, MLflow hides trials under the run of their study. Runs without a rank come
-        # last.
-        "orderByKey": f"tags.`{schema.PARETO_RANK}`" if parent else "attributes.start_time",
-        "orderByAsc": bool(parent),
+        **order,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
         "viewMaximized": True,
-        "selectedColumns": list(_COLUMNS),
-        "columnOrder": [_RUN_NAME, _CREATED, *_COLUMNS],
-        "columnWidths": {_RUN_NAME: 260, _CREATED: 105, **_COLUMNS},
-        "compareRunCharts": [_CHART],
-        "compareRunSections": [{**_SECTION, "cardHeight": 480}],
+        "selectedColumns": list(columns),
+        "columnOrder": [_RUN_NAME, _CREATED, *columns],
+        "columnWidths": {_RUN_NAME: 260, _CREATED: 105, **columns},
+        "compareRunCharts": list(charts),
+        "compareRunSections": [{**section, "columns": min(2, len(charts)), "cardHeight": 480}],
         "runsHiddenMode": "SHOW_ALL",  # else the charts show ten runs
         "isAccordionReordered": True,  # else the UI puts its own charts of every metric first
     }
     return json.dumps({"name": name, "createdAt": _MADE_MS, "updatedAt": _MADE_MS, "state": json.dumps(state)})
+
+
+def _title(metric: str) -> str:
+    return "F1" if metric == metrics.F1 else metric

@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from paretune.core import watchdog
-from paretune.core.errors import BadInput, causes, first_line, refuse
-from paretune.specification.container import FailureKind, Hosts, JobDocument, JobFolder
+from paretune.core.errors import BadInput, causes, first_line, is_error_in_code, refuse
+from paretune.specification.container import Hosts, JobDocument, JobFolder
+from paretune.specification.ending import Cause
 from paretune.training import processes
 from paretune.training.processes import GRACE_S, SAGEMAKER_GRACE_S
 
@@ -41,7 +42,7 @@ def main(folder: JobFolder) -> int:
         is_first_process = "LOCAL_RANK" not in os.environ
         if document.deadline_s is not None:
             grace_s = max(grace_s, document.max_seconds - document.deadline_s)
-            begin, end = partial(folder.write_failure, FailureKind.ERROR), partial(_end_all, folder)
+            begin, end = partial(folder.write_failure, Cause.TIME_LIMIT), partial(_end_all, folder)
             if is_first_process:
                 watchdog.stop_at(document.deadline_s, grace_s, begin, end)
         if is_first_process and _run_on_all_devices(document, hosts, folder, grace_s):
@@ -58,12 +59,12 @@ def main(folder: JobFolder) -> int:
         # A job that stopped early has failed if the failure file gives a reason, such as its deadline.
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
-        kind, sentence = classify_failure(error, runs_here=watchdog.STARTED_AT not in os.environ)
+        cause, sentence = classify_failure(error, runs_here=watchdog.STARTED_AT not in os.environ)
         if not folder.failure.exists():  # otherwise a child process has reported it
             with suppress(OSError):  # a full disk has no room for the log; the exit code reports it
                 traceback.print_exc()
-        folder.write_failure(kind, sentence)
-        return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
+        folder.write_failure(cause, sentence)
+        return errno.ENOSPC if cause is Cause.DISK_FULL else 1
 
 
 def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobFolder, grace_s: float) -> bool:
@@ -85,14 +86,14 @@ def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobF
     return True
 
 
-def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[FailureKind, str]:
-    """Return the kind of a failure, and one sentence for the user.
+def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Cause, str]:
+    """Return the cause of a failure, and one sentence for the user.
 
     `runs_here` means that the job runs in this machine's Python rather than in a container image.
     """
     sentence = first_line(error)
     if isinstance(error, BadInput):
-        return FailureKind.BAD_INPUT, str(error)
+        return Cause.BAD_INPUT, str(error)
     # The error of a library, such as transformers, may have no name, but be raised from the one that has it.
     missing = (link.name for link in causes(error) if isinstance(link, ModuleNotFoundError) and link.name)
     if isinstance(error, ModuleNotFoundError) and (name := next(missing, None)):
@@ -100,29 +101,29 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
         remedy = "list it in the job's requirements, or set sagemaker.training_image to an image that has it"
         if runs_here:
             remedy = f"install it for {sys.executable}"
-        return FailureKind.BAD_INPUT, f"package {package} is missing where the job runs: {remedy}"
+        return Cause.CODE, f"package {package} is missing where the job runs: {remedy}"
     from paretune.training.device import is_out_of_memory
     from paretune.training.meter import Diverged
 
     if isinstance(error, Diverged):
-        return FailureKind.DIVERGED, sentence
+        return Cause.DIVERGED, sentence
     if is_out_of_memory(error):
-        return FailureKind.OUT_OF_MEMORY, sentence
+        return Cause.OUT_OF_MEMORY, sentence
     if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
-        return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
+        return Cause.DISK_FULL, f"the disk is full: {sentence}"
     if isinstance(error, RuntimeError) and _LOST_CONNECTION.search(str(error)):  # as gloo and NCCL raise it
-        return FailureKind.ERROR, f"another process of the job ended first: {sentence}"
+        return Cause.ERROR, f"another process of the job ended first: {sentence}"
     if isinstance(error, subprocess.CalledProcessError):  # the command itself has printed why
         words = error.cmd if isinstance(error.cmd, str) else " ".join(map(str, error.cmd))
         command = words if len(words) <= _LONGEST_COMMAND else f"{words[:_LONGEST_COMMAND]}..."
-        return FailureKind.ERROR, f"its command {command!r} ended with exit code {error.returncode}"
+        return Cause.SILENT, f"its command {command!r} ended with exit code {error.returncode}"
     if isinstance(error, FileNotFoundError) and error.filename and not os.path.isabs(error.filename):
         sentence += f" (looked in {Path.cwd()})"
     cause = causes(error)[-1]
     is_new = (type(cause), first_line(cause)) != (type(error), first_line(error))
     is_shown = is_new and isinstance(cause, Exception)
     reason = f", because of {type(cause).__name__}: {first_line(cause)}" if is_shown else ""
-    return FailureKind.ERROR, f"{type(error).__name__}: {sentence}{reason}"
+    return Cause.CODE if is_error_in_code(error) else Cause.ERROR, f"{type(error).__name__}: {sentence}{reason}"
 
 
 def _end_all(folder: JobFolder, sentence: str = "") -> None:
@@ -133,7 +134,7 @@ def _end_all(folder: JobFolder, sentence: str = "") -> None:
     import psutil
 
     if sentence:
-        folder.write_failure(FailureKind.ERROR, sentence)
+        folder.write_failure(Cause.ERROR, sentence)
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             child.kill()

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
-from paretune.core.untrusted import at_home, exists, is_folder
+from paretune.core.reading import at_home, exists, is_folder
 from paretune.estimating.architecture import length_faults, positions_of
 from paretune.estimating.formats import PLAIN_DECODERS, Formats, formats_of, is_plain, kind_of, stored_in
 from paretune.specification import metrics

@@ -17,7 +17,7 @@ from typing import Any
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.hub import accepts_connections, hub_address
 from paretune.core.packages import can_be_imported, install
-from paretune.core.untrusted import exists
+from paretune.core.reading import exists
 from paretune.specification import metrics
 from paretune.specification.container import TELLS, write_json
 from paretune.specification.inputs import BUNDLED

@@ -25,7 +25,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, multilab
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from paretune.core.errors import refuse
-from paretune.core.untrusted import parse_json
+from paretune.core.reading import parse_json
 from paretune.specification import metrics
 from paretune.specification.container import MOST_CLASSES_IN_MATRIX
 from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import did_you_mean
+from paretune.core.reading import at_home, is_file
 from paretune.core.shell import options
-from paretune.core.untrusted import at_home, is_file
 from paretune.specification.container import Slot, slot_values
 from paretune.specification.declaration import affecting, extra_of, spell
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3, INPUT_FILES, split_configuration

@@ -29,6 +29,11 @@ from pathlib import Path
 from typing import Any
 
 ENDING, WRITTEN, RUNNER = "PARETUNE_ENDING", "PARETUNE_WRITTEN", "PARETUNE_RUNNER"
+_ERRORS_IN_CODE = (
+    *(ImportError, SyntaxError, NameError, TypeError, AttributeError, KeyError, IndexError, ValueError),
+    *(FileNotFoundError, NotImplementedError, AssertionError),
+)
+"""Exceptions for wrong code and missing packages: each job with this code fails in the same way."""
 _LONGEST_TEXT = 100_000  # characters of a message or traceback that are kept
 _LONGEST_END_S = 5.0  # exit handlers and threads may keep a failed process alive for this long
 
@@ -44,6 +49,7 @@ def main(words: list[str]) -> None:
     _note_results()
     _end_on_sigterm()
     atexit.register(finish_loggers)  # it is called last
+    _finish_before_exit()
     sys.argv = [script, *words[1:]]
     sys.path[0] = os.path.dirname(script)
     for name in ("PYTHONSAFEPATH", WRITTEN, RUNNER):
@@ -78,13 +84,13 @@ def spread(grace_s: float, arguments: list[str], words: list[str]) -> None:
 def write_ending(path: str, error: BaseException, script: str) -> None:
     """Write the exception that ended the script, unless another process has written one."""
     with contextlib.suppress(OSError, ValueError):
-        kind, sentence = classify(error)
+        cause, sentence = classify(error)
         lines = traceback.format_exception(type(error), error, from_script(error, script))
         ending: dict[str, Any] = {
             "type": type(error).__name__,
             "module": type(error).__module__,
             "message": str(error)[:_LONGEST_TEXT],
-            "kind": kind,
+            "cause": cause,
             "sentence": sentence[:_LONGEST_TEXT],
             "traceback": "".join(lines)[-_LONGEST_TEXT:],
         }
@@ -95,7 +101,7 @@ def write_ending(path: str, error: BaseException, script: str) -> None:
 
 
 def classify(error: BaseException) -> tuple[str, str]:
-    """Return the kind of a failure (a value of `FailureKind`), and a sentence for the user."""
+    """Return the cause of a failure (a value of `Cause`), and a sentence for the user."""
     chain = [error]
     while True:
         link = chain[-1]
@@ -108,7 +114,7 @@ def classify(error: BaseException) -> tuple[str, str]:
     # The error of a library, such as transformers, may have no name, but be raised from the one that has it.
     missing = next((each.name for each in chain if isinstance(each, ModuleNotFoundError) and each.name), "")
     if isinstance(error, ModuleNotFoundError) and missing:
-        return "bad_input", f"package {missing.partition('.')[0]} is missing where the job runs: {{install}}"
+        return "code", f"package {missing.partition('.')[0]} is missing where the job runs: {{install}}"
     names = {kind.__name__ for kind in type(error).__mro__}
     is_memory = isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text)
     if names & {"MemoryError", "OutOfMemoryError"} or is_memory:
@@ -119,14 +125,15 @@ def classify(error: BaseException) -> tuple[str, str]:
         command = getattr(error, "cmd", "")
         words = command if isinstance(command, str) else " ".join(map(str, command))
         shown = words if len(words) <= 100 else words[:100] + "..."
-        return "error", f"its command {shown!r} ended with exit code {getattr(error, 'returncode', '')}"
+        return "silent", f"its command {shown!r} ended with exit code {getattr(error, 'returncode', '')}"
     if isinstance(error, FileNotFoundError) and error.filename and not os.path.isabs(str(error.filename)):
         first += f" (looked in {os.getcwd()})"
     cause = chain[-1]
     reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
     is_new = isinstance(cause, Exception) and (type(cause), reason) != (type(error), first)
     because = f", because of {type(cause).__name__}: {reason}" if len(chain) > 1 and is_new else ""
-    return "error", f"{type(error).__name__}: {first}{because}"
+    is_code = isinstance(error, _ERRORS_IN_CODE) or isinstance(cause, _ERRORS_IN_CODE)
+    return "code" if is_code else "error", f"{type(error).__name__}: {first}{because}"
 
 
 def from_script(error: BaseException, script: str) -> Any:
@@ -155,6 +162,25 @@ def finish_loggers() -> None:
             for item in gc.get_objects():
                 if issubclass(type(item), tensorboard.EventFileWriter):  # isinstance would load lazy objects
                     item.flush()
+
+
+def _finish_before_exit() -> None:
+    """Let `os._exit(0)`, which runs no exit handler, first write what the loggers and streams hold.
+
+    Scripts end like this after their work, to avoid hanging threads and crashes while libraries are unloaded. Forked
+    processes end with `os._exit`, too: they write nothing.
+    """
+    leave_now, process = os._exit, os.getpid()
+
+    def leave(status: int) -> Any:
+        if status == 0 and os.getpid() == process:
+            finish_loggers()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):
+                    stream.flush()
+        leave_now(status)
+
+    os._exit = leave
 
 
 def _is_missing(store: str) -> bool:

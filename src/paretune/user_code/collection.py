@@ -21,7 +21,8 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.errors import first_line
-from paretune.core.untrusted import exists, is_file, masked, printable, without_secrets
+from paretune.core.reading import exists, is_file
+from paretune.core.secrets import masked, printable, without_secrets
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.tracking import schema
 from paretune.tracking.run_writer import EndStatus, name_for_mlflow

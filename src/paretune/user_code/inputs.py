@@ -6,8 +6,8 @@ from pathlib import Path
 
 from paretune.core import watchdog
 from paretune.core.errors import collecting, refuse
+from paretune.core.reading import LARGEST_SETTINGS, at_home, exists, read_text
 from paretune.core.shell import options
-from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, read_text
 from paretune.launchers import archive
 from paretune.launchers.job_folder import RUNNER
 from paretune.specification.container import Command, JobInputs, UserCode
@@ -35,6 +35,14 @@ def script_of(spec: JobSpec) -> Script:
 def script_faults(spec: JobSpec) -> list[str]:
     """Return why a job's script cannot run with the parameters that were given; empty if it can."""
     return list(bind(spec, script_of(spec)).faults)
+
+
+def takes_seed(spec: JobSpec) -> bool:
+    """Return whether a different seed changes the job: False only for a script without an argument for the seed.
+
+    This is for jobs that are only planned: the command of a job in progress knows it.
+    """
+    return spec.entry_script is None or bind(spec, script_of(spec)).takes_seed
 
 
 def script_inputs(spec: JobSpec) -> JobInputs:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import LARGEST_SETTINGS, read_text
+from paretune.core.reading import LARGEST_SETTINGS, read_text
 
 SWITCH, SWITCHED_OFF = "store_true", "store_false"
 SEVERAL, REPEATED = "several", "append"  # takes a list: its items follow the option, or the option precedes each item

@@ -18,7 +18,7 @@ from mlflow.projects._project_spec import Project
 from mlflow.projects.utils import _fetch_project, load_project
 
 from paretune.core.errors import BadInput, collecting, first_line, refuse
-from paretune.core.untrusted import LARGEST_SCRIPT, at_home, exists
+from paretune.core.reading import LARGEST_SCRIPT, at_home, exists
 from paretune.launchers import archive
 from paretune.specification.container import Command, JobInputs, Slot, UserCode, slot_values
 from paretune.specification.declaration import spell

@@ -13,7 +13,7 @@ and script_metrics. All of them need only the standard library of Python 3.8 or 
     ML/output/data/events.jsonl    dictionaries that a Trainer prints, while the job runs
     ML/output/data/report.json     the metrics, and where each comes from
     ML/output/data/partial.json    the same of a command that failed or was stopped
-    ML/output/failure              why the job failed: kind, colon, one sentence
+    ML/output/failure              why the job failed: its cause (`specification.ending.Cause`), a colon, one sentence
 
 Metrics come from what the command prints and logs (see script_metrics). If several of its MLflow runs have a metric,
 the last value in the first run counts. If the first run lacks the metric, the last value in the newest run that has it
@@ -66,6 +66,11 @@ _USAGE = re.compile(
     re.IGNORECASE,
 )
 """Messages of command-line parsers about unknown and missing options."""
+_ERROR_IN_CODE = re.compile(
+    r"^(?:[\w.]+\.)?(?:(?:Import|Syntax|Name|Type|Attribute|Key|Index|Value|FileNotFound|NotImplemented|Assertion"
+    r"|ModuleNotFound|Indentation|UnboundLocal)Error)\b|No matching distribution found|error: argument"
+)
+"""How Python prints an exception for wrong code or a missing package, and what pip and argparse print."""
 
 
 def main(ml: Path) -> int:
@@ -83,7 +88,7 @@ def main(ml: Path) -> int:
     if is_first():
         watchdog.watch(ml / "output" / "data" / "events.jsonl", partial(supervisor.end, ml, 1))
     if document.get("deadline_s") is not None:  # a job on a user's machine has no deadline here
-        watchdog.stop_at(document["deadline_s"], grace_s, partial(write_failure, ml, "error"), late)
+        watchdog.stop_at(document["deadline_s"], grace_s, partial(write_failure, ml, "time_limit"), late)
     if command["requirements"]:
         code = install(command["requirements"], folder / command["requirements_folder"], ml, supervisor)
         if code or supervisor.was_stopped:
@@ -203,11 +208,11 @@ class Training:
     def _fail(self, code: int, ending: dict[str, Any], output: Output) -> int:
         """Write why the command failed, and return the exit code of the job."""
         if ending and not ending.get("exit"):
-            kind, sentence = str(ending["kind"]), str(ending["sentence"])
+            cause, sentence = str(ending["cause"]), str(ending["sentence"])
             local = f"install it for {sys.executable}"
             remedy = "list it in the job's requirements, or set sagemaker.training_image to an image that has it"
-            write_failure(self._ml, kind, sentence.replace("{install}", remedy if self._is_alone else local))
-            return errno.ENOSPC if kind == "disk_full" else 1
+            write_failure(self._ml, cause, sentence.replace("{install}", remedy if self._is_alone else local))
+            return errno.ENOSPC if cause == "disk_full" else 1
         if code - 128 in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
             return code  # the launcher says what that means, and why the system may have killed it
         name = Path(self._command["script"]).name if self._is_script else "the training's command"
@@ -215,9 +220,11 @@ class Training:
         number, words = (1, text.strip().splitlines()[-1:]) if isinstance(text, str) and text.strip() else (code, None)
         reason = words[0] if words else output.reason()
         sentence = f"{name} ended with exit code {number}" + (f": {reason}" if reason else "")
-        if self._is_script and _USAGE.search(reason):
+        is_usage = _USAGE.search(reason) is not None
+        if self._is_script and is_usage:
             sentence += self._command["usage_hint"]
-        write_failure(self._ml, "error", sentence)
+        is_code = is_usage or _ERROR_IN_CODE.search(reason) is not None
+        write_failure(self._ml, "code" if is_code else "error" if reason else "silent", sentence)
         return code
 
     def _report(self, began: float, *, has_completed: bool) -> None:
@@ -230,6 +237,7 @@ class Training:
             results = self._printed.results(sources, self._command["renamed"])
             self._metrics.write_curves(results.curves, self._store)
             facts = {"device": device_name(), "metrics_from": results.sources}
+            facts["names_left_out"] = results.left_out
             report = {"metrics": results.metrics, "not_finite": results.not_finite, "facts": facts}
             if has_completed and self._command["leaves_model"]:
                 trim_model_folder(self._ml / "model") if self._is_alone else None
@@ -498,12 +506,12 @@ def is_first() -> bool:
     return os.environ.get("SM_CURRENT_HOST_RANK", "0") == "0"
 
 
-def write_failure(ml: Path, kind: str, sentence: str) -> None:
-    """Write why the job failed, unless a reason has been written already. `kind` is a value of `FailureKind`."""
+def write_failure(ml: Path, cause: str, sentence: str) -> None:
+    """Write why the job failed, unless a reason has been written already. `cause` is a value of `Cause`."""
     path = ml / "output" / "failure"
     with contextlib.suppress(OSError):
         if not path.exists():
-            path.write_text(f"{kind}: {sentence}")
+            path.write_text(f"{cause}: {sentence}")
 
 
 def say(sentence: str) -> None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import LARGEST_SCRIPT, read_text
+from paretune.core.reading import LARGEST_SCRIPT, read_text
 from paretune.user_code.interface import (
     Options,
     Program,

@@ -154,5 +154,5 @@ def test_a_refused_budget_and_a_failed_job_are_error_documents_with_their_exit_c
 
     code, document, _ = run("train", *SIMULATED, "--simulation", '{"failure_rate": 1}', "--json")
     assert code == 3
-    assert set(document["error"]) == {*fields, "job_name", "reason", "log_tail", "where"}
+    assert set(document["error"]) == {*fields, "job_name", "reason", "cause", "log_tail", "where"}
     assert document["error"]["job_name"].startswith("paretune-")

@@ -137,3 +137,21 @@ def test_under_mlflow_run_a_path_counts_from_where_it_was_typed_then_from_the_pr
     err = capsys.readouterr().err
     assert "paretune: dataset rows.csv is not UTF-8" in err
     assert f"{project / 'own.yaml'}:1: " in err
+
+
+@pytest.mark.trains
+def test_a_script_takes_the_arguments_that_its_class_inherits_from_transformers(run: Run, workplace: Path) -> None:
+    (workplace / "train.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from transformers import HfArgumentParser, TrainingArguments\n"
+        "@dataclass\n"
+        "class MyArguments(TrainingArguments):\n"
+        "    rounds: int = 1\n"
+        "arguments, = HfArgumentParser(MyArguments).parse_args_into_dataclasses()\n"
+    )
+
+    for name, value in (("rounds", "2"), ("weight_decay", "0.1"), ("label_smoothing_factor", "0.1")):
+        assert run("train", "train.py", f"--training_arguments.{name}", value, "--dry_run")[0] == 0
+    code, _, err = run("train", "train.py", "--training_arguments.weight_decy", "0.1", "--dry_run")
+    assert code == 2
+    assert "train.py has no argument weight_decy: did you mean weight_decay?" in err

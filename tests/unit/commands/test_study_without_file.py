@@ -1,11 +1,15 @@
 """A study without a file: its search follows from the data set or the script, and from the budget."""
 
+import json
+import math
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from paretune.cli import main
+from paretune.presentation.text import dollars
 from paretune.studies.definition.file import StudyFile
 
 SCRIPT = """import argparse
@@ -76,9 +80,7 @@ def test_an_environment_variable_may_be_typed_as_empty(
         ("answer_f1", "maximize"),
         ("eval_neg_log_loss", "maximize"),
         ("neg_mean_squared_error", "maximize"),
-        ("neg_perplexity", "maximize"),
         ("neg_log_likelihood_loss", "minimize"),
-        ("neg_loss", "minimize"),
     ],
 )
 def test_the_direction_of_a_script_s_metric_follows_from_its_name_and_is_stated(
@@ -90,6 +92,77 @@ def test_the_direction_of_a_script_s_metric_follows_from_its_name_and_is_stated(
     text = capsys.readouterr().out
     assert yaml.safe_load(text)["objectives"] == {"cost_usd": "minimize", metric: direction}
     assert f"# {metric} is {direction}d\n" in text
+
+
+ASKED = ("study", "train.py", "--budget_usd", "20", "--dry_run")
+
+
+def test_a_metric_whose_name_leaves_doubt_is_asked_for_its_direction(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "train.py").write_text(SCRIPT.replace("val_f1", "val_rae"))
+
+    assert main([*ASKED, "--metric", "val_rae"]) == 2
+    assert "val_rae: say --minimize val_rae or --maximize val_rae" in capsys.readouterr().err
+
+    for words in (["--minimize", "val_rae"], ["--metric", "val_rae", "--minimize", "val_rae"]):
+        assert main([*ASKED, *words]) == 0
+        assert yaml.safe_load(capsys.readouterr().out)["objectives"] == {"cost_usd": "minimize", "val_rae": "minimize"}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--metric", "acc"], "train.py does not report acc: as far as its text shows, it reports val_f1"),
+        (["--maximize", "acc"], "train.py does not report acc"),
+        (["--metric", "VAL_F1"], "train.py does not report VAL_F1: did you mean val_f1?"),
+        (["--minimize", "loss,lr"], "loss,lr is not the name of a metric"),
+        (["--minimize", "val_f1"], "val_f1 is better when it is higher: say --maximize val_f1"),
+        (["--maximise", "val_f1"], "unknown parameter maximise: did you mean maximize"),
+        (["--metrics", "val_f1"], "unknown parameter metrics: did you mean metric?"),
+        (["--metric", "val_f1", "--bogus", "1"], "`paretune study --help all` lists all parameters"),
+        (["--metric", "cost_usd"], "cost_usd is always minimized: name a metric that the script reports"),
+        (["--maximize", "val_f1", "--minimize", "ms"], "one metric besides dollars, got --minimize ms and --maximize"),
+        (["--minimize", "val_f1", "--maximize", "val_f1"], "one metric besides dollars"),
+    ],
+)
+def test_a_wrong_metric_or_direction_is_refused_in_the_first_dry_run(
+    workplace: Path, script: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert main([*ASKED, *words]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert "train --help" not in error
+
+
+@pytest.mark.parametrize("library", ["import mlflow\nmlflow.autolog()\n", "from transformers import Trainer\n"])
+def test_a_metric_that_a_library_may_log_is_accepted(workplace: Path, script: Path, library: str) -> None:
+    script.write_text(f"{library}{SCRIPT}")
+
+    assert main([*ASKED, "--metric", "eval_accuracy"]) == 0
+
+
+def test_a_metric_that_the_user_defines_is_accepted(workplace: Path, script: Path) -> None:
+    definition = '[{"Name": "acc", "Regex": "right: ([0-9.]+)"}]'
+
+    assert main([*ASKED, "--metric", "acc", "--metric_definitions", definition]) == 0
+
+
+def test_a_data_file_is_called_a_data_set(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workplace / "ok.csv").write_text("text,label\na,b\n")
+
+    assert main(["study", "ok.csv", "--budget_usd", "1"]) == 2
+    assert "ok.csv is a data file, not a study: give it as dataset: --dataset ok.csv" in capsys.readouterr().err
+
+
+def test_a_project_gets_a_study_file_to_start_from(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "--project", "nanogpt", "--metric", "val_loss", "--budget_usd", "2"]) == 2
+    error = capsys.readouterr().err
+
+    assert "a study of a project needs a study file" in error
+    values = yaml.safe_load(error[error.index("{") :])
+    assert values["job"] == {"project": "nanogpt"}
+    assert values["objectives"] == {"cost_usd": "minimize", "val_loss": "minimize"}
 
 
 def test_instance_types_are_searched_even_if_rate_and_batch_of_the_script_are_given(
@@ -264,6 +337,7 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
             "instance_type must name at least one type",
         ),
         (["smoke", "--metric", "f1"], "metric is for a study without a file"),
+        (["smoke", "--maximize", "f1"], "maximize is for a study without a file: put it in the file's objectives"),
     ],
 )
 def test_a_wrong_wish_is_refused_in_one_sentence_before_anything_starts(
@@ -272,3 +346,129 @@ def test_a_wrong_wish_is_refused_in_one_sentence_before_anything_starts(
     (workplace / "broken.py").write_text("import argparse\nprint 1\n")
     assert main(["study", *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+RICH_SCRIPT = """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=20)
+parser.add_argument("--batch-size", type=int, default=32)
+parser.add_argument("--epochs", type=int, default=4)
+parser.add_argument("--dropout", type=float, default=0.5)
+parser.add_argument("--weight-decay", type=float, default=0.0)
+parser.add_argument("--width", type=int, default=64)
+parser.add_argument("--momentum", type=float)
+parser.add_argument("--optimizer", choices=["adam", "sgd", "lion"], default="adam")
+parser.add_argument("--nesterov", action="store_true")
+parser.add_argument("--log-interval", type=int, default=10)
+parser.add_argument("--seed", type=int, default=1)
+args = parser.parse_args()
+print(f"val_f1: {args.lr}")
+"""
+
+
+def uncommented(text: str) -> str:
+    """Return a proposed study with all of its commented lines that would search another parameter."""
+    return re.sub(r"^  # ([\w.-]+: \{.*)$", r"  \1", text, flags=re.MULTILINE)
+
+
+def test_a_dry_run_says_what_is_not_searched_and_why_with_lines_that_a_study_file_takes(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "train.py").write_text(RICH_SCRIPT)
+    assert main([*ASKED, "--metric", "val_f1"]) == 0
+    text = capsys.readouterr().out
+
+    assert yaml.safe_load(text)["search"].keys() == {"learning_rate", "per_device_train_batch_size"}
+    for line in (
+        "num_train_epochs: {choices: [2, 4, 8]}  # 4 by default; more epochs cost more",
+        "training_arguments.dropout: {low: 0.25, high: 0.75}  # 0.5 by default",
+        "training_arguments.weight-decay: {choices: [0.0, 0.01, 0.1]}  # 0.0 by default",
+        "training_arguments.width: {choices: [32, 64, 128]}  # 64 by default",
+        "training_arguments.optimizer: {choices: [adam, sgd, lion]}  # the script's own choices, adam by default",
+        "training_arguments.nesterov: {choices: [false, true]}  # a switch",
+        "training_arguments.momentum: the text of the script shows no number as the default of momentum",
+        "training_arguments.log-interval: its name does not look like a setting of the model",
+        "seed: it only changes random noise",
+        "instance_type: jobs run on this machine; --instance_type ml.g4dn.xlarge,ml.g5.xlarge would compare",
+    ):
+        assert f"\n  # {line}" in text
+
+    (workplace / "more.yaml").write_text(uncommented(text))
+    study = StudyFile.read("more.yaml")
+    assert len(study.search) == 8
+    assert main(["study", "more.yaml", "--dry_run"]) == 0
+
+
+def test_a_study_says_what_it_searches_and_what_it_leaves_out(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "train.py").write_text(RICH_SCRIPT)
+    assert main(["study", "train.py", "--metric", "val_f1", "--budget_usd", "0.00001"]) == 4
+    error = capsys.readouterr().err
+
+    assert "searched: learning_rate 2.5 to 160.0 (log scale); per_device_train_batch_size 8, 16, 32, 64, 128" in error
+    assert "not searched: num_train_epochs, dropout, weight-decay, width, optimizer, nesterov; --dry_run true" in error
+
+
+def test_a_dry_run_states_the_worst_case_of_a_job_and_how_many_the_budget_covers(
+    workplace: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--metric", "val_f1", "--max_runtime_minutes", "30")
+    assert main(["study", "train.py", "--budget_usd", "3", "--dry_run", *words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    worst = {job["worst_case_usd"] for job in document["jobs"]}
+    assert len(worst) == 1
+
+    assert main(["study", "train.py", "--budget_usd", "3", "--dry_run", *words]) == 0
+    text = capsys.readouterr().out
+    assert "# where: this machine\n" in text
+    assert "# limit of a job: it is stopped after 30 m\n" in text
+    assert f"# worst case of a job: {dollars(*worst)} USD (notional: nobody bills this machine)\n" in text
+    assert f"# budget: 3 USD cover {math.floor(3 / worst.pop()):,} such jobs" in text
+    assert "# reports: val_f1\n" in text
+
+    (workplace / "saved.yaml").write_text(text)
+    assert main(["study", "saved.yaml", "--dry_run"]) == 0
+    assert "limit of a job: it is stopped after 30 m" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [(), ("--dry_run",)])
+def test_a_budget_that_covers_no_job_is_refused_even_in_a_dry_run(
+    workplace: Path, script: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert main(["study", "train.py", "--metric", "val_f1", "--budget_usd", "0.00001", *words]) == 4
+    assert "no job's worst case fits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("launcher", [(), ("--launcher", "sagemaker")])
+def test_clusters_that_are_searched_are_not_listed_as_left_out(
+    workplace: Path, script: Path, no_settings: None, capsys: pytest.CaptureFixture[str], launcher: tuple[str, ...]
+) -> None:
+    types = ("--instance_type", "ml.g5.xlarge,ml.g6.xlarge", "--max_runtime_minutes", "10", *launcher)
+    assert main([*ASKED, "--metric", "val_f1", *types]) == 0, capsys.readouterr().err
+    text = capsys.readouterr().out
+
+    assert "# instance_type" not in text
+    assert "# where: SageMaker, 1 x ml.g5.xlarge; SageMaker, 1 x ml.g6.xlarge\n" in text
+    assert re.search(r"# worst case of a job: [\d.]+ to [\d.]+ USD\n", text)
+    assert re.search(r"# budget: 20 USD cover \d+ to \d+ such jobs", text)
+
+
+def test_a_script_without_arguments_is_told_that_nothing_can_be_searched(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "train.py").write_text('print("val_f1: 0.5")\n')
+    assert main([*ASKED, "--metric", "val_f1"]) == 2
+    assert "train.py reads no arguments, so a study cannot change anything" in capsys.readouterr().err
+
+
+def test_a_script_without_rate_and_batch_gets_a_study_file_to_start_from(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["import argparse", "parser = argparse.ArgumentParser()", "parser.add_argument('--width', default=8)"]
+    (workplace / "train.py").write_text("\n".join([*lines, "print(f'val_f1: {parser.parse_args().width}')"]))
+    assert main([*ASKED, "--metric", "val_f1"]) == 2
+    error = capsys.readouterr().err
+
+    (workplace / "saved.yaml").write_text(error[error.index("{") :])
+    assert StudyFile.read("saved.yaml").search.keys() == {"training_arguments.width"}

@@ -14,7 +14,7 @@ from paretune.cli import main
 from paretune.core.errors import BadInput
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of, well_known
-from paretune.estimating.estimator import Estimate, Estimator, estimate_own
+from paretune.estimating.estimator import Estimate, Estimator, estimate_user_code
 from paretune.estimating.evidence import Evidence, read
 from paretune.estimating.hardware import unlisted_gpu
 from paretune.pricing import ML_M5_LARGE, Price
@@ -114,7 +114,7 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
             RecordedRun(
                 "full",
                 params=JobSpec(**A10G, per_device_train_batch_size=8).as_text(),
-                tags={"paretune.state": "Failed", "paretune.failure_reason": "out of memory, even so"},
+                tags={"paretune.state": "Failed", "paretune.cause": "out_of_memory"},
             )
         ]
     )
@@ -171,8 +171,8 @@ def test_only_equal_jobs_count_whatever_their_seed() -> None:
     others = [job(entry_point="other.py"), elsewhere, JobSpec(project="another", training_arguments={"rows": 1000})]
     runs = [(job(1000, seed=7), 14.0), (job(4000), 44.0)]
 
-    assert estimate_own(job(), ML_M5_LARGE, [(spec, 10.0) for spec in others]) is None
-    prediction = estimate_own(job(), ML_M5_LARGE, runs)
+    assert estimate_user_code(job(), ML_M5_LARGE, [(spec, 10.0) for spec in others]) is None
+    prediction = estimate_user_code(job(), ML_M5_LARGE, runs)
     assert prediction is not None
     assert (prediction.measured_here, prediction.time.seconds) == (1, pytest.approx(14))
 

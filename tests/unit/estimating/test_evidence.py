@@ -24,7 +24,7 @@ COMPLETED = {"paretune.origin": "measured", "paretune.state": "Completed"}
 OOM = {
     "paretune.origin": "measured",
     "paretune.state": "Failed",
-    "paretune.failure_reason": "out of memory, with the smallest per-device batch that could be tried",
+    "paretune.cause": "out_of_memory",
 }
 
 

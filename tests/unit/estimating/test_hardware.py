@@ -3,12 +3,17 @@
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paretune.estimating import hardware
 from paretune.estimating.hardware import local_gpu, resolved_precision
 from paretune.specification import catalog
+from paretune.specification.job import JobSpec
+
+# NVIDIA, "CUDA GPU compute capability" (read 2026-11-30), without those of laptops and embedded devices
+COMPUTE_CAPABILITIES = {(3, 7), (6, 0), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0)}
 
 
 def test_every_gpu_of_the_catalog_has_a_data_sheet() -> None:
@@ -22,6 +27,7 @@ def test_every_gpu_of_the_catalog_has_a_data_sheet() -> None:
         assert 1e12 < accelerator.fp32_flops < accelerator.half_flops < 1e16  # catches a mistake by a factor of 1000
         assert 1e11 < accelerator.memory_bytes_per_s < 1e14
         assert accelerator.link_bytes_per_s < accelerator.memory_bytes_per_s
+        assert accelerator.compute_capability in COMPUTE_CAPABILITIES
 
 
 Gpu = Callable[[str], hardware.Accelerator | None]
@@ -47,6 +53,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
 @pytest.mark.parametrize(
     ("answer", "half_flops", "memory_bytes_per_s", "usable_gib"),
     [
+        ("A10G, 23028", 70e12, 600e9, 22888 / 1024),
         ("NVIDIA A100-SXM4-40GB, 40960", 312e12, 1555e9, 40),
         ("NVIDIA A100-SXM4-80GB, 81920", 312e12, 2039e9, 80),
         ("NVIDIA L40S, 46068", 362e12, 864e9, 45776 / 1024),
@@ -104,3 +111,19 @@ def test_auto_is_the_fastest_format_of_a_gpu_and_stays_open_on_a_processor() -> 
     assert resolved_precision("auto", hardware.named("Tesla K80")) == "fp32"
     assert resolved_precision("auto", None) == "auto"
     assert resolved_precision("fp16", a10g) == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("changes", "instances", "devices"),
+    [
+        ({"instance_count": 4}, 1, 4),  # on this machine, each instance is a process
+        ({"instance_type": "ml.p4d.24xlarge", "instance_count": 2}, 2, 8),
+        ({"instance_type": "ml.g5.xlarge", "instance_count": 3}, 3, 1),
+    ],
+)
+def test_a_cluster_has_its_instances_and_a_machine_its_processes(
+    changes: dict[str, Any], instances: int, devices: int
+) -> None:
+    share = hardware.DeviceShare(JobSpec(**changes))
+
+    assert (share.instances, share.devices) == (instances, devices)

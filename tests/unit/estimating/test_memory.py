@@ -1,5 +1,6 @@
 """Memory of one device, compared with sums worked out by hand, and learned from peaks."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -87,6 +88,22 @@ def test_a_peak_teaches_the_activations_of_its_model() -> None:
 
     assert gib(larger, model) == pytest.approx((18e9 + truth * 2e9) / GIB + 0.5, rel=0.05)
     assert gib(replace(larger, model="other"), model) == pytest.approx((18e9 + 45 * 2e9) / GIB, rel=0.05)
+
+
+def test_a_peak_makes_the_interval_narrower_by_as_much_as_it_tells() -> None:
+    setting = replace(FP32, half=True, state_bytes=18.0)
+    total, activations, framework = 18e9 + 45e8 + 0.3 * GIB, 45e8, 0.3 * GIB
+    shares = activations / total, framework / total
+
+    for peaks, deviation in (
+        ([], 0.3),
+        ([(setting, total / GIB)], (1 / 0.3**2 + shares[0] ** 2 / 0.06**2) ** -0.5),  # as predicted, so only surer
+    ):
+        predicted = MemoryModel(peaks).predict(setting)
+        width = math.hypot(deviation * shares[0], 0.6 * shares[1], 0.06)
+        assert predicted.gib == pytest.approx(total / GIB)
+        assert predicted.gib_high / predicted.gib == pytest.approx(math.exp(1.2816 * width), rel=1e-4)
+        assert predicted.gib / predicted.gib_low == pytest.approx(math.exp(1.2816 * width), rel=1e-4)
 
 
 def described(**changes: Any) -> MemorySetting:

@@ -14,6 +14,8 @@ from paretune.estimating.workload import (
     evaluation_batch,
     frozen_weight_bytes,
     quantized_weights,
+    warmup_steps,
+    whole_argument,
     workload,
 )
 from paretune.specification.job import JobSpec
@@ -132,3 +134,43 @@ def test_an_evaluation_batch_has_bounded_logits_and_tokens() -> None:
     assert evaluation_batch(JobSpec(), JobSpec().plan(), 32000) == 64
     long = JobSpec(max_seq_length=2048, per_device_train_batch_size=1)
     assert evaluation_batch(long, long.plan(), 32000) == 8  # as many tokens as a micro-batch
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        ({"max_train_samples": None}, 853),  # the validation rows of the data set
+        ({"max_train_samples": 900}, 100),  # a ninth of the training rows
+        ({"max_train_samples": 900, "max_eval_samples": 50}, 50),
+        ({"max_train_samples": None, "max_eval_samples": 5000}, 853),
+    ],
+)
+def test_the_rows_of_an_evaluation_are_those_that_the_job_will_read(changes: dict[str, Any], rows: int) -> None:
+    assert work_of(**{**TOMATOES, **changes}).evaluated_rows == pytest.approx(rows)
+
+
+@pytest.mark.parametrize(
+    ("value", "count"), [(7, 7), ("7", 7), (7.9, 7), (0, None), (-1, None), (None, None)], ids=repr
+)
+def test_a_count_in_the_training_arguments_is_a_whole_number_above_0_or_absent(value: Any, count: int | None) -> None:
+    given = {} if value is None else {"max_steps": value}
+
+    assert whole_argument(JobSpec(entry_script="train.py", training_arguments=given), "max_steps") == count
+
+
+@pytest.mark.parametrize(("steps", "slow"), [(1, 1), (9, 1), (50, 5), (109, 10), (5000, 10)])
+def test_a_tenth_of_the_steps_but_one_at_least_and_ten_at_most_are_not_timed(steps: int, slow: int) -> None:
+    assert warmup_steps(steps) == slow
+
+
+@pytest.mark.parametrize(
+    ("changes", "passes"),
+    [
+        ({}, 3),  # forward, and backward for activations and for weights
+        ({"fine_tuning": "head"}, 1),
+        ({"fine_tuning": "lora"}, 3),
+        ({"training_arguments": {"gradient_checkpointing": True}}, 4),
+    ],
+)
+def test_a_row_passes_through_the_model_as_often_as_its_training_needs(changes: dict[str, Any], passes: float) -> None:
+    assert work_of(**changes).passes == passes

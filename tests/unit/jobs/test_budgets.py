@@ -170,6 +170,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     home.rename("away.db")
     home.mkdir()  # so that SQLite cannot open it
     result = payer.type()
+    assert "sync" in payer.client.get_run(result.run_id).data.tags["paretune.reserved"]
     assert any("stays reserved in its budgets until `paretune sync` records it" in text for text in result.remarks)
     with pytest.raises(Exception, match=r"studies\.db") as refused:
         payer.type(seed=7)
@@ -180,7 +181,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     assert payer.standing().balance.committed_usd == pytest.approx(1.0)
     message = sync_all(payer)
     assert payer.standing().balance.spent_usd == pytest.approx(0.01)
-    assert not payer.client.get_run(result.run_id).data.tags["paretune.remarks"]
+    assert payer.client.get_run(result.run_id).data.tags["paretune.reserved"] == ""
     assert any(
         f"0.01 USD recorded against the budgets of {Path('team.yaml').resolve()}" in entry.remark for entry in message
     )
@@ -207,6 +208,7 @@ def test_an_old_job_in_another_account_keeps_no_later_job_from_its_budgets(payer
     (entry,) = sync_all(payer)
 
     assert entry.remark.startswith("0.01 USD recorded against the budgets of ")
+    assert payer.client.search_runs(["0"], "tags.`paretune.reserved` LIKE '_%'") == []
     assert payer.standing().balance.committed_usd == 0.0
 
 
@@ -266,3 +268,11 @@ def test_a_simulated_job_from_the_command_line_counts_in_the_account_of_simulate
     assert f"budget nlp of simulated jobs: {5 - run.data.metrics['cost_usd']:.2f} of 5 USD" in capsys.readouterr().out
     assert main(["train", *words, "--max_runtime_minutes", "600"]) == 4
     assert "budget nlp of simulated jobs (5 USD a month, team.yaml): worst case" in capsys.readouterr().err
+
+
+def test_a_refusal_names_the_instance_type_without_a_price(payer: Payer) -> None:
+    with pytest.raises(BudgetRefused) as refused:
+        payer.type(fallback_instance_types=("ml.p3.2xlarge",))  # the first type has a price
+
+    assert str(refused.value).startswith("the price of ml.p3.2xlarge in us-east-1 is not known")
+    assert "ml.g5.xlarge" not in str(refused.value)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from paretune.jobs.outcome import JobOutcome, failure_message, script_remarks, sources_without_bill, verdicts
-from paretune.launchers.base import JobState
 from paretune.pricing import ML_M5_LARGE, Price
-from paretune.specification.container import FailureKind, JobReport
+from paretune.specification.container import JobReport
+from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, cut_off, failed
 from paretune.specification.job import JobSpec
 
 MEASURED = {
@@ -25,11 +25,14 @@ MEASURED = {
 }
 
 
+FULL = failed(Cause.DISK_FULL, "the disk is full")
+
+
 def outcome(**changes: Any) -> JobOutcome:
     values: dict[str, Any] = {
         "run_id": "abc",
         "job_name": "paretune-abc-1",
-        "state": JobState.COMPLETED,
+        "ending": COMPLETED,
         "metrics": MEASURED,
         "price": ML_M5_LARGE,
         "open_command": "mlflow ui",
@@ -98,7 +101,7 @@ def test_a_note_says_what_ran_how_it_ended_what_came_out_and_how_to_repeat_it() 
     spec = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, learning_rate=1e-4)
 
     note = outcome(spec=spec, metrics=FOUND, price=PRICE, verdicts=["Poor."]).note()
-    failed = outcome(metrics={}, state=JobState.FAILED, reason="the disk is full").note()
+    full = outcome(metrics={}, ending=FULL, reason="the disk is full: make room").note()
     of_script = outcome(spec=spec.replace(entry_script="train.py"), origin="simulated").note()
 
     job = "b32 lr1e-4 2 x g5.xlarge all-MiniLM-L6-v2 (paretune-abc-1)"
@@ -106,7 +109,7 @@ def test_a_note_says_what_ran_how_it_ended_what_came_out_and_how_to_repeat_it() 
     assert "- TF-IDF + logistic regression: 0.7400" in note
     assert "> **Poor.**" in note
     assert spec.command() in note
-    assert "Failed: the disk is full**\n" in failed
+    assert "Failed: the disk is full: make room**\n" in full
     cluster = "on 2 x ml.g5.xlarge (paretune-abc-1, simulated)"
     assert of_script.startswith(f"**train.py learning_rate=0.0001 {cluster} Completed")
 
@@ -115,7 +118,7 @@ def test_a_note_shows_html_in_names_as_text_and_links_nowhere() -> None:
     evil = "<img src=x>![a](http://host/pixel.png)`<b>`"
     spec = JobSpec(model=f"org/{evil}", dataset=evil)
 
-    note = outcome(spec=spec, state=JobState.FAILED, reason=evil, model=evil, verdicts=[evil]).note()
+    note = outcome(spec=spec, ending=FULL, reason=evil, model=evil, verdicts=[evil]).note()
     outside_code = re.sub(r"(`{2,}).*?\1", "", note)
 
     assert "``" in note
@@ -173,51 +176,50 @@ def test_the_sources_of_metrics_do_not_name_what_only_a_bill_knows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "kind", "remedy"),
+    ("spec", "cause", "remedy"),
     [
-        (JobSpec(), FailureKind.OUT_OF_MEMORY, "out of memory, with batch 8: lower max_seq_length, set fine_tuning to"),
-        (JobSpec(fine_tuning="qlora"), FailureKind.OUT_OF_MEMORY, "lower max_seq_length, or use a larger instance"),
+        (JobSpec(), Cause.OUT_OF_MEMORY, "out of memory, with batch 8: lower max_seq_length, set fine_tuning to"),
+        (JobSpec(fine_tuning="qlora"), Cause.OUT_OF_MEMORY, "lower max_seq_length, or use a larger instance"),
         (
             JobSpec(entry_script="a.py"),
-            FailureKind.OUT_OF_MEMORY,
+            Cause.OUT_OF_MEMORY,
             "with batch 8: reduce the memory that a.py needs, for example",
         ),
-        (ON_SAGEMAKER, FailureKind.CAPACITY, "ml.g5.xlarge or ml.g5.2xlarge: set fallback_instance_types"),
+        (ON_SAGEMAKER, Cause.CAPACITY, "ml.g5.xlarge or ml.g5.2xlarge: set fallback_instance_types"),
         (
             ON_SAGEMAKER,
-            FailureKind.DISK_FULL,
+            Cause.DISK_FULL,
             "set a larger sagemaker.volume_size_in_gb for model, data and checkpoints or, if the instance has disks of "
             "its own, an instance_type with larger ones",
         ),
-        (JobSpec(), FailureKind.DISK_FULL, "the reason: make room, or set PARETUNE_HOME to another disk"),
-        (JobSpec(), FailureKind.ERROR, "the reason"),
+        (JobSpec(), Cause.DISK_FULL, "the reason: make room, or set PARETUNE_HOME to another disk"),
+        (JobSpec(), Cause.ERROR, "the reason"),
     ],
 )
-def test_the_reason_of_a_failure_comes_with_what_helps_there(spec: JobSpec, kind: FailureKind, remedy: str) -> None:
-    message = failure_message(spec, (kind, "the reason"), "with batch 8")
+def test_the_reason_of_a_failure_comes_with_what_helps_there(spec: JobSpec, cause: Cause, remedy: str) -> None:
+    message = failure_message(spec, failed(cause, "the reason"), "with batch 8")
 
     assert "the reason" in message
     assert remedy in message
-    if kind is FailureKind.OUT_OF_MEMORY:
-        assert failure_message(spec, (kind, "the reason"), "").startswith("out of memory: ")
+    if cause is Cause.OUT_OF_MEMORY:
+        assert failure_message(spec, failed(cause, "the reason"), "").startswith("out of memory: ")
 
 
 @pytest.mark.parametrize(
-    ("reason", "remedy"),
+    ("ending", "remedy"),
     [
-        (
-            "MaxRuntimeExceeded: it ran longer than 2 minutes",
-            ": raise max_runtime_minutes, or train for fewer steps or rows",
-        ),
-        ("MaxRuntimeExceeded: it stopped itself: raise max_runtime_minutes", ""),
-        ("a.py ended with exit code 3", " without printing anything: check where it calls sys.exit"),
-        ("a.py ended with exit code 3: no rows", ""),
+        (cut_off("it ran too long"), ": raise max_runtime_minutes, or train for fewer steps or rows"),
+        (failed(Cause.SILENT, "it ended"), " without printing anything: check where it calls sys.exit"),
+        (failed(Cause.ERROR, "a.py ended with exit code 3"), ""),
+        (failed(Cause.CODE, "MaxRuntimeExceeded is not defined"), ""),
+        (STOPPED, ""),
+        (COMPLETED, ""),
     ],
 )
-def test_a_reason_without_a_next_step_gets_one(reason: str, remedy: str) -> None:
+def test_the_cause_and_not_the_sentence_decides_what_is_advised(ending: Ending, remedy: str) -> None:
     spec = JobSpec(entry_script="a.py")
 
-    assert failure_message(spec, (FailureKind.ERROR, reason), "") == f"{reason}{remedy}"
+    assert failure_message(spec, ending, "") == f"{ending.sentence}{remedy}"
 
 
 @pytest.mark.parametrize(

@@ -35,3 +35,14 @@ def test_a_terminal_gets_a_bar_with_steps_and_loss_and_names_that_look_like_its_
     assert "continuing from checkpoint-2\n" in output
     assert r"reading \x1b]0;title\x07[/x].gnp\u202efdp[/]" in output
     progress.close()
+
+
+def test_a_file_gets_a_line_for_each_evaluation_and_message_and_no_bar() -> None:
+    stream = io.StringIO()
+    progress = ProgressPrinter(stream)
+    progress(EVENTS)
+    progress.close()
+
+    evaluated, *messages = stream.getvalue().splitlines()
+    assert evaluated == "step 2: f1 0.8124, loss 0.4000"
+    assert messages == ["continuing from checkpoint-2", r"reading \x1b]0;title\x07[/x].gnp\u202efdp[/]"]

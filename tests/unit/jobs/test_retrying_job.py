@@ -14,10 +14,11 @@ from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRe
 from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
-from paretune.jobs.standing import standing
+from paretune.jobs.running import running_jobs
 from paretune.launchers import SAGEMAKER
-from paretune.launchers.base import Job, JobSetup, JobState
+from paretune.launchers.base import Job, JobSetup
 from paretune.specification.container import JobDocument, JobInputs, JobReport
+from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.run_writer import Run
@@ -265,7 +266,7 @@ def test_a_running_job_is_listed_with_the_type_that_it_runs_on(desk: Desk) -> No
     while attempts.document.attempt == 1 or attempts.current is None:
         attempts.poll()
 
-    (row,) = standing(desk.tracking, lambda _: attempts.record.workplace)
+    (row,) = running_jobs(desk.tracking, lambda _: attempts.record.workplace)
 
     assert (row["title"], row["where"]) == ("b16 lr5e-5 g5.2xlarge all-MiniLM-L6-v2", f"1 x {LARGE}")
     assert row["cost_usd"] == pytest.approx(PRICES[LARGE] * SECONDS / 3600)
@@ -328,7 +329,7 @@ def test_types_that_were_all_in_one_request_are_not_tried_again_and_others_are(d
     failed = desk.attempts(Choosing([CAPACITY]), fallback_instance_types=LARGE)
     while (end := failed.poll()) is None:
         desk.clock.sleep(0.5)
-    assert end.failure == CAPACITY
+    assert end.ending == CAPACITY
 
 
 def test_a_job_goes_on_after_an_internal_error_of_aws_at_most_twice(desk: Desk) -> None:

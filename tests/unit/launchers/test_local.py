@@ -16,20 +16,20 @@ import pytest
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
-from paretune.launchers.base import Job, JobSetup, JobState
+from paretune.launchers.base import Job, JobSetup
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
 from paretune.launchers.processes import is_alive, living, process_text
 from paretune.specification.container import (
     Command,
-    FailureKind,
     JobDocument,
     JobFolder,
     JobInputs,
     UserCode,
     write_json,
 )
+from paretune.specification.ending import Cause, JobState, failed
 from paretune.specification.job import JobSpec
-from tests.support.launcher_contract import LauncherContract, Order, Place
+from paretune.testing import LauncherContract, Order, Place
 from tests.support.processes import command, wait_until, working_in
 from tests.support.scripted_training import TRAINING
 
@@ -158,7 +158,7 @@ def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_
     seen = place.attached(job.name)
 
     assert seen.state() is JobState.FAILED
-    assert seen.status().failure == (FailureKind.ERROR, "the process that started it has ended, and the job with it")
+    assert seen.status().ending == failed(Cause.ERROR, "the process that started it has ended, and the job with it")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_job_whose_process_was_killed_has_failed_by_that_signal(
     _process(job).send_signal(number)
 
     assert place.end(job) is JobState.FAILED
-    assert job.status().failure == (FailureKind.ERROR, f"its process was {reason}")
+    assert job.status().ending == failed(Cause.ERROR, f"its process was {reason}")
 
 
 def test_a_job_that_the_kernel_killed_for_memory_ran_out_of_memory(
@@ -238,9 +238,9 @@ def test_a_job_that_the_kernel_killed_for_memory_ran_out_of_memory(
     _process(job).kill()
 
     assert place.end(job) is JobState.FAILED
-    failure = job.status().failure
-    assert failure is not None
-    assert failure[0] is FailureKind.OUT_OF_MEMORY
+    ending = job.status().ending
+    assert ending is not None
+    assert ending.cause is Cause.OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize("has_empty_file", [False, True])  # as a full disk leaves it
@@ -250,7 +250,7 @@ def test_a_job_that_ends_without_a_word_has_failed_with_its_exit_code(place: Pla
         job.folder.failure.touch()
 
     assert place.end(job) is JobState.FAILED
-    assert job.status().failure == (FailureKind.ERROR, "its process ended with exit code 7 and left no report")
+    assert job.status().ending == failed(Cause.ERROR, "its process ended with exit code 7 and left no report")
 
 
 def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_was_asked(

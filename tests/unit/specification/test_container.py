@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.specification.container import (
-    Event,
-    EventReader,
-    FailureKind,
-    JobDocument,
-    JobFolder,
-    JobReport,
-    write_json,
-)
+from paretune.specification.container import Event, EventReader, JobDocument, JobFolder, JobReport, write_json
+from paretune.specification.ending import Cause, failed
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 
@@ -61,12 +54,12 @@ def test_the_first_reason_of_a_failure_is_kept_and_the_text_of_another_program_i
     folder = JobFolder(tmp_path)
     assert folder.read_failure() is None
 
-    folder.write_failure(FailureKind.OUT_OF_MEMORY, "the GPU is full")
-    folder.write_failure(FailureKind.ERROR, "the other process has gone")
-    assert folder.read_failure() == (FailureKind.OUT_OF_MEMORY, "the GPU is full")
+    folder.write_failure(Cause.OUT_OF_MEMORY, "the GPU is full")
+    folder.write_failure(Cause.ERROR, "the other process has gone")
+    assert folder.read_failure() == failed(Cause.OUT_OF_MEMORY, "the GPU is full")
 
     folder.failure.write_bytes(b"AlgorithmError: exit code 1: \xff\n")
-    assert folder.read_failure() == (FailureKind.ERROR, "AlgorithmError: exit code 1: \N{REPLACEMENT CHARACTER}")
+    assert folder.read_failure() == failed(Cause.ERROR, "AlgorithmError: exit code 1: \N{REPLACEMENT CHARACTER}")
 
 
 def test_a_full_disk_has_no_room_for_a_reason_and_hides_nothing_else(
@@ -78,7 +71,7 @@ def test_a_full_disk_has_no_room_for_a_reason_and_hides_nothing_else(
     folder = JobFolder(tmp_path)
     monkeypatch.setattr(Path, "open", full)
 
-    folder.write_failure(FailureKind.ERROR, "no progress for 30 minutes")
+    folder.write_failure(Cause.ERROR, "no progress for 30 minutes")
 
     assert folder.read_failure() is None
 

@@ -50,7 +50,7 @@ def test_typed_values_win_over_the_file_entry_by_entry(own: Path) -> None:
 def test_a_local_job_leaves_out_what_only_instances_use(own: Path) -> None:
     own.write_text('role = "Trainer"\nmax_cost_usd = 2.5\nregion = "eu-west-1"\n')
 
-    assert completed(JobSpec(seed=1), {}).changed() == {"seed": "1", "max_cost_usd": "2.5"}
+    assert completed(JobSpec(seed=1), {}).given_text() == {"seed": "1", "max_cost_usd": "2.5"}
     assert charged({"seed": 1}, {}) == {"seed": 1}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.cli import main
-from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.trial_status import TrialStatus
 from tests.support.study_tables import records_of, write_study
 
 
@@ -27,7 +27,7 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     running, ended, balance = records_of(path, storage)
     assert 0 < sum(trial.counts for trial in ended) <= 4
     assert (running, balance.committed_usd) == ([], 0)
-    completed = Counter(trial.identity for trial in ended if trial.status is TrialStatus.COMPLETED)
+    completed = Counter(trial.computation for trial in ended if trial.status is TrialStatus.COMPLETED)
     assert set(completed.values()) == {1}
     repeats = sum(trial.repeats is not None and not trial.status.is_retryable for trial in ended)
     # All rounds together are counted.

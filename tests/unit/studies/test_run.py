@@ -28,7 +28,7 @@ from paretune.tracking import schema
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 from tests.support.fake_clock import FakeClock
-from tests.support.scripted_jobs import SMALL
+from tests.support.scripted_jobs import ENDLESS, SMALL
 from tests.support.scripted_study import JudgedLauncher, always_done
 from tests.support.study_tables import write_study
 from tests.support.workplaces import make_workplace
@@ -256,7 +256,7 @@ def test_a_dry_run_lists_each_point_once_and_no_more_than_the_study_tries(
 
     assert main(["study", str(path), "--dry_run"]) == 0
 
-    lines = [line for line in capsys.readouterr().out.splitlines() if "worst case" in line]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  learning_rate ")]
     assert len(lines) == len(set(lines)) == count
     assert all(re.fullmatch(r"  learning_rate \S+, worst case \d\.\d USD", line) for line in lines)
 
@@ -386,6 +386,47 @@ def test_the_view_of_a_study_shows_its_front_first_and_runs_without_a_rank_last(
     assert [run.data.tags.get(schema.PARETO_RANK) for run in found] == ["0", "0", None]
 
 
+def test_mlflow_shows_a_study_by_its_own_metric_from_the_best_rank_to_the_worst(workplace: Path) -> None:
+    (workplace / "train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float)\n"
+        "print({'val_rae': parser.parse_args().lr})\n"
+    )
+    runs = [f"ml.g5.xlarge,{100 * n},{n},{0.5 + n / 100}" for n in range(1, 14)]  # each is worse and costs more
+    (workplace / "own.csv").write_text("\n".join(["instance_type,billable_seconds,lr,val_rae", *runs]))
+    job = {"launcher": "simulated", "entry_script": "train.py", "simulation.runs": "own.csv"}
+    path = write_study(
+        workplace,
+        job={**job, "instance_type": "ml.g5.xlarge", "max_runtime_minutes": 60},
+        search={"lr": {"choices": list(range(1, 14))}},
+        objectives={"cost_usd": "minimize", "val_rae": "minimize"},
+        sampler="grid",
+        budget_usd=50,
+    )
+    assert main(["study", "--study", str(path)]) == 0
+    client = MlflowClient()
+    (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
+    state = json.loads(
+        json.loads(client.get_experiment("0").tags[f"mlflow.sharedViewState.{parent.info.run_id}"])["state"]
+    )
+    order = f"{state['orderByKey']} {'ASC' if state['orderByAsc'] else 'DESC'}"
+    trials = client.search_runs(["0"], state["searchFilter"], order_by=[order])
+    ranks = [trial.data.tags[schema.PARETO_RANK] for trial in trials]
+
+    assert state["selectedColumns"][:4] == [
+        "tags.`paretune.pareto_rank`",
+        "tags.`paretune.repeats`",
+        "metrics.`val_rae`",
+        "metrics.`cost_usd`",
+    ]
+    assert "params.`training_arguments.lr`" in state["selectedColumns"]
+    assert ranks[0] == "0"
+    assert list(map(int, ranks)) == sorted(map(int, ranks))
+    assert int(ranks[-1]) > 9
+    varied = {name for trial in trials for name in trial.data.params if trial.data.params[name] != job.get(name)}
+    assert "max_runtime_minutes" not in varied, "the study chooses it, and MLflow compares parameters"
+    assert all(float(trial.data.tags[schema.MAX_RUNTIME_MINUTES]) > 0 for trial in trials)
+
+
 def test_a_script_without_a_seed_is_shown_as_it_is_called_repeated_once_and_stated_without_an_error(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -408,7 +449,9 @@ def test_a_script_without_a_seed_is_shown_as_it_is_called_repeated_once_and_stat
     assert main(["study", "--study", str(path)]) == 0
 
     output = capsys.readouterr().out
-    assert "rests on 2 runs (the training does not depend on the seed" in output
+    assert "rests on 2 runs (it gets no seed, and all repeats gave exactly the same values)" in output
+    repeat = MlflowClient().search_runs(["0"], f"tags.`{schema.REPEATS}` LIKE '%'")[0]
+    assert "seed" not in repeat.info.run_name
     assert re.findall(r"acc [\d.]+( ±)?", output.replace("acc 1.012; ", "acc 1.012 ")) == [""]
 
 
@@ -440,11 +483,54 @@ def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_pa
         begin("alpha")
 
 
+def test_a_driver_that_slept_looks_who_has_taken_over_before_it_pays_for_anything(workplace: Path) -> None:
+    tracking, clock = Tracking({}, SystemClock()), FakeClock()
+    launcher = JudgedLauncher(lambda spec, times: ENDLESS)
+    job = {"instance_type": SMALL, "max_runtime_minutes": 6}
+    search = {"seed": Choices(values=(1, 2, 3))}
+    file = StudyFile(name="shared", job=job, search=search, sampler="grid", budget_usd=9, n_parallel=1)
+
+    def begin(machine: str, clock: FakeClock) -> StudyRun:
+        (home := workplace / machine).mkdir(exist_ok=True)
+        table = StudyTable(file, f"sqlite:///{home / 'studies.db'}")
+        here = make_workplace(launcher=launcher, tracking=tracking, home=home, clock=clock)
+        writer = StudyRun(file, table, here, given=file, say=lambda _: None)
+        tracking.run(writer.run_id).set_tags({schema.WATCHED_BY: f"{machine} 1 1"})
+        return writer
+
+    class Laptop(FakeClock):
+        """Is suspended for an hour after its first minute; its monotonic clock stands still meanwhile, as on Linux."""
+
+        suspended_s = 0.0
+
+        def now(self) -> float:
+            return self.time + self.suspended_s
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.monotonic() > 60 and launcher.created and not others:
+                self.suspended_s = 3600.0
+                clock.time = self.now()
+                others.append(begin("beta", clock))
+
+    others, laptop = list[StudyRun](), Laptop()
+    driver = begin("alpha", laptop)
+
+    with pytest.raises(CallAgain, match=r"was asleep for 60 minutes, and beta 1 1 has taken over the study shared"):
+        driver.work()
+
+    assert len(launcher.created) == 1  # the job of before
+    assert not any(job.stopped for job in launcher.jobs.values())
+    tags = tracking.run(driver.run_id).tags()
+    assert "starts no more jobs" in tags[schema.FAILURE_REASON]
+    assert schema.DRIVEN_UNTIL not in tags
+
+
 def test_two_schedules_of_one_machine_do_not_both_pay_for_a_study(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each command with `once` is a process that has ended when the next one starts."""
-    monkeypatch.setattr("paretune.studies.run.process_text", lambda: f"{socket.gethostname()} 999999999 1")
+    monkeypatch.setattr("paretune.studies.record.process_text", lambda: f"{socket.gethostname()} 999999999 1")
     tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
     job = {"instance_type": SMALL, "max_runtime_minutes": 6}
     search = {"seed": Choices(values=(1, 2))}

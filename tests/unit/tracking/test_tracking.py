@@ -7,8 +7,9 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ from paretune.tracking import schema
 from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run
-from paretune.tracking.store import Tracking, is_absent_file, require_answer
+from paretune.tracking.store import Tracking, alone_with, is_absent_file, require_answer
+from paretune.tracking.ui_view import StudyView
 from tests.support.processes import free_port
 from tests.support.stand_ins.mlflow_store import denying_batches
 
@@ -320,6 +322,38 @@ def test_mlflow_opens_a_view_with_quality_and_dollars_and_keeps_one_that_a_user_
     assert MlflowClient().get_experiment("0").tags[key] == changed
 
 
+def view_of(run_id: str, name: str, settings: Sequence[str] = ("training_arguments.lr",)) -> StudyView:
+    return StudyView(run_id=run_id, name=name, metrics=["val_rae", "cost_usd"], settings=settings)
+
+
+def test_the_view_of_a_study_has_its_own_objectives_as_columns_and_chart(workplace: Path) -> None:
+    tracking().offer_view(view_of("id", "study"))
+    tag = MlflowClient().get_experiment("0").tags["mlflow.sharedViewState.id"]
+    state = json.loads(json.loads(tag)["state"])
+
+    assert state["selectedColumns"] == [
+        "tags.`paretune.pareto_rank`",
+        "tags.`paretune.repeats`",
+        "metrics.`val_rae`",
+        "metrics.`cost_usd`",
+        "metrics.`job_seconds`",
+        "params.`training_arguments.lr`",
+        "tags.`paretune.origin`",
+    ]
+    assert [(chart["xaxis"]["key"], chart["yaxis"]["key"]) for chart in state["compareRunCharts"]] == [
+        ("cost_usd", "val_rae")
+    ]
+    assert state["compareRunSections"][0]["name"] == "val_rae over dollars"
+
+
+def test_a_view_with_many_searched_parameters_fits_into_a_tag(workplace: Path) -> None:
+    tracking().offer_view(view_of("id", "study", [f"training_arguments.a_rather_long_name_{n}" for n in range(60)]))
+    tag = MlflowClient().get_experiment("0").tags["mlflow.sharedViewState.id"]
+
+    assert "a_rather_long_name_0" in tag
+    assert len(tag) <= 5_000
+
+
 def test_the_description_of_an_experiment_links_to_its_views_the_newest_study_first(workplace: Path) -> None:
     def description() -> str:
         return MlflowClient().get_experiment("0").tags["mlflow.note.content"]
@@ -329,7 +363,7 @@ def test_the_description_of_an_experiment_links_to_its_views_the_newest_study_fi
     assert description() == f"[All runs with F1 and dollars]({view}paretune&workflowType=machine_learning)"
 
     for number in (*range(8), 6):
-        tracking().offer_view(f"id{number}", f"study [{number}]")
+        tracking().offer_view(view_of(f"id{number}", f"study [{number}]"))
     links = description().split(" · ")
     assert [link.partition("=")[2].partition("&")[0] for link in links] == [
         "id6",
@@ -351,7 +385,7 @@ def test_a_description_of_a_users_own_stays(workplace: Path) -> None:
     written = "Reviews of films. " + MlflowClient().get_experiment("0").tags["mlflow.note.content"]
     MlflowClient().set_experiment_tag("0", "mlflow.note.content", written)
 
-    tracking().offer_view("id", "study")
+    tracking().offer_view(view_of("id", "study"))
 
     assert MlflowClient().get_experiment("0").tags["mlflow.note.content"] == written
 
@@ -585,3 +619,32 @@ def test_an_experiment_that_another_command_creates_at_the_same_moment_is_used(
     experiment = store.get_experiment_by_name("new")
     assert experiment is not None
     assert store.get_run(run.run_id).info.experiment_id == experiment.experiment_id
+
+
+def test_a_lock_excludes_others_leaves_no_file_and_cannot_be_prepared_by_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    inside, most = 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(30):
+            with alone_with("a store"):
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert most == 1
+    (folder,) = tmp_path.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(folder.iterdir()) == []
+    folder.chmod(0o777)  # as if another user had made it
+    with pytest.raises(PermissionError, match="only you can write to"), alone_with("a store"):
+        pass

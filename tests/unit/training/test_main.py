@@ -14,7 +14,8 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.core.watchdog import STARTED_AT
-from paretune.specification.container import FailureKind, JobDocument, JobFolder, write_json
+from paretune.specification.container import JobDocument, JobFolder, write_json
+from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.training import __main__ as job_process
 from paretune.training import device
@@ -30,52 +31,52 @@ def because_of(error: Exception) -> ModuleNotFoundError:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "cause", "words"),
     [
-        (BadInput(["seed must be at least 0"]), FailureKind.BAD_INPUT, "seed must be at least 0"),
-        (ModuleNotFoundError("No module named 'peft'", name="peft"), FailureKind.BAD_INPUT, "package peft is missing"),
+        (BadInput(["seed must be at least 0"]), Cause.BAD_INPUT, "seed must be at least 0"),
+        (ModuleNotFoundError("No module named 'peft'", name="peft"), Cause.CODE, "package peft is missing"),
         (
             because_of(ModuleNotFoundError("No module named 'google.protobuf'", name="google.protobuf")),
-            FailureKind.BAD_INPUT,
+            Cause.CODE,
             "package google is missing",
         ),
         (
             because_of(RuntimeError("operator torchvision::nms does not exist")),
-            FailureKind.ERROR,
+            Cause.CODE,
             "ModuleNotFoundError: Could not import module 'Trainer'. Are its requirements defined correctly?, because "
             "of RuntimeError: operator torchvision::nms does not exist",
         ),
         (
             ModuleNotFoundError("Requirement 'wandb>=0.12' not met"),
-            FailureKind.ERROR,
+            Cause.CODE,
             "ModuleNotFoundError: Requirement 'wandb>=0.12' not met",
         ),
-        (MemoryError(), FailureKind.OUT_OF_MEMORY, "MemoryError"),
-        (OSError(28, "No space left on device"), FailureKind.DISK_FULL, "the disk is full"),
+        (MemoryError(), Cause.OUT_OF_MEMORY, "MemoryError"),
+        (OSError(28, "No space left on device"), Cause.DISK_FULL, "the disk is full"),
         (
             RuntimeError("[pair.cc:553] Connection closed by peer [10.0.0.2]:56753"),
-            FailureKind.ERROR,
+            Cause.ERROR,
             "another process of the job ended first: [pair.cc:553] Connection closed by peer",
         ),
-        (BrokenPipeError(32, "Broken pipe"), FailureKind.ERROR, "BrokenPipeError: [Errno 32] Broken pipe"),
+        (BrokenPipeError(32, "Broken pipe"), Cause.ERROR, "BrokenPipeError: [Errno 32] Broken pipe"),
         (
             ConnectionError("('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))"),
-            FailureKind.ERROR,
+            Cause.ERROR,
             "ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))",
         ),
-        (ValueError("odd"), FailureKind.ERROR, "ValueError: odd"),
-        (FileNotFoundError(2, "No such file", "rows.csv"), FailureKind.ERROR, f"'rows.csv' (looked in {Path.cwd()})"),
+        (ValueError("odd"), Cause.CODE, "ValueError: odd"),
+        (FileNotFoundError(2, "No such file", "rows.csv"), Cause.CODE, f"'rows.csv' (looked in {Path.cwd()})"),
         (
             subprocess.CalledProcessError(2, ["make", "data"]),
-            FailureKind.ERROR,
+            Cause.SILENT,
             "its command 'make data' ended with exit code 2",
         ),
     ],
 )
-def test_a_failure_says_what_it_asks_of_the_launcher(error: Exception, kind: FailureKind, words: str) -> None:
+def test_a_failure_says_what_it_asks_of_the_launcher(error: Exception, cause: Cause, words: str) -> None:
     result, sentence = classify_failure(error)
 
-    assert result is kind
+    assert result is cause
     assert words in sentence
 
 
@@ -113,16 +114,16 @@ def test_a_package_that_an_instance_lacks_is_installed_or_listed(
 
     failure = folder.read_failure()
     assert failure is not None
-    assert failure[0] is FailureKind.BAD_INPUT
-    assert failure[1].startswith("package no_such_package is missing")
-    assert failure[1].endswith(remedy)
+    assert failure.cause is Cause.CODE
+    assert failure.sentence.startswith("package no_such_package is missing")
+    assert failure.sentence.endswith(remedy)
 
 
 def test_a_cause_that_says_the_same_is_not_repeated() -> None:
     error = KeyError("label")
     error.__cause__ = KeyError("label")
 
-    assert classify_failure(error) == (FailureKind.ERROR, "KeyError: 'label'")
+    assert classify_failure(error) == (Cause.CODE, "KeyError: 'label'")
 
 
 def test_a_full_disk_ends_with_the_exit_code_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,4 +186,4 @@ def test_a_training_stops_itself_at_its_deadline_and_says_so(tmp_path: Path, mon
 
     failure = folder.read_failure()
     assert failure is not None
-    assert failure[1].startswith("MaxRuntimeExceeded: the job stopped itself")
+    assert (failure.cause, failure.sentence[:22]) == (Cause.TIME_LIMIT, "the job stopped itself")

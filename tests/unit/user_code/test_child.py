@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from paretune.launchers.job_folder import fill
-from paretune.specification.container import EventReader, FailureKind, JobDocument, JobFolder, JobReport
+from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport
+from paretune.specification.ending import Cause, failed
 from paretune.specification.job import JobSpec
 from paretune.user_code import script_metrics
 from paretune.user_code.inputs import script_inputs
@@ -168,13 +169,24 @@ def test_threads_and_exit_handlers_of_a_script_run_to_their_end(tmp_path: Path) 
     assert Run(tmp_path, text).end().report.metrics == {"best_f1": 0.95, "val_f1": 0.91}
 
 
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_script_that_leaves_python_at_once_after_its_work_keeps_its_metrics(tmp_path: Path, status: int) -> None:
+    forked = "import os\nif os.fork() == 0: os._exit(0)\nos.wait()\n"
+
+    run = Run(tmp_path, f"{forked}print('val_f1: 0.9')\nprint('acc: 0.5', end='')\nos._exit({status})").end()
+
+    assert run.code == status
+    assert (run.report if status == 0 else run.partial).metrics["val_f1"] == 0.9
+    assert status or run.report.metrics["acc"] == 0.5
+
+
 def test_a_failed_script_ends_soon_even_if_its_threads_do_not(tmp_path: Path) -> None:
     text = "import threading\nthreading.Thread(target=threading.Event().wait).start()\n1 / 0\n"
 
     run = Run(tmp_path, text).end()
 
     assert run.code == 1
-    assert run.folder.read_failure() == (FailureKind.ERROR, "ZeroDivisionError: division by zero")
+    assert run.folder.read_failure() == failed(Cause.ERROR, "ZeroDivisionError: division by zero")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +206,8 @@ def test_a_job_that_fails_after_its_training_keeps_its_metrics_and_curves(
     run = Run(tmp_path, text).end()
 
     assert run.code != 0
-    assert (run.folder.read_failure() or (None, ""))[1].startswith(reason)
+    failure = run.folder.read_failure()
+    assert (failure.sentence if failure else "").startswith(reason)
     assert run.partial.metrics == {"val_f1": 0.5}
     curve = read_curves(run.folder.report.parent / STORE)["val_f1"]
     assert [(point.step, point.value) for point in curve] == [(0, 0.0), (1, 0.25), (2, 0.5)]
@@ -224,27 +237,27 @@ def test_a_job_that_is_stopped_or_meets_its_deadline_keeps_its_metrics_and_curve
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "sentence"),
+    ("text", "cause", "sentence"),
     [
-        ("raise RuntimeError('CUDA out of memory. Tried')", FailureKind.OUT_OF_MEMORY, "CUDA out of memory. Tried"),
-        ("raise MemoryError", FailureKind.OUT_OF_MEMORY, "MemoryError"),
-        ("import no_such_package", FailureKind.BAD_INPUT, "package no_such_package is missing where the job runs: in"),
-        ("raise OSError(28, 'No space left on device')", FailureKind.DISK_FULL, "the disk is full: [Errno 28]"),
+        ("raise RuntimeError('CUDA out of memory. Tried')", Cause.OUT_OF_MEMORY, "CUDA out of memory. Tried"),
+        ("raise MemoryError", Cause.OUT_OF_MEMORY, "MemoryError"),
+        ("import no_such_package", Cause.CODE, "package no_such_package is missing where the job runs: in"),
+        ("raise OSError(28, 'No space left on device')", Cause.DISK_FULL, "the disk is full: [Errno 28]"),
         (
             "try:\n    {}['a']\nexcept KeyError as error:\n    raise ValueError('bad rows') from error",
-            FailureKind.ERROR,
+            Cause.CODE,
             "ValueError: bad rows, because of KeyError: 'a'",
         ),
     ],
 )
-def test_the_reason_of_a_failure_is_the_exception_with_its_kind(
-    tmp_path: Path, text: str, kind: FailureKind, sentence: str
+def test_the_reason_of_a_failure_is_the_exception_with_its_cause(
+    tmp_path: Path, text: str, cause: Cause, sentence: str
 ) -> None:
     run = Run(tmp_path, f"print('starting')\n{text}\n").end()
 
     failure = run.folder.read_failure()
     assert failure is not None
-    assert (failure[0], failure[1][: len(sentence)]) == (kind, sentence)
+    assert (failure.cause, failure.sentence[: len(sentence)]) == (cause, sentence)
     assert run.record(TRACEBACK).startswith("Traceback (most recent call last):\n  File ")
     assert "runpy" not in run.record(TRACEBACK)
 

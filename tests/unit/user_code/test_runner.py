@@ -140,7 +140,7 @@ def test_a_command_is_stopped_at_its_deadline_and_the_failure_says_so(ml: Path) 
     code, _ = run(ml, "sleep 60", deadline_s=0.2)
 
     assert code != 0
-    assert (ml / "output" / "failure").read_text().startswith("error: MaxRuntimeExceeded: the job stopped itself")
+    assert (ml / "output" / "failure").read_text().startswith("time_limit: the job stopped itself")
 
 
 def test_the_seconds_that_the_container_took_to_start_count_against_the_deadline(
@@ -151,4 +151,4 @@ def test_the_seconds_that_the_container_took_to_start_count_against_the_deadline
 
     assert code != 0
     failure = (ml / "output" / "failure").read_text()
-    assert failure.startswith("error: MaxRuntimeExceeded: the job stopped itself 60.0 minutes")
+    assert failure.startswith("time_limit: the job stopped itself 60.0 minutes")

@@ -75,6 +75,17 @@ def test_a_script_that_is_asked_reaches_no_network_no_secret_and_no_file(
     assert [path.name for path in script.parent.iterdir()] == ["train.py"]
 
 
+def test_a_script_that_is_asked_sees_no_socket_of_a_daemon(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "docker.sock").touch()
+    monkeypatch.setattr(sandbox, "_SOCKETS", str(tmp_path / "run"))
+    script.write_text(f"import os\nprint(os.listdir({str(tmp_path / 'run')!r}), os.path.isfile(__file__))\n")
+
+    assert help_of([sys.executable, script.name], script.parent) == (0, "[] True\n")
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -103,3 +114,11 @@ def test_a_system_that_cannot_keep_it_from_the_network_does_not_ask(
 
     with pytest.raises(BadInput, match="was not asked for its options, because this system cannot start a process"):
         ask_options(script, script.read_text())
+
+
+def test_a_script_that_prints_without_end_is_read_to_a_limit(script: Path) -> None:
+    script.write_text("for _ in range(40): print('x' * 50_000)\n")
+
+    code, text = help_of([sys.executable, script.name], script.parent)
+
+    assert (code, len(text)) == (0, 1_000_000)

@@ -31,18 +31,18 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, refuse
 from paretune.core.packages import can_be_imported
 from paretune.core.shell import command_line
-from paretune.launchers.base import JobSetup, JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
+from paretune.launchers.base import JobSetup, JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
 from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification import catalog
 from paretune.specification.container import (
-    FailureKind,
     JobDocument,
     JobFolder,
     JobInputs,
     write_json,
     write_json_once,
 )
+from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, cut_off, failed
 from paretune.specification.job import JobSpec
 from paretune.specification.rules import launch_faults
 from paretune_slurm import TRAITS
@@ -51,16 +51,17 @@ GRACE_S = 120  # from SIGTERM until Slurm kills what still runs; training/proces
 _ASK_EVERY_S = 2.0  # between two calls of sacct for a job: the accounting serves the whole cluster
 _ANSWER_WITHIN_S = 60.0  # of Slurm's commands
 _SINCE = "now-30days"  # sacct shows only the jobs of today without it; a search of all years may take minutes
+_READ_LINES = 200  # lines of the log in which the reason of a silent end is searched
 _FIELDS = ("JobIDRaw", "State", "Start", "End", "ExitCode")
 _WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESIZING")
 _RUNS = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
-_KINDS = {
-    "OUT_OF_MEMORY": FailureKind.OUT_OF_MEMORY,
-    "NODE_FAIL": FailureKind.INTERNAL,
-    "BOOT_FAIL": FailureKind.INTERNAL,
-    "PREEMPTED": FailureKind.INTERNAL,
+_CAUSES = {
+    "OUT_OF_MEMORY": Cause.OUT_OF_MEMORY,
+    "NODE_FAIL": Cause.INTERNAL,
+    "BOOT_FAIL": Cause.INTERNAL,
+    "PREEMPTED": Cause.INTERNAL,
 }
-"""What a state of sacct means for the next attempt. All other states are errors."""
+"""The causes of states of sacct. All other states are errors."""
 _UNANSWERED = re.compile("timed out|zero bytes|receive failure|connection reset", re.IGNORECASE)
 """Parts of sbatch's messages if slurmctld got the request and did not answer; Slurm may have created the job."""
 BATCH = """#!/bin/bash
@@ -96,7 +97,7 @@ class SlurmJob(FolderJob):
 
     def state(self) -> JobState:
         if self._end.exists():
-            return JobState(self._read_end()["state"])
+            return self._ending().state
         state = self._accounted()["State"]
         if state in (*_WAITS, *_RUNS):
             if not self._stop.exists():
@@ -104,8 +105,11 @@ class SlurmJob(FolderJob):
             if self._clock.now() - self._stop.stat().st_mtime > GRACE_S:
                 self._slurm.cancel(self.number)
             return JobState.STOPPING
-        write_json_once(self._end, self._ended(state))
-        return JobState(self._read_end()["state"])
+        row = self._accounted()
+        ended_at = float(row["End"]) if row["End"].isdigit() else self._clock.now()
+        end = {**self._ended(state).as_json(), "seconds": self._seconds(row), "time": ended_at}
+        write_json_once(self._end, end)
+        return self._ending().state
 
     def stop(self) -> None:
         """Send the training a signal, so that it writes a checkpoint; cancel a job that still waits for nodes."""
@@ -115,20 +119,19 @@ class SlurmJob(FolderJob):
             self._slurm.cancel(self.number, "--signal=TERM")
 
     def status(self) -> JobStatus:
-        state = self.state()
-        end = self._read_end() if state.is_terminal else None
-        seconds = self._seconds(self._accounted()) if end is None else end["seconds"]
-        reason = end["reason"] if end else ""
-        has_completed = state is JobState.COMPLETED
+        facts = {"slurm_job": self.number}
+        if not self.state().is_terminal:
+            seconds = self._seconds(self._accounted())
+            return JobStatus(seconds=seconds, billable_seconds=seconds, facts=facts)
+        end, ending = self._read_end(), self._ending().explained(self.log_tail(_READ_LINES))
         return JobStatus(
-            state=state,
-            seconds=seconds,
-            billable_seconds=seconds,
-            ended_at=end["time"] if end else None,
-            report=self.report() if has_completed else None,
-            failure=(FailureKind(end["kind"]), reason) if end and reason else None,
-            facts={"slurm_job": self.number},
-            model=str(self.folder.model) if has_completed and any(self.folder.model.glob("*")) else "",
+            ending=ending,
+            seconds=end["seconds"],
+            billable_seconds=end["seconds"],
+            ended_at=end["time"],
+            report=self.report() if ending.has_completed else None,
+            facts=facts,
+            model=str(self.folder.model) if ending.has_completed and any(self.folder.model.glob("*")) else "",
         )
 
     def detail(self) -> str:
@@ -147,26 +150,24 @@ class SlurmJob(FolderJob):
         until = int(row["End"]) if row["End"].isdigit() else int(self._clock.now())
         return float(max(0, until - int(row["Start"])))
 
-    def _ended(self, state: str) -> dict[str, Any]:
+    def _ended(self, state: str) -> Ending:
         row = self._accounted()
-        end = {"kind": FailureKind.ERROR.value, "reason": "", "seconds": self._seconds(row)}
-        end["time"] = float(row["End"]) if row["End"].isdigit() else self._clock.now()
         if state == "COMPLETED" and self.report() is not None:
-            return {**end, "state": JobState.COMPLETED.value}
+            return COMPLETED
         if self._stop.exists():
-            return {**end, "state": JobState.STOPPED.value}
+            return STOPPED
         if state.startswith("CANCELLED"):
-            return {**end, "state": JobState.STOPPED.value, "reason": f"Slurm says that it was {state.lower()}"}
+            return Ending(JobState.STOPPED, Cause.ERROR, f"Slurm says that it was {state.lower()}")
         says = f"Slurm says {state} (exit code {row.get('ExitCode', '')}) of batch job {self.number}"
-        kind = _KINDS.get(state, FailureKind.ERROR)
-        if kind is FailureKind.INTERNAL:  # before the limit: a preempted training also stops with a checkpoint
-            return {**end, "state": JobState.FAILED.value, "kind": kind.value, "reason": says}
-        limit_s = float(self._order["max_seconds"])
-        if state == "TIMEOUT" or self.folder.stopped.exists() or end["seconds"] >= limit_s:
-            end["reason"] = f"MaxRuntimeExceeded: it ran longer than {limit_s / 60:g} minutes"
-            return {**end, "state": JobState.STOPPED.value}
-        kind, reason = self.folder.read_failure() or (kind, says)
-        return {**end, "state": JobState.FAILED.value, "kind": kind.value, "reason": reason}
+        cause, limit_s = _CAUSES.get(state, Cause.ERROR), float(self._order["max_seconds"])
+        if cause is Cause.INTERNAL:  # before the limit: a preempted training also stops with a checkpoint
+            return failed(cause, says)
+        if state == "TIMEOUT" or self.folder.stopped.exists() or self._seconds(row) >= limit_s:
+            return cut_off(f"it ran longer than {limit_s / 60:g} minutes")
+        return self.folder.read_failure() or failed(cause, says)
+
+    def _ending(self) -> Ending:
+        return Ending.from_json(self._read_end())
 
     def _read_end(self) -> dict[str, Any]:
         end: dict[str, Any] = json.loads(self._end.read_text())

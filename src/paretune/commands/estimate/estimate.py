@@ -21,7 +21,7 @@ from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.core.shell import command_line, options
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of, length_faults
-from paretune.estimating.estimator import Estimate, Forecast, estimate_own
+from paretune.estimating.estimator import Estimate, Forecast, estimate_user_code
 from paretune.estimating.phases import PHASES
 from paretune.estimating.timing import PARTS
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS, data_of
@@ -178,7 +178,7 @@ def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateT
         name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         for name, value in choices.items()
     }
-    request = EstimateRequest.of([spec.changed() for spec in jobs], lists)
+    request = EstimateRequest.of([spec.given_text() for spec in jobs], lists)
     request = replace(request, specs=tuple(completed(spec, os.environ) for spec in request.specs))
     return run_estimate(request)
 
@@ -214,7 +214,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     is_there = is_recorded or has_store(environment)
     forecast = Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
     if first.runs_user_code:
-        own = [(spec, estimate_own(spec, price, forecast.evidence.own)) for spec, price in priced]
+        own = [(spec, estimate_user_code(spec, price, forecast.evidence.of_user_code)) for spec, price in priced]
         remark = (
             "your own training code is estimated only from runs of the same job (cluster and parameters, any seed): "
             "run it once, or run a study"
@@ -297,7 +297,7 @@ def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
         for instance in map(spec.instance, spec.instance_types() if spec.has_instances else ()):
             yield from hardware.precision_faults(spec.precision, instance)
         if rows is None and spec.dataset not in BUNDLED_ROWS and spec.max_train_samples is None:
-            of_data = {name: text for name, text in spec.changed().items() if name in OF_THE_DATA}
+            of_data = {name: text for name, text in spec.given_text().items() if name in OF_THE_DATA}
             yield (
                 f"the number of rows of dataset {spec.dataset} is not known yet: give max_train_samples (and "
                 f"max_seq_length), or prepare it once with `{command_line('train', of_data | {'dry_run': 'true'})}`"

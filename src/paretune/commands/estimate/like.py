@@ -26,7 +26,7 @@ from paretune.estimating.estimator import Estimate, Estimator, Forecast
 from paretune.estimating.evidence import DATA_FACTS, Evidence, built_of, is_whole, read
 from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement, fit
-from paretune.jobs.standing import find_run
+from paretune.jobs.running import find_run
 from paretune.jobs.workplace import has_store, open_tracking
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, PriceList, usual_price
@@ -97,7 +97,7 @@ def of_run(job: RecordedRun) -> Reference:
     if seconds is None and step_seconds is None:
         has = "only the discounted seconds of a spot job" if is_discounted and job.billable_seconds else "none"
         raise BadInput([f"like must name a training job with measured seconds, {job.run_id[:8]} has {has}"])
-    texts = {name: text for name, text in spec.changed().items() if name not in OF_THE_BATCH}
+    texts = {name: text for name, text in spec.given_text().items() if name not in OF_THE_BATCH}
     plan = job.used_plan(spec)
     texts |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
     texts |= {"region": job.region} if spec.runs_on.has_regions and job.region else {}

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 from paretune.commands.command import command_of
 from paretune.commands.reconcile.bill import SUFFIXES, AwsBill, months_between, read_bill
 from paretune.core.clock import SystemClock
+from paretune.core.reading import at_home, exists
 from paretune.core.result import CommandOutput, Row, as_json, csv_text, rows_of
-from paretune.core.untrusted import at_home, exists, markdown
+from paretune.core.secrets import markdown
 from paretune.launchers.base import job_of
 from paretune.specification import metrics
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of

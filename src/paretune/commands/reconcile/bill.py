@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from paretune.core.errors import BadInput, first_line
-from paretune.core.untrusted import LARGEST_CONFIG, parse_json, read_text
+from paretune.core.reading import LARGEST_CONFIG, parse_json, read_text
 from paretune.launchers.base import JOB_PREFIX
 
 if TYPE_CHECKING:

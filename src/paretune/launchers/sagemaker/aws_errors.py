@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from paretune.core.errors import LaunchRefused, NoAccount, ParetuneError, first_line
-from paretune.specification.container import FailureKind
+from paretune.specification.ending import Cause, Ending, cut_off, failed
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError, RetriesExceededError, S3UploadFailedError)
 """Errors of boto (1.44) if a proxy answers instead of AWS (with an HTML page or in another encoding), if every attempt
@@ -41,61 +41,61 @@ _NOT_OF_JOB = "^(?!AlgorithmError: )(?s:.*)"  # a job's own program, which may p
 _WRAPPERS = re.compile(r"^AlgorithmError: |,? ?exit code: \d+$")  # SageMaker's words around our own line
 
 
-class Cause(NamedTuple):
-    """One cause of errors."""
+class Explanation(NamedTuple):
+    """One explanation of errors."""
 
     words: str  # regular expression that recognizes it in AWS's text
-    sentence: str  # describes the cause
+    sentence: str  # describes what has happened
     next_step: str  # tells the user what to do
-    kind: FailureKind = FailureKind.ERROR
+    cause: Cause = Cause.ERROR
 
 
-_CAUSES = (  # the first match wins; the text of a failed request is its error code, a colon and its message
-    Cause(
+_EXPLANATIONS = (  # the first match wins; the text of a failed request is its error code, a colon and its message
+    Explanation(
         "^(?:ExpiredToken|InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch|InvalidSignature|AuthFailure"
         "|RequestExpired|RequestTimeTooSkewed)",
         "AWS does not accept the credentials",
         "sign in again (`aws sso login`), or check AWS_PROFILE, the access keys and the clock of this machine",
     ),
-    Cause(f"^(?:{'|'.join(sorted(_THROTTLED))})", "AWS is throttling requests", "try again in a minute"),
-    Cause(
+    Explanation(f"^(?:{'|'.join(sorted(_THROTTLED))})", "AWS is throttling requests", "try again in a minute"),
+    Explanation(
         rf"^CapacityError|{_NOT_OF_JOB}(?:Unable to provision requested ML compute"
         r"|[Ii]nsufficient ?(?:EC2 |Instance)?[Cc]apacity"
         r"|Max(?:Wait|Pending)TimeExceeded|exceeded Max(?:Wait|Pending)TimeInSeconds)",
         "AWS had no available instance of this type in time",
         "try again later, or set fallback_instance_types, another region or spot=false",
-        FailureKind.CAPACITY,
+        Cause.CAPACITY,
     ),
-    Cause("^InternalServerError", "AWS had an internal error", "launch it again", FailureKind.INTERNAL),
-    Cause(
+    Explanation("^InternalServerError", "AWS had an internal error", "launch it again", Cause.INTERNAL),
+    Explanation(
         rf"{_NOT_OF_JOB}(?:ResourceLimitExceeded(?!.*not available)|\bservice limit\b.* is [\d.]+"
         r"|(?:exceeded|reached) the maximum number of)|\(ResourceLimitExceeded\) when calling"
         r"(?!.*(?<!Service Quotas is )not available)",
         "a quota of the account is used up",
         "ask for more (AWS console, Service Quotas, SageMaker), wait for other jobs, or use another instance type",
     ),
-    Cause(
+    Explanation(
         rf"{_NOT_OF_JOB}(?:(?:unable to|[Cc]ould not|[Cc]annot|not be able to) (?:be )?assumed? (?:the )?role"
         r"|role \S+ cannot be assumed|sts:AssumeRole)",
         "SageMaker may not assume the role of the job",
         "let the role trust sagemaker.amazonaws.com; `paretune doctor` prints the command",
     ),
-    Cause(
+    Explanation(
         r"not authorized to perform|\b(?:[Aa]ccess [Dd]enied|AccessDenied(?:Exception)?)\b|\(403\) when calling",
         "AWS denies access",
         "allow that action for your identity, or for the role of the job; `paretune doctor` names each denied one",
     ),
-    Cause(
+    Explanation(
         "No space left on device|[Ii]nsufficient disk space|Disk quota exceeded|100% disk usage",
         "the disk of the instance is full",
         "set sagemaker.volume_size_in_gb to a larger volume",
-        FailureKind.DISK_FULL,
+        Cause.DISK_FULL,
     ),
-    Cause(
+    Explanation(
         "use an instance type with more memory",
         "the memory of the machine (not of its GPUs) was used up",
         "use a larger instance, or load less data at once",
-        FailureKind.OUT_OF_MEMORY,
+        Cause.OUT_OF_MEMORY,
     ),
 )
 
@@ -158,34 +158,36 @@ def explain(error: BaseException, doing: str) -> str:
     if is_denied(error):
         return f"AWS does not allow this identity to {doing}: {message}"
     text = f"{code(error)}: {message}"
-    cause = _named_cause(text)
-    reason = message if cause is None else f"{cause.sentence}: {cause.next_step} (AWS: {text})"
+    known = _explanation(text)
+    reason = message if known is None else f"{known.sentence}: {known.next_step} (AWS: {text})"
     return f"could not {doing}: {reason}"
 
 
-def classify(reason: str) -> tuple[FailureKind, str]:
-    """Return the kind and sentence of a training job's FailureReason.
+def ending_of(reason: str) -> Ending:
+    """Return the ending of a training job that failed with this FailureReason.
 
-    For kind ERROR, the sentence includes the next step if the cause is known. For other kinds, the next step depends on
-    the job, and `jobs.outcome` adds it.
+    The first word of our own failure file is the cause. A training that has stopped itself at its deadline is not a
+    failure. For the cause ERROR, the sentence includes the next step if AWS's words are known. For other causes, the
+    next step depends on the job, and `jobs.outcome` adds it.
     """
     text = " ".join(reason.split())
-    kind, _, sentence = _WRAPPERS.sub("", text).strip().partition(": ")
+    word, _, sentence = _WRAPPERS.sub("", text).strip().partition(": ")
     with suppress(ValueError):  # the text is not from our own failure file
-        if (own := FailureKind(kind)) not in (FailureKind.CAPACITY, FailureKind.INTERNAL):  # only AWS knows of these
-            return own, sentence.strip()
-    if cause := _named_cause(text):
-        step = f": {cause.next_step}" if cause.kind is FailureKind.ERROR else ""
-        return cause.kind, f"{cause.sentence}{step} (AWS: {text})"
+        if (own := Cause(word)) not in (Cause.CAPACITY, Cause.INTERNAL):  # only AWS knows of these
+            return cut_off(sentence.strip()) if own is Cause.TIME_LIMIT else failed(own, sentence.strip())
+    if known := _explanation(text):
+        step = f": {known.next_step}" if known.cause is Cause.ERROR else ""
+        return failed(known.cause, f"{known.sentence}{step} (AWS: {text})")
     if match := _EXIT_CODE.search(text):
         number = int(match[1])
         signalled = -number if number < 0 else number - 128
         meaning = f": {signal.strsignal(signalled)}" if 0 < signalled < signal.NSIG else ""
         if signalled == signal.SIGKILL:
             meaning = ": it was killed, most often for lack of memory"
-        return FailureKind.ERROR, f"the container ended with exit code {number}{meaning}: read the log (AWS: {text})"
-    return FailureKind.ERROR, text or "SageMaker gave no reason"
+        sentence = f"the container ended with exit code {number}{meaning}: read the log (AWS: {text})"
+        return failed(Cause.ERROR, sentence)
+    return failed(Cause.ERROR, text or "SageMaker gave no reason")
 
 
-def _named_cause(text: str) -> Cause | None:
-    return next((cause for cause in _CAUSES if re.search(cause.words, text)), None)
+def _explanation(text: str) -> Explanation | None:
+    return next((known for known in _EXPLANATIONS if re.search(known.words, text)), None)

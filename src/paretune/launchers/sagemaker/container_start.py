@@ -123,7 +123,7 @@ def install(needed: list[str], folder: Path) -> None:
                 "no package index could be reached from the job: give its subnets a route to a NAT gateway, set a "
                 "sagemaker.package_index that they can reach, or set a sagemaker.training_image that has the packages"
             )
-        fail(f"bad_input: pip could not install what the job needs ({reason}): {step}")
+        fail(f"code: pip could not install what the job needs ({reason}): {step}")
 
 
 def look_at_gpu() -> None:

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from paretune.core.clock import Clock
-from paretune.core.errors import ENDED_WITHOUT_REASON, LaunchRefused, LostContact, last_words
+from paretune.core.errors import LaunchRefused, LostContact
 from paretune.core.shell import command_line
-from paretune.core.watchdog import STOPPED_ITSELF
-from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus, job_of
+from paretune.launchers.base import GONE_AFTER_S, Job, JobStatus, WarmPoolStatus, job_of
 from paretune.launchers.job_folder import RUNNER
 from paretune.launchers.sagemaker.account import GROUP, PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import (
     AWS_ERRORS,
-    classify,
     code,
+    ending_of,
     explain,
     is_denied,
     is_transient,
@@ -26,7 +25,8 @@ from paretune.launchers.sagemaker.aws_errors import (
 )
 from paretune.launchers.sagemaker.storage import Storage, output_of
 from paretune.launchers.transitions import read_phases, seconds_since_epoch
-from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event
+from paretune.specification.container import PROFILE, Event, JobReport, read_event
+from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, cut_off, failed
 
 if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
@@ -42,12 +42,15 @@ _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
 _EXPIRED = "Expired"  # our own WarmPoolStatus after the keep-alive period, if AWS never reported one
 _LATE_S = 60.0  # how long after a job's end AWS may still complete its description
-_STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
 _RESULT_FILE = re.compile(rf"(?:report|partial)\.json|events\.jsonl|{PROFILE}/(trace\.json\.gz|profile\.(json|md))")
-_TOO_LONG = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes")
-_NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: no spot instance was available within the longest wait")
-_PENDING = (FailureKind.CAPACITY, "MaxPendingTimeExceeded: no instance was available within half an hour")
-_LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT, "MaxPendingTimeExceeded": _PENDING}
+_NO_SPOT = "no spot instance was available within the longest wait"
+_PENDING = "no instance was available within half an hour"
+_LIMITS = {
+    "MaxRuntimeExceeded": cut_off("it ran longer than max_runtime_minutes"),
+    "MaxWaitTimeExceeded": Ending(JobState.STOPPED, Cause.CAPACITY, _NO_SPOT),
+    "MaxPendingTimeExceeded": Ending(JobState.STOPPED, Cause.CAPACITY, _PENDING),
+}
+"""The limits at which SageMaker stops a job, by its SecondaryStatus."""
 _KEPT_LINES = 1000  # lines that are kept of each instance's log, unless more are requested
 _OVERLAP_MS = 60_000  # CloudWatch may show lines of an instance this late
 _LAST_MS = 600_000  # how far back from the newest line the last lines of all instances are read
@@ -169,15 +172,10 @@ class SageMakerJob(Job):
         self._look()
         if self._must_stop_again and not self.has_ended:
             self._request_stop()
-        status = self.description.get("TrainingJobStatus", "InProgress")
-        if self.has_ended and (not self._is_complete or self._results() is None):
-            return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING  # until its results are readable
-        if status in {"Completed", *_GONE}:
-            return JobState.FAILED if self._report() is None else JobState.COMPLETED
-        if status == "Failed" and STOPPED_ITSELF in self.description.get("FailureReason", ""):
-            return JobState.STOPPED  # the training stopped itself at its deadline, which AWS reports as a failure
-        state = _STATES.get(status, JobState.RUNNING)
-        return JobState.STOPPING if state is JobState.RUNNING and self._asked_to_stop else state
+        if (ending := self._ending()) is not None:
+            return ending.state
+        is_stopping = self._asked_to_stop or self.description.get("TrainingJobStatus") == "Stopping"
+        return JobState.STOPPING if is_stopping else JobState.RUNNING
 
     def detail(self) -> str:
         return str(self.description.get("SecondaryStatus", ""))
@@ -208,39 +206,45 @@ class SageMakerJob(Job):
 
     def status(self) -> JobStatus:
         """Return state, seconds and results. Until AWS reports billed seconds, those since TrainingStartTime count."""
-        state, description = self.state(), self.description
+        has_ended, description = self.state().is_terminal, self.description
         created, started = description.get("CreationTime"), description.get("TrainingStartTime")
         billed = max(0.0, self.ended_at - started.timestamp()) if started else 0.0
         billed = float(description.get("BillableTimeInSeconds", billed))
-        has_completed = state is JobState.COMPLETED
+        ending = self._ending() if has_ended else None
+        has_completed = ending is not None and ending.has_completed
         return JobStatus(
-            state=state,
+            ending=None if ending is None else ending.explained(self._lines_after(ending)),
             seconds=max(0.0, self.ended_at - (created.timestamp() if created else self._created)),
             billable_seconds=billed,
             phase_seconds=read_phases(description, self.ended_at),
             ended_at=self.ended_at if self.has_ended else None,
             report=self._report() if has_completed else None,
-            partial=self._partial() if state.is_terminal and not has_completed else None,
-            failure=self._failure(state),
+            partial=self._partial() if ending is not None and not has_completed else None,
             facts=self._facts(billed),
             model=self._model if has_completed else "",
         )
 
-    def _failure(self, state: JobState) -> tuple[FailureKind, str] | None:
-        """Return why the job failed (SageMaker's reason, from the first failed instance), or which limit stopped it."""
-        status = self.description.get("TrainingJobStatus")
-        if state is JobState.STOPPED and status != "Failed":
-            return None if self._asked_to_stop else _LIMITS.get(self.detail())
-        if state not in {JobState.STOPPED, JobState.FAILED}:
+    def _ending(self) -> Ending | None:
+        """Return how the job ended; None while it runs, and until its results can be read.
+
+        The reason of a failure is SageMaker's, from the first instance that failed. AWS also reports a training that
+        has stopped itself at its deadline as failed.
+        """
+        if not self.has_ended or not self._is_complete or self._results() is None:
             return None
+        status = self.description.get("TrainingJobStatus")
+        if status == "Failed":
+            return ending_of(str(self.description.get("FailureReason", "")))
+        if status == "Stopped":
+            return STOPPED if self._asked_to_stop else _LIMITS.get(self.detail(), STOPPED)
+        if self._report() is not None:
+            return COMPLETED
         if status == "Completed":
-            return FailureKind.ERROR, "it ended without a report.json that can be read"
-        if status in _GONE:
-            return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
-        kind, sentence = classify(str(self.description.get("FailureReason", "")))
-        if ENDED_WITHOUT_REASON.search(sentence) and (last := last_words(self.log_tail(_KEPT_LINES))):
-            sentence = f"{sentence}: {last}"
-        return kind, sentence
+            return failed(Cause.ERROR, "it ended without a report.json that can be read")
+        return failed(Cause.ERROR, "it was deleted in AWS, and has left no report")
+
+    def _lines_after(self, ending: Ending) -> list[str]:
+        return self.log_tail(_KEPT_LINES) if ending.cause is Cause.SILENT else []
 
     def _facts(self, billed: float) -> dict[str, str]:
         description = self.description
@@ -255,7 +259,7 @@ class SageMakerJob(Job):
         self._drain()
         reason = self.description.get("FailureReason")
         with suppress(*AWS_ERRORS):
-            return self._log.tail(lines, classify(reason)[1] if reason else "")
+            return self._log.tail(lines, ending_of(reason).sentence if reason else "")
         return []
 
     def log_location(self) -> str:
@@ -360,9 +364,11 @@ class SageMakerJob(Job):
 
     def _report(self) -> JobReport | None:
         report = JobReport.read_json((self._results() or {}).get("report.json", b""))
+        if report is not None or self.description.get("TrainingJobStatus") != "Completed":
+            return report
         arguments = self.description.get("AlgorithmSpecification", {}).get("ContainerArguments", [])
-        has_ended_well = bool(arguments) and RUNNER in arguments[-1]  # a full disk may keep its program from reporting
-        return JobReport(metrics={}) if report is None and has_ended_well else report
+        is_of_runner = bool(arguments) and RUNNER in arguments[-1]  # a full disk may keep this program from reporting
+        return JobReport(metrics={}) if is_of_runner else None
 
     def _partial(self) -> JobReport | None:
         return JobReport.read_json((self._results() or {}).get("partial.json", b""))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, collecting, refuse
 from paretune.core.packages import pinned
+from paretune.core.secrets import without_secrets
 from paretune.core.shell import command_line
-from paretune.core.untrusted import without_secrets
 from paretune.estimating.hardware import accelerator_of
 from paretune.launchers import SAGEMAKER, archive
 from paretune.launchers.base import (
@@ -36,7 +35,8 @@ from paretune.launchers.base import (
 from paretune.launchers.deadlines import billed_after_limit_s, deadline_s
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
 from paretune.launchers.job_folder import RUNNER
-from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
+from paretune.launchers.sagemaker.account import PREFIX, Account
+from paretune.launchers.sagemaker.account_checks import account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
 from paretune.launchers.sagemaker.jobs import NOT_DESCRIBED, OUR_TRAINING, SageMakerJob, described
 from paretune.launchers.sagemaker.request import (
@@ -53,6 +53,7 @@ from paretune.launchers.sagemaker.storage import Storage, absent, upload_faults
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.declaration import affecting
+from paretune.specification.identity import owned_request
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
@@ -313,7 +314,7 @@ class SageMakerLauncher(Launcher):
         if first is not None and first.document["command"] is not None:
             job["command"] = first.document["command"] | {"processes": spec.processes_here}
         job["packages"] = packages  # not part of the code, because another instance type may have another image
-        job |= {"request_key": _request_key(document), "volume_gib": volume_gib}
+        job |= {"request_key": owned_request(document.request, owner_tags(document)), "volume_gib": volume_gib}
         if first is not None and spec.instance_type == _type_that_ran(first):
             job["packages"] = first.document["packages"]
         channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
@@ -366,7 +367,7 @@ class SageMakerLauncher(Launcher):
         with refused_to(f"read the document of {name}"):
             storage = Storage(self.account.client("s3"), bucket)
             launched = json.loads(storage.read(f"{PREFIX}/jobs/{name}/job.json"))
-        if launched.get("request_key") != _request_key(document):
+        if launched.get("request_key") != owned_request(document.request, owner_tags(document)):
             raise LaunchRefused(
                 f"the parameters or tags of {document.job_name} are not those that its first attempt was launched "
                 f"with: somebody changed the tags of run {document.run_id} in MLflow, so the job is not retried; "
@@ -472,12 +473,6 @@ def _channels_of(first: _FirstAttempt) -> dict[str, str]:
     }
 
 
-def _request_key(document: JobDocument) -> str:
-    """Return a digest of a job's given parameters and tags, which is the same for all its attempts."""
-    parts = [document.request_key, owner_tags(document)]
-    return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
 def choose_image(spec: JobSpec, region: str) -> Image:
     """Choose the image for a job, and the packages to install in it. Raises ValueError if AWS has no suitable image."""
     added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_user_code else ()
@@ -521,11 +516,11 @@ def images_of(spec: JobSpec, region: str) -> dict[str, Image]:
                 f"AWS's list has no image for strategy {spec.strategy} on {cluster.instance_type} in {region} "
                 f"({reason}): set sagemaker.training_image, or use another region or instance_type"
             )
-    refuse([*faults, *own_image_faults(spec, region)])
+    refuse([*faults, *image_faults(spec, region)])
     return images
 
 
-def own_image_faults(spec: JobSpec, region: str) -> list[str]:
+def image_faults(spec: JobSpec, region: str) -> list[str]:
     """Return the reasons why the user's own image does not suit the job; empty if it does or if there is none."""
     faults, uri = list[str](), spec.sagemaker.training_image
     if uri is None:

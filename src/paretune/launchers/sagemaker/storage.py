@@ -25,7 +25,7 @@ import boto3
 from botocore.parsers import ResponseParserError
 
 from paretune.core.errors import BadInput, LaunchRefused, NoAccount
-from paretune.core.untrusted import is_readable
+from paretune.core.reading import is_readable
 from paretune.launchers.sagemaker.account import PREFIX, Account, client_of
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.inputs import IN_S3

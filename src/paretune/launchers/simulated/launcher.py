@@ -23,12 +23,13 @@ from typing import Any
 
 from paretune.core.errors import collecting, refuse
 from paretune.launchers import SIMULATED
-from paretune.launchers.base import Job, JobSetup, JobState, JobStatus, Launcher, Surroundings
+from paretune.launchers.base import Job, JobSetup, JobStatus, Launcher, Surroundings
 from paretune.launchers.deadlines import billed_after_limit_s
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline, TimelineFactory
 from paretune.launchers.transitions import read_phases
 from paretune.pricing import Price, PriceList, price_region, usual_price
 from paretune.specification.container import Event, JobDocument, JobInputs, write_json_once
+from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
 from paretune.specification.rules import launch_faults
 
@@ -110,9 +111,7 @@ class SimulatedJob(Job):
         timeline = self._current_timeline
         if self._seconds < timeline.seconds:
             return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING
-        if timeline.is_stopped:
-            return JobState.STOPPED
-        return JobState.COMPLETED if timeline.failure is None else JobState.FAILED
+        return timeline.ending.state
 
     def events(self) -> list[Event]:
         """Return the events since the last call. If the job has been stopped, the last event is `stopped`."""
@@ -131,12 +130,11 @@ class SimulatedJob(Job):
         transitions = [{"Status": name, "StartTime": begin} for name, begin, _ in timeline.spans if begin < until]
         phases = read_phases({"SecondaryStatusTransitions": transitions}, until)
         return JobStatus(
-            state=state,
+            ending=timeline.ending if state.is_terminal else None,
             seconds=until,
             billable_seconds=timeline.billable_seconds(until),
             phase_seconds=phases if self._document.spec.has_instances else {},
             report=timeline.report if state is JobState.COMPLETED else None,
-            failure=timeline.failure if state.is_terminal else None,
             facts=timeline.facts,
             model="none: a simulated job trains nothing" if state is JobState.COMPLETED else "",
         )

@@ -35,7 +35,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
-from paretune.core.untrusted import read_table
+from paretune.core.reading import read_table
 from paretune.estimating.workload import training_rows, training_steps
 from paretune.pricing import as_of_fault
 from paretune.specification.declaration import COMPUTES, Parameters, affecting, parameter, spell

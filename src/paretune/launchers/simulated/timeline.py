@@ -18,10 +18,11 @@ from pydantic import TypeAdapter
 from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
-from paretune.launchers.simulated.own_runs import OwnRuns
 from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY, ReplayedJob, RunTable
+from paretune.launchers.simulated.user_runs import UserRuns
 from paretune.specification import metrics
-from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
+from paretune.specification.container import Event, JobDocument, JobReport
+from paretune.specification.ending import Cause, Ending, JobState
 from paretune.specification.job import JobSpec, Simulation
 
 STOP_SECONDS = 5.0
@@ -39,7 +40,7 @@ class Timeline:
     Attributes:
         phases: SageMaker's secondary statuses in order, such as Downloading, each with its seconds.
         events: pairs of seconds since the creation and an event, in order of time; an event's own `time` is not used.
-        failure: kind and reason of the failure at the end, or of the limit that stopped the job.
+        failure: cause of the failure at the end, or of the limit that stopped the job, and a sentence about it.
         report: the result of a job that completes.
         log: the lines that the job prints.
         facts: facts that are recorded as tags of the run.
@@ -48,7 +49,7 @@ class Timeline:
 
     phases: tuple[tuple[str, float], ...]
     events: tuple[tuple[float, Event], ...] = ()
-    failure: tuple[FailureKind, str] | None = None
+    failure: tuple[Cause, str] | None = None
     report: JobReport | None = None
     log: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -60,6 +61,12 @@ class Timeline:
         ends = list(itertools.accumulate(seconds for _, seconds in self.phases))
         names = [name for name, _ in self.phases]
         return list(zip(names, [0.0, *ends[:-1]], ends, strict=True))
+
+    @property
+    def ending(self) -> Ending:
+        """How the job ends."""
+        state = JobState.COMPLETED if self.failure is None else JobState.FAILED
+        return Ending(JobState.STOPPED if self.is_stopped else state, *(self.failure or ()))
 
     @property
     def seconds(self) -> float:
@@ -84,12 +91,12 @@ class Timeline:
         for name, begin, end in self.spans:
             if name not in (*_UNBILLED, _UPLOADING):
                 if left_s < end - begin:
-                    reason = f"MaxRuntimeExceeded: it ran longer than {limit_s / 60:g} minutes"
-                    return self.stopped(begin + left_s, (FailureKind.ERROR, reason))
+                    sentence = f"it ran longer than {limit_s / 60:g} minutes"
+                    return self.stopped(begin + left_s, (Cause.TIME_LIMIT, sentence))
                 left_s -= end - begin
         return self
 
-    def stopped(self, moment: float, failure: tuple[FailureKind, str] | None = None) -> "Timeline":
+    def stopped(self, moment: float, failure: tuple[Cause, str] | None = None) -> "Timeline":
         """Return the timeline of a job that is stopped at `moment`, unless it ends before the stop takes effect."""
         end = moment + (0.0 if self.status_at(moment) in _UNBILLED else STOP_SECONDS)
         if end >= self.seconds:
@@ -117,7 +124,7 @@ class TimelineFactory:
 
     predict: Callable[[JobDocument], Estimate | None]
     read_table: Callable[[Path], RunTable] = field(default_factory=lambda: functools.cache(RunTable.read))
-    read_own: Callable[[Path], OwnRuns] = field(default_factory=lambda: functools.cache(OwnRuns.read))
+    read_user_runs: Callable[[Path], UserRuns] = field(default_factory=lambda: functools.cache(UserRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
         """Return the job's timeline. Raises BadInput if the table does not cover it, or if no estimate is possible."""
@@ -130,17 +137,17 @@ class TimelineFactory:
                 raise
             # The batch was reduced after an out-of-memory failure, and the table has no run with this batch.
             sentence = f"no recorded run with the smaller per-device batch: {error.faults[0]}"
-            return Timeline(phases=(("Pending", 0.0),), failure=(FailureKind.ERROR, sentence), log=(sentence,))
+            return Timeline(phases=(("Pending", 0.0),), failure=(Cause.ERROR, sentence), log=(sentence,))
         if settings.share("capacity", *job) < settings.capacity_error_rate:
             sentence = f"no capacity for {document.spec.instance_type} (simulated)"
             phases = (("Pending", CAPACITY_SECONDS),)
-            return Timeline(phases=phases, failure=(FailureKind.CAPACITY, sentence), log=(sentence,))
+            return Timeline(phases=phases, failure=(Cause.CAPACITY, sentence), log=(sentence,))
         return _timeline(document, answer, job)
 
     def _answer(self, document: JobDocument, settings: Simulation) -> ReplayedJob:
         spec, replayed = document.spec, None
         if settings.runs is not None and spec.runs_user_code:
-            own = self.read_own(Path(settings.runs))
+            own = self.read_user_runs(Path(settings.runs))
             return own.answer(spec, draw=settings.seed, startup_seconds=settings.startup_seconds)
         if settings.runs is not None:
             table = self.read_table(Path(settings.runs))
@@ -187,13 +194,13 @@ def _with_noise(answer: ReplayedJob, document: JobDocument, job: _Key) -> Replay
 
 def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline:
     settings, work = document.spec.simulation, answer.billable_seconds
-    failure: tuple[FailureKind, str] | None = None
+    failure: tuple[Cause, str] | None = None
     if answer.status == OUT_OF_MEMORY:
-        failure = FailureKind.OUT_OF_MEMORY, answer.basis
+        failure = Cause.OUT_OF_MEMORY, answer.basis
     elif answer.status != COMPLETED:
-        failure = FailureKind.ERROR, f"{answer.basis} failed"
+        failure = Cause.ERROR, f"{answer.basis} failed"
     elif settings.share("failure", *job) < settings.failure_rate:
-        failure = FailureKind.ERROR, "simulated failure (simulation.failure_rate)"
+        failure = Cause.ERROR, "simulated failure (simulation.failure_rate)"
         work *= settings.share("when", *job)
     phases = [(name, seconds) for name, seconds in _phases(document.spec, answer, work) if seconds > 0]
     starting = sum(seconds for name, seconds in phases if name in _UNBILLED)

@@ -4,5 +4,5 @@
 - `objectives`: the metrics that a study can optimize or constrain
 - `space`: the key `search`, the values and ranges of parameters, and which combinations are valid jobs
 - `points`: the rows of a designed experiment, and which effects they can show
-- `wish`: the request for a study that has no file
+- `request`: the request for a study that has no file
 """

@@ -24,8 +24,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import PrivateAttr, ValidationInfo, field_validator
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
+from paretune.core.reading import at_home
 from paretune.core.shell import command_line
-from paretune.core.untrusted import at_home
 from paretune.specification import metrics
 from paretune.specification.declaration import (
     Fault,
@@ -44,11 +44,12 @@ from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.launchers import AUTO, LauncherTraits, chosen, known
 from paretune.specification.profile import sets_value
 from paretune.storage.database import address_fault, redacted
-from paretune.storage.files import STUDY, Document, find_file, find_path
+from paretune.storage.files import STUDY, Document, as_yaml, find_file, find_path
 from paretune.studies.definition.objectives import (
     Objective,
     bounds_faults,
     default_objectives,
+    direction_of,
     judged_by,
     objective_faults,
     with_quality,
@@ -252,11 +253,16 @@ class StudyFile(Parameters):
 
         By default, these are all combinations of choices and ends of ranges, or the rows of the design.
         """
-        jobs, every = [], all_points(self.search) if self.design is None else self.design.rows
+        return list(self.each_job(points))
+
+    def each_job(
+        self, points: Iterable[Mapping[str, Value]] | None = None
+    ) -> Iterator[tuple[dict[str, Value], JobSpec]]:
+        """Yield what `jobs_at` returns, one after another: a grid may have very many points."""
+        every = all_points(self.search) if self.design is None else self.design.rows
         for point in every if points is None else points:
             with suppress(BadInput):
-                jobs.append((dict(point), self.spec_at(point)))
-        return jobs
+                yield dict(point), self.spec_at(point)
 
     def spec_at(self, point: Mapping[str, Any]) -> JobSpec:
         """Return the job at a point, whose values need not be among the choices.
@@ -549,6 +555,19 @@ def _as_in_file(document: Mapping[str, Any], name: str) -> str:
     return next((known for known in names if known.replace("-", "_") == name.replace("-", "_")), name)
 
 
+def skeleton(job: Mapping[str, Any], search: Mapping[str, Any], metric: str) -> str:
+    """Return a study file in one line, for a message to a user who has none: she changes it and saves it."""
+    objectives = {metrics.COST_USD: "minimize", metric: direction_of(metric) or "minimize or maximize"}
+    values = {"name": "my study", "job": dict(job), "search": dict(search), "objectives": objectives, "budget_usd": 20}
+    return as_yaml(values, in_one_line=True).strip()
+
+
+def unknown_option(name: str, options: type[Parameters]) -> str:
+    """Return the message for an option that is neither one of `options`, the study's keys, nor a parameter of a job."""
+    near = did_you_mean(name, [key for key in options.model_fields if key not in IN_THE_FILE])
+    return f"unknown parameter {name}: {near}" if near else unknown(JobSpec, name, listed_by="study")
+
+
 def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     """Write one option of the command line into the document, and return its faults."""
     if name in IN_THE_FILE:
@@ -557,9 +576,7 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
         document[name] = Plain(text)
         return []
     if name.partition(INSIDE)[0] not in JobSpec.model_fields:
-        near = did_you_mean(name, [key for key in StudyFile.model_fields if key not in IN_THE_FILE])
-        hint = unknown(JobSpec, name).replace("paretune train", "paretune study")
-        return [f"unknown parameter {name}: {near}" if near else hint]
+        return [unknown_option(name, StudyFile)]
     search, job = document.get("search"), document.get("job") or {}
     entry = search.get(name) if isinstance(search, dict) else None
     if isinstance(entry, dict) and "choices" in entry and "," in text and not text.lstrip().startswith("{"):

@@ -4,11 +4,12 @@ Has the prior knowledge about each metric, and checks the objectives and constra
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.core.errors import did_you_mean
+from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.noise import F1_NOISE
 from paretune.specification import metrics
 
@@ -62,6 +63,77 @@ _TABLE = (
 OBJECTIVES = {objective.metric: objective for objective in _TABLE}
 """Maps each known metric to its objective. Among the metrics that measure a model, the most informative comes first. A
 user's own code may also log metrics that are not listed here."""
+
+_LESS_IS_BETTER = re.compile(
+    r"\w*loss(es)?|(\w*[a-z])?errors?|err|perplexit(y|ies)|ppl|[wct]er|eer|n?r?mse|r?msle|n?mae|[sw]?mape|mase"
+    r"|nll|cross_?entropy|brier|ece|bp[bc]|fid|deviance"
+)
+"""Words of metrics that are better if they are lower, each as a whole word."""
+_MORE_IS_BETTER = re.compile(
+    r"f1|(macro|micro|weighted)f1|acc\d?|accuracy|precision|recall|auc|auroc|auprc|aupr|map\d*|ap\d*|m?iou|dice|bleu"
+    r"|sacrebleu|rouge(\d|l|lsum)?|meteor|chrf|r2|pearsonr?|spearmanr?|kendall|mcc|matthews|kappa|ndcg|mrr|psnr|ssim"
+    r"|top[15]|reward|throughput"
+)
+"""Words of metrics that are better if they are higher, each as a whole word."""
+_UNCLEAR = re.compile(
+    r"neg(ative)?|minus|inv(erse)?|non|not|std|stdev|stddev|var|variance|deviation|gap|drop|delta|diff|difference"
+    r"|change|decrease|increase|ratio|decay|penalty|s|ms|sec|seconds|time|count|num|threshold"
+)
+"""Words that turn the meaning of the others around, or make the number a different one: `acc_drop`, `f1_std`."""
+_NEGATED_BY_SCIKIT_LEARN = re.compile(
+    r"neg_(mean_|median_|root_mean_|max_)?(absolute_percentage|absolute|squared_log|squared)?_?error|neg_log_loss"
+    r"|neg_brier_score|neg_(mean_poisson|mean_gamma)_deviance"
+)
+"""scikit-learn's scorers that negate an error, so that more is better."""
+_NEGATIVE_LOG_LIKELIHOOD = re.compile(r"neg(ative)?_?log_?likelihood(_loss)?")
+
+
+def direction_of(metric: str) -> str | None:
+    """Return the direction of a metric if its name leaves no doubt, or None if the user must say it.
+
+    A wrong guess would pay for a search for the worst model. So a name has no direction if it has words of both lists
+    or a word that may turn their meaning around. But a name that ends with `loss` or `error`, such as `dice_loss` or
+    `top1_err`, is a loss.
+    """
+    if metric in OBJECTIVES:
+        return OBJECTIVES[metric].direction
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", metric)  # valAccuracy
+    words = re.findall(r"[a-z0-9]+", spaced.lower())
+    plain = re.findall(r"[a-z0-9]+", metric.lower())  # mIoU
+    name = "_".join(words)
+    if _NEGATED_BY_SCIKIT_LEARN.search(name):
+        return "maximize"
+    if _NEGATIVE_LOG_LIKELIHOOD.search(name):
+        return "minimize"
+    less, more, unclear = (
+        any(pattern.fullmatch(word) for word in (*words, *plain))
+        for pattern in (_LESS_IS_BETTER, _MORE_IS_BETTER, _UNCLEAR)
+    )
+    less |= name.endswith("cross_entropy") or re.search(r"(^|_)bits_per_[a-z]+$", name) is not None
+    if unclear or words[:1] in (["1"], ["one"]) or not (less or more):  # 1 - accuracy
+        return None
+    if less and more:
+        return "minimize" if re.fullmatch(r"\w*(loss|errors?|err)", words[-1]) else None
+    return "minimize" if less else "maximize"
+
+
+def stated_direction(metric: str, stated: str) -> str:
+    """Return the direction of a metric; `stated` is what the user says, or empty.
+
+    Raises BadInput if the user says nothing and the name leaves doubt, or if both contradict each other.
+    """
+    usual = direction_of(metric)
+    if not stated and usual is None:
+        raise BadInput([f"{metric}: say --minimize {metric} or --maximize {metric}"])
+    if stated and usual not in (None, stated):
+        better = "lower" if usual == "minimize" else "higher"
+        file = (
+            ""
+            if metric in OBJECTIVES
+            else f"; if its name misleads, write {metric}: {stated} in the objectives of a study file"
+        )
+        raise BadInput([f"{metric} is better when it is {better}: say --{usual} {metric}{file}"])
+    return stated or str(usual)
 
 
 def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dict[str, str]:

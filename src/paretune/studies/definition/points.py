@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from paretune.core.errors import BadInput
 from paretune.core.packages import missing
-from paretune.core.untrusted import read_text
+from paretune.core.reading import read_text
 from paretune.specification.declaration import Parameters, Plain, Rules, Value, parameter, spell
 from paretune.specification.metrics import COST_USD
 from paretune.studies.definition.space import Point, read_value

@@ -60,6 +60,11 @@ class Choices:
         """Return the entry as JSON for a study file."""
         return {"choices": list(self.values)}
 
+    @property
+    def in_words(self) -> str:
+        """The values, as a message lists them."""
+        return ", ".join(map(spell, self.values))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
@@ -82,6 +87,11 @@ class Range:
     def as_json(self) -> dict[str, Any]:
         """Return the entry as JSON for a study file."""
         return {"low": self.low, "high": self.high, **({"log": True} if self.log else {})}
+
+    @property
+    def in_words(self) -> str:
+        """The ends, as a message states them."""
+        return f"{spell(self.low)} to {spell(self.high)}{' (log scale)' * self.log}"
 
 
 Search = Mapping[str, Choices | Range]

@@ -1,6 +1,5 @@
 """The results of a study: from its ended trials to its answer and its page.
 
-- `trial_status`: `TrialStatus`, how a trial ended and whether its point is tried again
 - `trials`: `Trial`, one trial from its reservation to its end
 - `front`: merges trials into configurations with means, errors and Pareto ranks
 - `recommendation`: which configurations of the front to use, why, and with which commands

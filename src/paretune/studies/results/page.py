@@ -6,20 +6,19 @@ The chart is drawn with plotly on the page and in a notebook.
 import math
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from paretune.core.untrusted import code_span, markdown
-from paretune.jobs.names import cluster_in_name, result_in_name, setting_in_name
+from paretune.core.secrets import code_span, markdown
+from paretune.jobs.run_names import cluster_in_name, result_in_name, setting_in_name
 from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dressed, new_nonce, template
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
-from paretune.studies.definition.objectives import costs
 from paretune.studies.results.answer import StudyAnswer, failures
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
@@ -45,13 +44,16 @@ def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last:
     run.log_text(page(answer, tracking.address), "pareto.html")
     run.log_text(pareto_csv(answer.front, answer.levels), "pareto.csv")
     run.set_tags({schema.NOTE: study_note(answer)})
+    ranks = {trial.number: answer.front.rank(trial) for trial in answer.front.trials}
+    digits = len(str(max((rank for rank in ranks.values() if rank is not None), default=0)))
     for trial in answer.front.trials if is_last else ():
         if trial.run_id:
-            rank, trial_run = answer.front.rank(trial), tracking.run(trial.run_id)
+            rank, trial_run = ranks[trial.number], tracking.run(trial.run_id)
             if rank is None:
                 trial_run.delete_tags(schema.PARETO_RANK)  # MLflow would sort an empty rank before the front
             else:
-                trial_run.set_tags({schema.PARETO_RANK: str(rank)})
+                # MLflow sorts tags as text. So a rank gets leading zeros if there are more than ten, except 0 itself.
+                trial_run.set_tags({schema.PARETO_RANK: f"{rank:0{digits}}" if rank else "0"})
 
 
 def study_name(answer: StudyAnswer) -> str:
@@ -112,7 +114,6 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         others=front_table(front, without=[pick.point.number for pick in answer.picks]),
         about=_about(front),
         wide=[label(name) for name in front.objectives if figure is not None and _is_wide(front, name)],
-        above=figure is not None and _has_better_by_noise(front),
         most=_MOST_POINTS,
         trials_table=trials_table(front),
         web_address=web_address,
@@ -137,24 +138,13 @@ def _about(front: StudyFront) -> str:
     return f"{what}; {machines}; {ended:%Y-%m-%d}"
 
 
-def _has_better_by_noise(front: StudyFront) -> bool:
-    """Return whether a configuration off the front has a better mean quality than all those on it.
-
-    Noise may explain the difference.
-    """
-    if (name := front.quality) is None or not front.best:
-        return False
-    best = min(costs(point.means, {name: front.objectives[name]}) for point in front.best)
-    return any(costs(point.means, {name: front.objectives[name]}) < best for point in front.feasible)
-
-
 def _is_wide(front: StudyFront, name: str) -> bool:
     """Return whether error bars of an objective would hide the marks.
 
     They would if its largest error exceeds half the range of its means.
     """
     values = [point.means[name] for point in front.points if name in point.means]
-    errors = [point.stated_errors[name] for point in front.points if name in point.stated_errors]
+    errors = [point.errors[name] for point in front.points if name in point.errors]
     return len(values) > 1 and max(errors, default=0.0) > (max(values) - min(values)) / 2
 
 
@@ -216,6 +206,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
             hovertext=group["text"],
             customdata=group["url"],
         )
+    log = [name for name in pair if name != front.quality and 0 < _LOG_FROM * marks[name].min() < marks[name].max()]
     picked = marks[marks["label"] != ""].sort_values(x)
     figure.add_scatter(
         x=picked[x].tolist(),
@@ -224,7 +215,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         name=PICKED.name,
         marker={"symbol": PICKED.symbol, "color": PICKED.color, "size": PICKED.size, "line": {"width": PICKED.edge}},
         text=picked["label"].map(as_html),
-        textposition=_places(picked[x].tolist(), picked[y].tolist(), marks[x].min(), marks[x].max()),
+        textposition=_places(marks, picked, pair, log),
         cliponaxis=False,
         hoverinfo="skip",
     )
@@ -241,27 +232,78 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         dashes = {"color": "#8C8C8C", "width": 1.5, "dash": "dash"}
         figure.add_scatter(x=ends, y=[value] * len(ends), mode="lines", line=dashes, name=_BASELINES[name])
     for name, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
-        is_log = name != front.quality and 0 < _LOG_FROM * marks[name].min() < marks[name].max()
         title = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
-        update(title={"text": title}, type="log" if is_log else "linear")
+        update(title={"text": title}, type="log" if name in log else "linear")
     return figure
 
 
-def _places(across: Sequence[float], up: Sequence[float], low: float, high: float) -> list[str]:
-    """Return plotly's position for the label of each mark. The marks are in order from left to right.
+_NARROW_PX = (280.0, 300.0)  # width and height of the chart's area on a screen that is 400 pixels wide
+_LETTER_PX, _LINE_PX, _RING_PX, _MARGIN_PX = 7.0, 15.0, 13.0, 12.0
+_PLACES = tuple(f"{up} {side}" for side in ("right", "left", "center") for up in ("top", "bottom"))
 
-    A label is above its mark and to the right, away from the axis. It is below the mark if a later mark is near and
-    higher, because the line goes up there, or if the previous mark is near and has its label above. At the right end, a
-    label is to the left of its mark.
+
+class _Box(NamedTuple):
+    """A rectangle in pixels; `low` and `high` count from the lower end of the chart."""
+
+    left: float
+    low: float
+    right: float
+    high: float
+
+    def meets(self, other: "_Box") -> bool:
+        return self.left < other.right and other.left < self.right and self.low < other.high and other.low < self.high
+
+
+def _places(marks: pd.DataFrame, picked: pd.DataFrame, axes: Sequence[str], log: Collection[str]) -> list[str]:
+    """Return plotly's position for the label of each recommended mark, which are in order from left to right.
+
+    A label avoids the rings and labels of the other recommended marks and the ends of the chart, on a screen that is
+    400 pixels wide; on wider ones there is more room. Apart from that, it is above its mark and to the right, away from
+    the axis; or below its mark if a later mark is near and higher, because the line goes up there.
     """
-    near, places = (high - low) / 5, list[str]()
-    for index, (x, y) in enumerate(zip(across, up, strict=True)):
-        following = zip(across[index + 1 :], up[index + 1 :], strict=True)
-        goes_up = any(other - x < near and height > y for other, height in following)
-        is_after = index > 0 and x - across[index - 1] < near and places[-1].startswith("top")
-        side = "left" if x > high - (high - low) / 6 else "right"
-        places.append(f"{'bottom' if goes_up or is_after else 'top'} {side}")
+    spots = list(
+        zip(
+            *(
+                _pixels(marks[name], picked[name], name in log, most)
+                for name, most in zip(axes, _NARROW_PX, strict=True)
+            ),
+            strict=True,
+        )
+    )
+    places, boxes = list[str](), list[_Box]()
+    for index, (x, y) in enumerate(spots):
+        rings = [
+            _Box(u - _RING_PX, v - _RING_PX, u + _RING_PX, v + _RING_PX) for u, v in spots[:index] + spots[index + 1 :]
+        ]
+        goes_up = any(u - x < _NARROW_PX[0] / 5 and v > y for u, v in spots[index + 1 :])
+        width = _LETTER_PX * len(picked["label"].iloc[index])
+        ranked = list[tuple[int, int, str, _Box]]()
+        for number, place in enumerate(_PLACES):
+            box = _label_box(place, x, y, width)
+            taken = sum(box.meets(other) for other in (*rings, *boxes))
+            is_out = box.left < -_MARGIN_PX or box.right > _NARROW_PX[0] + _MARGIN_PX
+            crosses_line = goes_up and not place.startswith("bottom")
+            ranked.append((8 * taken + 4 * is_out + 2 * crosses_line, number, place, box))
+        _, _, best, box = min(ranked)
+        places.append(best)
+        boxes.append(box)
     return places
+
+
+def _pixels(all_values: pd.Series, values: pd.Series, is_log: bool, most_px: float) -> list[float]:
+    """Return where values are on an axis that plotly scales to all of them, in pixels from its lower end."""
+    scale: Callable[[float], float] = math.log if is_log else float
+    low, high = scale(all_values.min()), scale(all_values.max())
+    pad = (high - low) / 16 or 1.0  # plotly leaves about this much room at both ends
+    return [most_px * (scale(value) - low + pad) / (high - low + 2 * pad) for value in values]
+
+
+def _label_box(place: str, x: float, y: float, width: float) -> _Box:
+    """Return the rectangle of a label at a position of plotly's, next to a ring around (x, y)."""
+    up, side = place.split()
+    left = {"right": x + _RING_PX, "left": x - _RING_PX - width, "center": x - width / 2}[side]
+    low = y + _RING_PX if up == "top" else y - _RING_PX - _LINE_PX
+    return _Box(left, low, left + width, low + _LINE_PX)
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> pd.DataFrame:
@@ -276,7 +318,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
         lines = [
             f"Trial {point.number}, {runs}: {MARKS[kind].name}",
-            *filter(None, [front.doubt(point)]),
+            *([f"beaten by trial {point.beaten_by}"] if point.beaten_by is not None else []),
             *([pick.title] if pick else []),
             *front.unmet(point),
         ]
@@ -286,7 +328,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         row["label"] = f"trial {point.number}" if pick else ""
         for name in front.objectives:
             size = front.unit(name)[0]
-            row |= {name: point.means[name] / size, f"{name} error": point.stated_errors.get(name, math.nan) / size}
+            row |= {name: point.means[name] / size, f"{name} error": point.errors.get(name, math.nan) / size}
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from paretune.specification import metrics
 from paretune.specification.declaration import COMPUTES, affecting, spell
+from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.studies.definition.objectives import OBJECTIVES
-from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.trial_status import TrialStatus
 
 PREDICTED = "predicted"
 FOREIGN = {"project": "optuna"}  # `Trial.given` of a trial that another program ran
@@ -54,9 +55,10 @@ class Trial:
     cost_usd: float | None = None  # dollars of its job, even if it failed or was stopped; None if the price is unknown
     origin: str = "measured"  # measured or simulated; PREDICTED for a point that a search predicts and has not run
     repeats: int | None = None  # number of the trial that it repeats with another seed, or None
-    reason: str = ""
+    reason: str = ""  # why it has no result, for people
+    cause: Cause | None = None  # why it has no result; None if it has one, or if it was stopped on request
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """For a predicted point, objective to the ends of its interval of probability `front.INTERVAL`."""
+    """For a predicted point, objective to the ends of its interval of probability `noise.INTERVAL`."""
     collapse_probability: float | None = None  # for a predicted point, the probability that its run collapses
     verdicts: tuple[str, ...] = ()  # sentences about its training, such as that it is worse than TF-IDF
     changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point
@@ -94,8 +96,8 @@ class Trial:
         return JobSpec.read(self.given)
 
     @cached_property
-    def identity(self) -> str:
-        """The hash of its job, which is the same for all trials with the same job."""
+    def computation(self) -> str:
+        """The computation of its job (`JobIdentity.computation`): the same for all trials with the same job."""
         return self.spec.spec_hash()
 
     @cached_property

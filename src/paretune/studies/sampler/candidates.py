@@ -27,14 +27,13 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from paretune.core.errors import BadInput
-from paretune.estimating.hardware import accelerator_of, resolved_precision
 from paretune.estimating.memory import Footprint
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.declaration import Value, effects_of
@@ -43,15 +42,24 @@ from paretune.specification.metrics import BILLABLE_SECONDS, COST_USD, JOB_SECON
 from paretune.specification.parallelism import BatchPlan
 from paretune.studies.definition.file import full_name
 from paretune.studies.definition.space import Point, make_spec
-from paretune.studies.results.trial_status import TrialStatus
-from paretune.studies.sampler.quality import CATEGORY, LEAST_SHARE, Hypothesis, Part, Surface, are_numbers, scaled
+from paretune.studies.sampler.quality import (
+    CATEGORY,
+    LEAST_SHARE,
+    OF_CLUSTER,
+    OF_PLAN,
+    Axis,
+    Hypothesis,
+    Part,
+    Surface,
+    are_numbers,
+    quality_keys,
+    scaled,
+)
+from paretune.studies.trial_status import TrialStatus
 
 PROBE = "probe_steps"
 N_VALUES = 7  # how many values of a range are tried; see `_grid_values` for exceptions
 MOST_CANDIDATES = 5000
-_CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
-_KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # have columns of their own in `quality_keys`
-_PRECISIONS = get_args(JobSpec.model_fields["precision"].annotation)  # with auto, which stays auto on a CPU
 FREE_USD_PER_S = 1e-6  # assumed for a price of 0; the lowest price of SageMaker is 30 times as high
 _DEFAULT_ROWS = 10_000.0  # assumed for a data set of unknown size
 
@@ -113,9 +121,8 @@ class Space:
         counts = [item.spec.instance_count for item in self.candidates]
         self.fewest, self.most = min(counts), max(counts)
         self.own = {} if self.is_own else own_space(job)
-        modeled = {"instance_type"} if self.is_own else _CLUSTER | _KNOWN
+        modeled = {"instance_type"} if self.is_own else OF_CLUSTER | OF_PLAN
         further = {name: {*effects_of(JobSpec, self._full[name])} for name in searched if name not in modeled}
-        self._quality_names = [name for name, effects in further.items() if self.is_own or "quality" in effects]
         self._seconds_names = [name for name, of in further.items() if self.is_own or of & {"seconds", "memory"}]
 
     def job(self, point: Point, *, is_probe: bool = False) -> Candidate | None:
@@ -139,7 +146,7 @@ class Space:
 
     @cached_property
     def keys(self) -> np.ndarray:
-        """Inputs of the quality model for all candidates, see `quality_keys`."""
+        """Inputs of the quality model for all candidates."""
         return self.quality_keys(self.candidates)
 
     @property
@@ -155,22 +162,13 @@ class Space:
         return 1.0 if self.is_own else math.ceil(rows / job.plan.global_batch_size)
 
     def quality_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
-        """Return the inputs of the quality model, shape (N, 4 + D).
-
-        The first four columns are the index of the precision, log2 of the global batch size, log learning rate and log
-        epochs. The others are the further searched parameters that quality may depend on, see `scaled`. For the user's
-        own training code, column 0 is the index of the instance type, columns 1 to 3 are 0, and all searched parameters
-        except the instance type follow.
-        """
-        columns = np.zeros((len(jobs), 4))
-        if self.is_own:
-            columns[:, 0] = [self.types.index(job.spec.instance_type) for job in jobs]
-        else:  # the same rows in the same order give the same losses on all clusters that compute in the same precision
-            columns[:, 0] = [_PRECISIONS.index(self._precision(job.spec)) for job in jobs]
-            columns[:, 1] = [math.log2(job.plan.global_batch_size) for job in jobs]
-            columns[:, 2] = [math.log(job.plan.learning_rate) for job in jobs]
-            columns[:, 3] = [math.log(job.spec.num_train_epochs) for job in jobs]
-        return np.hstack([columns, self._scaled(jobs, self._quality_names)])
+        """Return the inputs of the quality model for N jobs, shape (N, 4 + D), see `quality.quality_keys`."""
+        axes = {
+            name: Axis(values=values, is_log=bool(getattr(self.searched[name], "log", False)), name=self._full[name])
+            for name, values in self._values.items()
+        }
+        specs, plans, points = [job.spec for job in jobs], [job.plan for job in jobs], [job.point for job in jobs]
+        return quality_keys(specs, plans, points, axes, is_own=self.is_own)
 
     @cached_property
     def axes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -206,11 +204,6 @@ class Space:
             if len({self.price_of(job.spec) for job in ends if job is not None}) == 1:
                 counts[name] = float(min(values)), -1 if "batch" in name.lower() else 1
         return counts
-
-    def _precision(self, spec: JobSpec) -> str:
-        """Return the precision that a job computes in."""
-        accelerator = accelerator_of(spec.instance()) if spec.has_instances else None
-        return resolved_precision(spec.precision, accelerator)
 
     def seconds_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
         """Return the inputs of the effects on the seconds of a step, shape (N, T + D).

@@ -19,10 +19,10 @@ from moocore import filter_dominated, hypervolume
 from paretune.specification import metrics
 from paretune.specification.job import default_learning_rate
 from paretune.studies.definition.objectives import Constraints
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.sampler.candidates import Candidate, Row, SecondsModel, Space, Terms
 from paretune.studies.sampler.opinion import PlainModel
 from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel, smooth
+from paretune.studies.trial_status import TrialStatus
 
 # Nodes and weights of Gauss-Hermite quadrature: over quality, and over the logarithm of the costs.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)

@@ -1,7 +1,7 @@
 """The model of quality: runs that collapse, and a smooth surface for those that do not.
 
 A run that collapses learns nothing; for example, it predicts one class for every row. The quality of the other runs is
-modeled as a smooth surface plus noise. The surface is a Gaussian process over `Space.quality_keys`. Predictions average
+modeled as a smooth surface plus noise. The surface is a Gaussian process over `quality_keys`. Predictions average
 over hypotheses about the hyperparameters, weighted by the posterior probabilities of the hypotheses. Good learning
 rates lie along a ridge: they grow with the square root of the global batch size. The precision (for the user's own
 training code, the instance type) may shift quality, but such a shift has a low prior probability. A collapsed run does
@@ -12,11 +12,17 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
+from zlib import crc32
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.spatial.distance import cdist
+
+from paretune.estimating.hardware import accelerator_of, resolved_precision
+from paretune.specification.declaration import effects_of
+from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 
 _RATIO = 10.0  # numbers whose largest is at least this many times the smallest are compared by their logarithms
 # Users may enqueue numbers outside of a range. For logarithms and ratios, a number counts as at least this share of the
@@ -141,7 +147,7 @@ class QualityModel:
     """Predicts quality, and the probability of a collapse, from N runs; more quality is better.
 
     Args:
-        keys: inputs of the runs, shape (N, 4 + D), see `Space.quality_keys`.
+        keys: inputs of the runs, shape (N, 4 + D), see `quality_keys`.
         values: quality of the runs, shape (N,).
         spread: prior standard deviation of quality between configurations, or None to learn it from the runs.
         collapsed: whether each run is known to have collapsed, shape (N,). Ignored if all have.
@@ -253,6 +259,78 @@ def smooth(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return the Matern 5/2 kernel between N and M keys, shape (N, M). The keys are divided by their length scales."""
     far = math.sqrt(5.0) * cdist(left, right)
     return np.asarray((1.0 + far + far**2 / 3.0) * np.exp(-far))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A searched parameter: the values that it may have (for a range, at least both ends), and whether on a log scale.
+
+    `name` is its full name if the study calls it by another one, such as that of an argument of a script.
+    """
+
+    values: Sequence[Any]
+    is_log: bool = False
+    name: str = ""
+
+
+OF_CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
+OF_PLAN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # have columns of their own in `quality_keys`
+_PRECISIONS = get_args(JobSpec.model_fields["precision"].annotation)  # with auto, which stays auto on a CPU
+
+
+def quality_keys(
+    specs: Sequence[JobSpec],
+    plans: Sequence[BatchPlan | None],
+    points: Sequence[Mapping[str, Any]],
+    axes: Mapping[str, Axis],
+    *,
+    is_own: bool,
+) -> np.ndarray:
+    """Return the inputs of the quality model for N jobs, shape (N, 4 + D): for the search and for the study's page.
+
+    The first four columns are the index of the precision, log2 of the global batch size, log learning rate and log
+    epochs. The others are the further searched parameters that quality may depend on, see `scaled`. For the user's own
+    training code, column 0 is a number for the instance type, columns 1 to 3 are 0, and all searched parameters except
+    the instance type follow.
+
+    Args:
+        specs: the jobs.
+        plans: their batch plans; ignored for the user's own training code.
+        points: their searched parameters.
+        axes: the searched parameters of the study.
+        is_own: whether the training code is the user's own.
+    """
+    columns = np.zeros((len(specs), 4))
+    if is_own:
+        columns[:, 0] = [_number_of(spec.instance_type) for spec in specs]
+    else:  # the same rows in the same order give the same losses on all clusters that compute in the same precision
+        columns[:, 0] = [_PRECISIONS.index(_precision(spec)) for spec in specs]
+        for row, spec, plan in zip(columns, specs, plans, strict=True):
+            assert plan is not None  # only the job of a project has none
+            row[1:] = math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs)
+    parts = [columns]
+    for name, axis in axes.items():
+        full = axis.name or name
+        if full != "instance_type" if is_own else _changes_quality(full):
+            parts.append(scaled([point[name] for point in points], axis.values, is_log=axis.is_log))
+    return np.hstack(parts)
+
+
+def _changes_quality(name: str) -> bool:
+    """Return whether quality depends on a parameter of paretune's own training that has no column of its own."""
+    if name in OF_CLUSTER | OF_PLAN or name.partition(".")[0] not in JobSpec.model_fields:
+        return False
+    return "quality" in effects_of(JobSpec, name)
+
+
+def _precision(spec: JobSpec) -> str:
+    """Return the precision that a job computes in."""
+    return resolved_precision(spec.precision, accelerator_of(spec.instance()) if spec.has_instances else None)
+
+
+def _number_of(instance_type: str) -> float:
+    """Return a number from 0 to 1 that identifies an instance type."""
+    return crc32(instance_type.encode()) / 2**32
 
 
 def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False) -> np.ndarray:

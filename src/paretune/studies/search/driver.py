@@ -33,43 +33,44 @@ from paretune.core.errors import (
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import Bill
-from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preview import admit
-from paretune.jobs.record import JobRecord, opening_tags
+from paretune.jobs.record import JobRecord, opening_tags, owner_of
+from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import JobState, job_name
+from paretune.launchers.base import job_name
 from paretune.presentation.text import usd
-from paretune.specification.container import FailureKind
+from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Point
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.ended_trials import MOST_REFUSED, EndedTrials
 from paretune.studies.search.money import Money
 from paretune.studies.search.table import Accepts, StudyTable
+from paretune.studies.trial_status import TrialStatus
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run
 
 ROUND_S = 600.0  # virtual seconds between two commands with `once`, in a study of simulated jobs
-_RETRIED_BY_ANYBODY = frozenset({FailureKind.CAPACITY, FailureKind.INTERNAL})  # see `schema.RETRIES`
+_RETRIED_BY_ANYBODY = frozenset({Cause.CAPACITY, Cause.INTERNAL})  # see `schema.RETRIES`
 
 
 class TrialJob:
     """A running trial and its job."""
 
-    def __init__(self, trial: Trial, run: Run, workplace: Workplace, file: StudyFile) -> None:
+    def __init__(self, trial: Trial, run: Run, workplace: Workplace, file: StudyFile, owner: str = "") -> None:
         self.trial, self._objectives = trial, file.goals
+        self._own_minutes = file.job.max_runtime_minutes  # the limit that users gave; the study may set a shorter one
         self.number = trial.number
         self.spec = trial.spec
         self._workplace = workplace
-        self.record = JobRecord(self.spec, workplace, run=run, study=file.name)
+        self.record = JobRecord(self.spec, workplace, run=run, study=file.name, owner=owner)
         self.record.retries = _RETRIED_BY_ANYBODY
         # If the per-device batch is searched or given, it is measured unchanged. Otherwise it is halved after the job
         # ran out of memory, but only by this process, not by another one that follows the job.
-        smaller = () if trial.spec.per_device_train_batch_size is not None else (FailureKind.OUT_OF_MEMORY,)
+        smaller = () if trial.spec.per_device_train_batch_size is not None else (Cause.OUT_OF_MEMORY,)
         self._job = Attempts(self.record, decides=smaller)
 
     def begin(self, *, adopt: bool = False) -> Trial | None:
@@ -81,6 +82,7 @@ class TrialJob:
         try:
             tags = self.record.run.tags() if adopt else {}
             if adopt:  # before anything that takes a while, so that `sync` leaves the job alone
+                self.record.restore()
                 self.record.watch()
             if adopt and self._can_adopt(tags):
                 self.record.adopt()
@@ -115,7 +117,7 @@ class TrialJob:
         return self._ended(outcome) if outcome.has_completed else self._end(TrialStatus.INTERRUPTED, str(error))
 
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
-        name = job_name(self.record.run.run_id, 1)
+        name = job_name(self.record.owner, 1)
         if not tags:  # every run of a trial has some
             text = f"MLflow does not show where {name} runs: if it was started, the same command finds it"
             raise LostContact(text)
@@ -132,13 +134,14 @@ class TrialJob:
         Returns the ended trial.
         """
         self._job.end(error, stops=False)
-        if isinstance(error, BadInput | JobFailed):
-            return self._end(TrialStatus.FAILED, str(error))
+        if isinstance(error, BadInput):
+            return self._end(TrialStatus.FAILED, str(error), cause=Cause.BAD_INPUT)
+        if isinstance(error, JobFailed):
+            return self._end(TrialStatus.FAILED, str(error), cause=Cause(error.cause or Cause.ERROR.value))
         running = 0 if isinstance(error, LaunchRefused) else None
         return self._end(TrialStatus.REFUSED, str(error), running_when_refused=running)
 
     def _ended(self, end: JobOutcome) -> Trial:
-        kind = None if end.failure is None else end.failure[0]
         not_finite = () if end.report is None else {*end.report.not_finite} - {*end.metrics}
         if end.has_completed and (lost := [name for name in self._objectives if name in not_finite]):
             return self._end(TrialStatus.DIVERGED, f"{', '.join(lost)} ended NaN or infinite")
@@ -147,8 +150,11 @@ class TrialJob:
             return self._end(TrialStatus.COMPLETED, "", measured=measured, verdicts=verdicts)
         # A local job of an earlier driver died with that driver: its end says nothing about its point.
         is_lost = self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter
-        is_stopped = end.state is JobState.STOPPED
-        return self._end(TrialStatus.of_end(kind, end.reason, is_stopped=is_stopped, is_lost=is_lost), end.reason)
+        status, reason = TrialStatus.of_end(end.ending, is_lost=is_lost), end.reason
+        minutes = self.spec.max_runtime_minutes
+        if status is TrialStatus.CUT_OFF and minutes < self._own_minutes:
+            reason = f"it ran longer than the {minutes:g} minutes that the study had given it; the next one gets more"
+        return self._end(status, reason, cause=end.ending.cause)
 
     def _end(self, status: TrialStatus, reason: str, **more: Any) -> Trial:
         kind = self._job.document.spec.instance_type
@@ -285,7 +291,7 @@ class Driver:
             spec = self.file.spec_at(point).replace(**changes)
             if reason := self.why_not(spec):
                 raise BudgetRefused(reason)
-            given = (spec if "max_runtime_minutes" in changes else self.money.limited(spec)).changed()
+            given = (spec if "max_runtime_minutes" in changes else self.money.limited(spec)).given_text()
             status = TrialStatus.RUNNING
             trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
             trial = self.money.reserve(trial)
@@ -298,22 +304,22 @@ class Driver:
 
     def why_not(self, spec: JobSpec) -> str:
         """Return why a job should not run now or would be refused by its launcher; empty if it may run."""
-        identity, faults = spec.spec_hash(), list[str]()
-        if (trial := self.ended.final.get(identity)) is not None:
+        computation, faults = spec.spec_hash(), list[str]()
+        if (trial := self.ended.final.get(computation)) is not None:
             return f"trial {trial} had the same job"
-        if identity in {trial.identity for trial in self.under_way}:
+        if computation in {trial.computation for trial in self.under_way}:
             return "the same job is under way"
         if self.ended.cannot_fit(spec):
             return "the same or a smaller batch per device ran out of memory on a device of this size"
-        if identity not in self._faults:
+        if computation not in self._faults:
             with collecting(faults):
                 self.money.check_prices(spec)
                 self.workplace.launcher.check(spec)
             fault = "".join(faults[:1])
             if fault and fault not in self._faults.values():
                 self._say(f"some jobs are skipped: {fault}")
-            self._faults[identity] = fault
-        return self._faults[identity]
+            self._faults[computation] = fault
+        return self._faults[computation]
 
     def poll(self) -> None:
         """Record ended jobs. Raises JobFailed if no job is running and no further one can complete."""
@@ -375,7 +381,7 @@ class Driver:
             # A later call, or `sync`, reads what cannot be read now.
             with suppress(BadInput, LaunchRefused, TrackingUnavailable, LostContact):
                 if trial.number not in self._pools:
-                    run = self.workplace.tracking.recorded(trial.run_id)
+                    run = self.workplace.tracking.recorder_of(trial.run_id)
                     if run is None:
                         continue
                     self._pools[trial.number] = Bill.of_run(run, self.workplace), run
@@ -402,7 +408,7 @@ class Driver:
             return True
         for trial, not_before in self.ended.retries.values():
             if not_before <= self.workplace.clock.now():
-                self.ended.retries.pop(trial.identity)
+                self.ended.retries.pop(trial.computation)
                 self.begin(Start(trial.point, trial.changes, trial.repeats))
                 return True
         return False
@@ -415,15 +421,17 @@ class Driver:
         tracking, number, run_id = self.workplace.tracking, trial.number, trial.run_id
         if not run_id and adopt:  # a driver may have died between creating the run and recording it
             condition = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
-            run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
+            run_id = next((run.run_id for run in tracking.runs(condition, newest=1, deleted=True)), "")
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
-        tags[schema.RETRIES] = ", ".join(sorted(kind.value for kind in _RETRIED_BY_ANYBODY))
-        name = f"trial {number}: {run_name(trial.spec)}"
+        tags[schema.RETRIES] = ", ".join(sorted(cause.value for cause in _RETRIED_BY_ANYBODY))
         if trial.repeats is not None:
-            name = f"trial {number}, repeats {trial.repeats}: {run_name(trial.spec)}"
             tags[schema.REPEATS] = str(trial.repeats)
+        name, owner = f"{trial_in_name(tags)}{run_name(trial.spec)}", ""
         try:
-            run = tracking.run(run_id) if run_id else tracking.create(name, tags)
+            if run_id and adopt:
+                run, owner = self._run_to_continue(run_id, number, name, tags)
+            else:
+                run = tracking.create(name, tags)
         except TrackingUnavailable as error:
             if not (self.trials or self.running):  # nothing has been launched yet
                 raise
@@ -437,12 +445,27 @@ class Driver:
             if not (adopt or self.trials or self.running):
                 points = self.file.size() or "any number of"
                 self._say(f"study {self.file.name}: {points} points; trial {number} runs: {trial.setting()}")
-            self._jobs[number] = TrialJob(trial, run, self.workplace, self.file)
+            self._jobs[number] = TrialJob(trial, run, self.workplace, self.file, owner)
             end = self._jobs[number].begin(adopt=adopt)
         if end is not None:
             self._conclude(number, end)
             if end.status.is_retryable and self.ended.refused >= MOST_REFUSED:
                 raise LaunchRefused(f"{end.reason} ({self.ended.refused} launches failed in a row)")
+
+    def _run_to_continue(self, run_id: str, number: int, name: str, tags: Mapping[str, str]) -> tuple[Run, str]:
+        """Return the run of a running trial, and the id of the run that its job and reservations name.
+
+        If the run was removed from MLflow for good, a new run continues its record. Raises LostContact if MLflow does
+        not answer.
+        """
+        tracking = self.workplace.tracking
+        try:
+            if (recorder := tracking.recorder_of(run_id)) is not None:
+                return tracking.run(recorder.run_id), owner_of(recorder.run_id, recorder.tags, self.workplace)
+            self._say(f"trial {number}: its run was removed from MLflow: a new run records it")
+            return tracking.create(name, {**tags, schema.CONTINUES: run_id}), run_id
+        except TrackingUnavailable as error:
+            raise LostContact(f"trial {number}: {error}; the same command follows its job") from error
 
     def _conclude(self, number: int, end: Trial) -> None:
         """Record how a trial ended, then report it to Optuna, so that Optuna never has an end that is not recorded."""
@@ -464,7 +487,7 @@ class Driver:
                     self._say(remark)
                 if trial.number not in reported:
                     self.table.tell(trial)
-        self.money.learn(len(self.trials), self.ended.longest_s)
+        self.money.learn(len(self.trials), self.ended.longest_s, self.ended.cut_off_s)
         if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
             for moment in (self.ended.asked_again_at, *(later for _, later in self.ended.retries.values())):
                 if moment > virtual_clock.now():

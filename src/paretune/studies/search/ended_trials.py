@@ -1,17 +1,17 @@
 """The ended trials of a study: which of their jobs are retried, and why the study ends early."""
 
 import math
-import re
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from paretune.estimating.memory import Footprint
 from paretune.specification import metrics
 from paretune.specification.declaration import Value
+from paretune.specification.ending import Cause, without_ids
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
+from paretune.studies.trial_status import TrialStatus
 
 MOST_TRIES = 4  # limit on retries of a job that was refused (capacity, quota) or interrupted; then it counts as failed
 MOST_FAILURES = 2  # a job that failed or reached its time limit this many times is not run again
@@ -22,13 +22,6 @@ _FIRST_PAUSE_S = 300.0  # seconds until a refused job is retried; doubles with e
 
 FEWEST_ALIKE = 2  # failures for the same reason after which a study ends if no trial has completed
 FEWEST_WITHOUT = 2  # completed trials of the user's own code, all without the same metric, after which a study ends
-_ERROR = re.compile(
-    r"\b(?:ModuleNotFound|Import|Syntax|Indentation|Name|UnboundLocal|Type|Attribute|Key|Index|Value|FileNotFound|"
-    r"NotImplemented|Assertion)Error\b|No module named|package \S+ is missing|No matching distribution found|"
-    r"unrecognized arguments|arguments are required|error: argument"
-)
-"""Exceptions of Python for wrong code and missing packages, and messages of pip and argparse."""
-_CHANGING = re.compile(r"[0-9a-f]{8,}")  # parts of a message that differ each time: ids of runs, temporary folders
 
 
 class EndedTrials:
@@ -37,17 +30,18 @@ class EndedTrials:
     The trials in `assumed_fixed` had ended before this driver started: a user who starts a study again may have fixed
     what made them fail.
 
-    The identity of a job is its `spec_hash`. Times are seconds since the epoch, by the launcher's clock.
+    The computation of a job is its `spec_hash`. Times are seconds since the epoch, by the launcher's clock.
 
     Attributes:
         trials: number to trial, in the order in which they were recorded, without those that were retried and cost
             nothing.
-        final: identity of each job that is not run again, because its outcome is known or it failed too often, to the
-            number of its last trial.
-        failed: identities of jobs that failed and are not `assumed_fixed`: retried only if the sampler asks for it.
-        retries: identity of each job that is to be retried, to its last trial and the earliest time of the retry.
+        final: computation of each job that is not run again, because its outcome is known or it failed too often, to
+            the number of its last trial.
+        failed: computations of jobs that failed and are not `assumed_fixed`: retried only if the sampler asks for it.
+        retries: computation of each job that is to be retried, to its last trial and the earliest time of the retry.
         longest_s: hash of a job without its seed, to the seconds of the longest completed job with that hash, without
             those that ran on a fallback type.
+        cut_off_s: the same for jobs that were cut off: the longest time limit that was too short.
         most_running: number of jobs that the launcher has allowed to run at the same time; infinite if it has refused
             none. More are tried at `asked_again_at`.
         refused: number of refusals in a row while no other job ran.
@@ -66,13 +60,16 @@ class EndedTrials:
         self.failed = set[str]()
         self.retries: dict[str, tuple[Trial, float]] = {}
         self.longest_s: dict[str, float] = {}
+        self.cut_off_s: dict[str, float] = {}
         of_jobs: dict[str, list[Trial]] = {}
         self.most_running, self.asked_again_at, self.refused = math.inf, 0.0, 0
         for trial in ended:
-            of_jobs.setdefault(trial.identity, []).append(trial)
+            of_jobs.setdefault(trial.computation, []).append(trial)
+            alike = trial.spec.spec_hash(but=["seed"])
             if (seconds := trial.measured.get(metrics.JOB_SECONDS)) is not None and not trial.ran_on:
-                alike = trial.spec.spec_hash(but=["seed"])
                 self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), seconds)
+            if trial.status is TrialStatus.CUT_OFF and not trial.ran_on:
+                self.cut_off_s[alike] = max(self.cut_off_s.get(alike, 0.0), 60.0 * trial.spec.max_runtime_minutes)
             if (others := trial.running_when_refused) is not None:
                 if trial.number not in assumed_fixed:
                     self.most_running = others
@@ -81,12 +78,12 @@ class EndedTrials:
             elif trial.cost_usd or trial.billed_s:  # its job was created, with or without a price
                 self.refused = 0
         self._full = [Footprint.of(t.spec, t.spec.plan()) for t in ended if t.status is TrialStatus.OUT_OF_MEMORY]
-        under_way = {trial.identity for trial in running}
-        for identity, trials in of_jobs.items():
+        under_way = {trial.computation for trial in running}
+        for computation, trials in of_jobs.items():
             in_order = sorted(trials, key=lambda trial: trial.number)  # the clocks of two drivers may differ
-            self._judge(identity, in_order, is_under_way=identity in under_way)
+            self._judge(computation, in_order, is_under_way=computation in under_way)
 
-    def _judge(self, identity: str, trials: Sequence[Trial], *, is_under_way: bool) -> None:
+    def _judge(self, computation: str, trials: Sequence[Trial], *, is_under_way: bool) -> None:
         """Decide from all trials of a job, in order, whether it is final, has failed or is to be retried."""
         *earlier, last = trials
         for trial in earlier:
@@ -96,13 +93,13 @@ class EndedTrials:
         tries = sum(trial.status.is_retryable and not trial.running_when_refused for trial in trials)
         failures = sum(trial.status.is_retried_on_request for trial in trials) + max(0, tries - MOST_TRIES)
         if failures and last.number not in self._assumed_fixed:
-            self.failed.add(identity)
+            self.failed.add(computation)
         if failures >= MOST_FAILURES or not (last.status.is_retryable or last.status.is_retried_on_request):
-            self.final[identity] = last.number
+            self.final[computation] = last.number
         elif last.status.is_retryable and tries <= MOST_TRIES and not is_under_way:
             has_to_wait = last.status is TrialStatus.REFUSED and last.number not in self._assumed_fixed
             pause_s = _FIRST_PAUSE_S * 2 ** max(0, tries - 1) if has_to_wait else 0.0
-            self.retries[identity] = last, last.ended_at + pause_s
+            self.retries[computation] = last, last.ended_at + pause_s
 
     @property
     def counted(self) -> int:
@@ -154,8 +151,8 @@ class EndedTrials:
         alike = dict[str, list[Trial]]()
         for trial in [] if self.completed else self.trials.values():
             most, reason = trial.spec.max_runtime_minutes, ""
-            if trial.status is TrialStatus.FAILED and _ERROR.search(trial.reason):
-                reason = _CHANGING.sub("#", trial.reason)
+            if trial.status is TrialStatus.FAILED and trial.cause is Cause.CODE:
+                reason = without_ids(trial.reason)
             elif trial.status is not TrialStatus.CUT_OFF or trial.is_probe or most < self._file.job.max_runtime_minutes:
                 continue
             if trial.number in self._assumed_fixed:

@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, LostContact, first_line
-from paretune.core.untrusted import exists
+from paretune.core.reading import exists
 from paretune.ledger.lock import StudyLock, unusable
 from paretune.pricing import Balance
 from paretune.specification import metrics
@@ -36,10 +36,10 @@ from paretune.storage.database import redacted, with_driver
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import Objective, violations
 from paretune.studies.definition.space import Choices, Point, Range, is_whole
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.sampler import candidates
 from paretune.studies.sampler.candidates import own_space
+from paretune.studies.trial_status import TrialStatus
 
 JOB, _DESCRIBED, _GIVEN, _MARK = "job", "described", "given", "mark"
 _ROW = TypeAdapter(Trial)

@@ -19,7 +19,7 @@ from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
 from paretune.core.errors import BadInput, causes, collecting, first_line, refuse
-from paretune.core.untrusted import LARGEST_SETTINGS, at_home, is_file, is_folder
+from paretune.core.reading import LARGEST_SETTINGS, at_home, is_file, is_folder
 from paretune.specification import metrics
 from paretune.specification.inputs import (
     BUNDLED,

@@ -10,7 +10,8 @@ from botocore.exceptions import EndpointConnectionError
 
 from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import BadInput, NoAccount
-from paretune.launchers.sagemaker.account import Account, account_faults, bucket_findings, role_findings
+from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.account_checks import account_faults, bucket_findings, role_findings
 from paretune.launchers.sagemaker.storage import s3_client
 from paretune.specification.job import JobSpec
 from tests.support.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, error

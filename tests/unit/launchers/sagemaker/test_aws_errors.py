@@ -6,8 +6,8 @@ from botocore import exceptions
 from botocore.exceptions import BotoCoreError
 from botocore.parsers import ResponseParserError
 
-from paretune.launchers.sagemaker.aws_errors import classify, explain, is_transient
-from paretune.specification.container import FailureKind
+from paretune.launchers.sagemaker.aws_errors import ending_of, explain, is_transient
+from paretune.specification.ending import Cause
 from tests.support.stand_ins.aws import error
 
 CREDENTIALS: list[BotoCoreError] = [
@@ -111,7 +111,7 @@ PUBLIC = [  # texts that jobs and requests of public notebooks and threads have 
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "part"),
+    ("text", "cause", "part"),
     [
         *PUBLIC,
         ("Stopped. Reason: MaxWaitTimeExceeded", "CAPACITY", "no available instance"),
@@ -120,6 +120,10 @@ PUBLIC = [  # texts that jobs and requests of public notebooks and threads have 
         ("AlgorithmError: bad_input: the file has no column text\n, exit code: 2", "BAD_INPUT", "has no column text"),
         ("AlgorithmError: out_of_memory: CUDA: 2: x, exit code: 1", "OUT_OF_MEMORY", "CUDA: 2: x"),
         ("AlgorithmError: error: boom, exit code: 1", "ERROR", "boom"),
+        ("AlgorithmError: code: NameError: name 'x' is not defined, exit code: 1", "CODE", "NameError: name 'x'"),
+        ("AlgorithmError: silent: train.py ended with exit code 3, exit code: 1", "SILENT", "ended with exit code 3"),
+        ("AlgorithmError: time_limit: the job stopped itself, exit code: 1", "TIME_LIMIT", "the job stopped itself"),
+        ("AlgorithmError: internal: mine, exit code: 1", "ERROR", "ended with exit code 1: read"),
         ("AlgorithmError: the queue has insufficient capacity, exit code: 1", "ERROR", "ended with exit code 1: read"),
         (
             "AlgorithmError: exceeded the maximum number of retries, exit code: 1",
@@ -147,7 +151,7 @@ PUBLIC = [  # texts that jobs and requests of public notebooks and threads have 
     ],
     ids=lambda value: value[:40],
 )
-def test_a_cause_is_read_from_the_text_of_a_real_job_and_from_its_structure(text: str, kind: str, part: str) -> None:
-    actual, sentence = classify(text)
+def test_a_cause_is_read_from_the_text_of_a_real_job_and_from_its_structure(text: str, cause: str, part: str) -> None:
+    ending = ending_of(text)
 
-    assert (actual, part in sentence) == (FailureKind[kind], True)
+    assert (ending.cause, part in ending.sentence) == (Cause[cause], True)

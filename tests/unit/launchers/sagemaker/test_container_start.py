@@ -81,7 +81,7 @@ def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step
     assert done.returncode == 1
     assert "never" not in done.stdout
     reason = (ml / "output" / "failure").read_text()
-    assert reason.startswith("bad_input: pip could not install what the job needs (")
+    assert reason.startswith("code: pip could not install what the job needs (")
     assert "no_such_package-1.0-py3-none-any.whl" in reason
 
 

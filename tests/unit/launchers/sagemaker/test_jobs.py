@@ -8,9 +8,10 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from paretune.core.errors import LostContact
-from paretune.launchers.base import Job, JobState, WarmPoolStatus
+from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
+from paretune.specification.ending import Cause, JobState, cut_off, failed
 from tests.support.fake_clock import FakeClock
 from tests.support.stand_ins.aws import BUCKET, Aws, error
 
@@ -46,7 +47,7 @@ def test_a_job_that_completes_without_a_report_has_failed_and_says_so(aws: Aws, 
     aws.end(NAME)
 
     assert look(job, clock) is JobState.FAILED
-    assert job.status().failure == (FailureKind.ERROR, "it ended without a report.json that can be read")
+    assert job.status().ending == failed(Cause.ERROR, "it ended without a report.json that can be read")
     assert job.status().report is None
 
 
@@ -59,7 +60,7 @@ def test_a_job_whose_bucket_has_been_deleted_has_ended_with_its_bill_and_without
     aws.refuse("ListObjectsV2", error("NoSuchBucket", "The specified bucket does not exist", 404), times=9)
 
     assert look(job, clock, 65) is JobState.FAILED
-    assert job.status().failure == (FailureKind.ERROR, "it ended without a report.json that can be read")
+    assert job.status().ending == failed(Cause.ERROR, "it ended without a report.json that can be read")
     assert job.status().billable_seconds > 0
     assert not job.fetch_output("mlruns", tmp_path).exists()
 
@@ -78,7 +79,7 @@ def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: Jo
     aws.end(NAME)
 
     assert look(job, clock, 20) is JobState.RUNNING
-    assert job.status().failure is None
+    assert job.status().ending is None
     assert look(job, clock, 40) is JobState.COMPLETED
     assert job.status().report == REPORT
 
@@ -96,29 +97,32 @@ def test_an_empty_answer_is_no_proof_that_a_job_is_gone_or_has_left_nothing(
 
 
 @pytest.mark.parametrize(
-    ("secondary", "kind"),
-    [("MaxRuntimeExceeded", FailureKind.ERROR), ("MaxWaitTimeExceeded", FailureKind.CAPACITY)],
+    ("secondary", "cause"),
+    [
+        ("MaxRuntimeExceeded", Cause.TIME_LIMIT),
+        ("MaxWaitTimeExceeded", Cause.CAPACITY),
+    ],
 )
 def test_a_limit_of_time_is_a_stop_with_a_reason(
-    aws: Aws, job: Job, clock: FakeClock, secondary: str, kind: FailureKind
+    aws: Aws, job: Job, clock: FakeClock, secondary: str, cause: Cause
 ) -> None:
     aws.end(NAME, "Stopped", secondary)
 
     assert look(job, clock) is JobState.STOPPED
-    failure = job.status().failure
-    assert failure is not None
-    assert (failure[0], failure[1].partition(":")[0]) == (kind, secondary)
+    ending = job.status().ending
+    assert ending is not None
+    assert (ending.cause, bool(ending.sentence)) == (cause, True)
 
 
 def test_a_job_that_stopped_itself_at_its_deadline_gives_its_own_reason(aws: Aws, job: Job, clock: FakeClock) -> None:
     reason = (
-        "MaxRuntimeExceeded: the job stopped itself 56.7 minutes after its container started, to leave time to save "
-        "and upload within its worst case: raise max_runtime_minutes"
+        "the job stopped itself 56.7 minutes after its container started, to leave time to save and upload within its "
+        "worst case"
     )
-    aws.end(NAME, "Failed", reason=f"AlgorithmError: error: {reason}, exit code: 1")
+    aws.end(NAME, "Failed", reason=f"AlgorithmError: time_limit: {reason}, exit code: 1")
 
     assert look(job, clock) is JobState.STOPPED
-    assert job.status().failure == (FailureKind.ERROR, reason)
+    assert job.status().ending == cut_off(reason)
 
 
 def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_then(
@@ -129,7 +133,7 @@ def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_th
     del aws.training.jobs[NAME]
 
     assert look(job, clock, 400) is JobState.FAILED
-    assert job.status().failure == (FailureKind.ERROR, "it was deleted in AWS, and has left no report")
+    assert job.status().ending == failed(Cause.ERROR, "it was deleted in AWS, and has left no report")
     assert 30 < job.status().billable_seconds <= 400
     clock.sleep(1000)
     assert job.status().billable_seconds <= 400

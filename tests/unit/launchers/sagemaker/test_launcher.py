@@ -18,10 +18,11 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact
 from paretune.core.tags import Attribution
 from paretune.jobs.preview import foreseen, warnings_of
-from paretune.launchers.base import JobSetup, JobState
+from paretune.launchers.base import JobSetup
 from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Command, JobDocument, JobInputs, PreparedDataset, UserCode
+from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
 from paretune.user_code.inputs import script_inputs
 from tests.support.fake_clock import FakeClock

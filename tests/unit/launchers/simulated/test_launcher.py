@@ -8,13 +8,14 @@ import pytest
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput
-from paretune.launchers.base import Job, JobState
+from paretune.launchers.base import Job
 from paretune.launchers.deadlines import billed_after_limit_s
 from paretune.launchers.simulated.launcher import SimulatedLauncher, VirtualClock
 from paretune.launchers.simulated.timeline import STOP_SECONDS, Timeline
 from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
+from paretune.specification.ending import Cause, JobState
 from paretune.specification.job import JobSpec
-from tests.support.launcher_contract import FAILURE, LAST_STEP, LauncherContract, Order, Place
+from paretune.testing import FAILURE, LAST_STEP, LauncherContract, Order, Place
 
 STARTED = (0.0, Event(time=0.0, step=0, message="started"))
 LOSSES = tuple((float(step), Event(time=0.0, step=step, metrics={"train/loss": 1 / step})) for step in range(1, 6))
@@ -31,7 +32,7 @@ def timeline_of(document: JobDocument) -> Timeline:
             log=tuple(f"line {number}" for number in range(1, 41)),
         )
     if document.spec.model == "failing":
-        return Timeline(phases=(("Training", 3.0),), events=(STARTED,), failure=FAILURE)
+        return Timeline(phases=(("Training", 3.0),), events=(STARTED,), failure=(Cause.DISK_FULL, FAILURE.sentence))
     if document.spec.model == "waiting":
         return Timeline(
             phases=(

@@ -13,7 +13,8 @@ from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.phases import usual
 from paretune.estimating.timing import Prediction
 from paretune.launchers.simulated.timeline import CAPACITY_SECONDS, Timeline, TimelineFactory
-from paretune.specification.container import FailureKind, JobDocument
+from paretune.specification.container import JobDocument
+from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 
 SMALL = "ml.g5.xlarge"
@@ -57,12 +58,8 @@ def play(table: str | None, simulation: Mapping[str, Any] | None = None, **chang
     return factory()(document(table, simulation, **changes))
 
 
-@pytest.mark.parametrize(
-    ("batch", "seconds", "kind"), [(64, 130, FailureKind.OUT_OF_MEMORY), (8, 400, FailureKind.ERROR)]
-)
-def test_a_row_that_did_not_complete_does_not_complete(
-    table: str, batch: int, seconds: float, kind: FailureKind
-) -> None:
+@pytest.mark.parametrize(("batch", "seconds", "kind"), [(64, 130, Cause.OUT_OF_MEMORY), (8, 400, Cause.ERROR)])
+def test_a_row_that_did_not_complete_does_not_complete(table: str, batch: int, seconds: float, kind: Cause) -> None:
     timeline = play(table, per_device_train_batch_size=batch)
 
     assert timeline.failure is not None
@@ -71,16 +68,26 @@ def test_a_row_that_did_not_complete_does_not_complete(
     assert timeline.report is None
 
 
+def test_only_a_job_that_completes_uploads_its_results(table: str) -> None:
+    completed, failed = (play(table, {"failure_rate": rate}, per_device_train_batch_size=16) for rate in (0, 1))
+
+    names = [name for name, _ in completed.phases]
+    assert names == ["Starting", "Downloading", "Training", "Uploading"]
+    assert completed.billable_seconds() == pytest.approx(1320)
+    assert "Uploading" not in [name for name, _ in failed.phases]
+    assert failed.billable_seconds() < 1320
+
+
 def test_trouble_comes_at_the_rate_that_was_asked_for_and_the_same_again(table: str) -> None:
     rates = {"failure_rate": 0.3}
 
-    def kinds() -> list[FailureKind | None]:
+    def kinds() -> list[Cause | None]:
         timelines = [play(table, rates, seed=seed) for seed in range(100)]
         return [timeline.failure[0] if timeline.failure else None for timeline in timelines]
 
     result = kinds()
     assert result == kinds()
-    assert result.count(FailureKind.ERROR) / 100 == pytest.approx(0.3, abs=0.1)
+    assert result.count(Cause.ERROR) / 100 == pytest.approx(0.3, abs=0.1)
     assert result != [
         timeline.failure[0] if (timeline := play(table, {**rates, "seed": 1}, seed=seed)).failure else None
         for seed in range(100)
@@ -93,7 +100,7 @@ def test_no_capacity_is_not_billed_and_the_next_attempt_may_find_some(table: str
     without = [timeline for timeline in result if timeline.failure]
 
     assert 5 < len(without) < 35
-    assert {timeline.failure[0] for timeline in without if timeline.failure} == {FailureKind.CAPACITY}
+    assert {timeline.failure[0] for timeline in without if timeline.failure} == {Cause.CAPACITY}
     assert {(timeline.seconds, timeline.billable_seconds()) for timeline in without} == {(CAPACITY_SECONDS, 0)}
 
 
@@ -129,7 +136,7 @@ def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
     timeline = factory(predict=lambda _: replace(ESTIMATE, memory=full))(document(None))
 
     assert timeline.failure is not None
-    assert timeline.failure[0] is FailureKind.OUT_OF_MEMORY
+    assert timeline.failure[0] is Cause.OUT_OF_MEMORY
     assert timeline.billable_seconds() == pytest.approx(120)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.tracking._tracking_service.utils import _get_store
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import (
@@ -26,14 +27,15 @@ from paretune.launchers import deadlines
 from paretune.launchers.base import Job, JobSetup, WarmPoolStatus
 from paretune.launchers.processes import process_text
 from paretune.pricing import Price
-from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.container import JobDocument, JobInputs, JobReport
+from paretune.specification.ending import Cause, cut_off, failed
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import MOST_FAILURES, MOST_REFUSED, MOST_TRIES, EndedTrials
+from paretune.studies.trial_status import TrialStatus
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 from tests.support.scripted_jobs import (
@@ -47,13 +49,13 @@ from tests.support.scripted_jobs import (
     OTHER,
     SECONDS,
     SMALL,
-    Ending,
+    End,
     ScriptedJob,
 )
 from tests.support.scripted_study import RATES, Desk, JudgedLauncher, always_done, searched, until_ended
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
-CUT_OFF = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than 6 minutes")
+CUT_OFF = cut_off("it ran longer than 6 minutes")
 QUOTA = LaunchRefused("the account-level quota is 0 instances")
 KEEPING = {"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}
 
@@ -215,17 +217,17 @@ def test_the_sampler_learns_from_dollars_if_a_job_ran_on_a_fallback_type_but_fro
 
 @pytest.mark.parametrize(("n_trials", "more"), [(None, ""), (2, " with --n_trials 4")])
 def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | None, more: str) -> None:
-    missing = (FailureKind.ERROR, "ModuleNotFoundError: No module named 'evaluate'")
+    missing = failed(Cause.CODE, "ModuleNotFoundError: No module named 'evaluate'")
     desk.launcher.judge = lambda spec, times: missing
     job = {"instance_type": SMALL, "max_runtime_minutes": 6, "entry_script": str(desk.folder / "own.py")}
     (desk.folder / "own.py").touch()
-    with pytest.raises(JobFailed) as failed:
+    with pytest.raises(JobFailed) as error:
         searched(desk.driver(job=job, n_trials=n_trials))
 
     assert len(desk.launcher.asked) == 2
-    assert failed.value.exit_code == 3
-    assert "trials 0 and 1 failed with the same error in the code, and no trial has completed" in str(failed.value)
-    assert str(failed.value).endswith(f"to its requirements.txt; then the same command{more} continues")
+    assert error.value.exit_code == 3
+    assert "trials 0 and 1 failed with the same error in the code, and no trial has completed" in str(error.value)
+    assert str(error.value).endswith(f"to its requirements.txt; then the same command{more} continues")
     desk.launcher.judge = always_done  # the package was added
     driver = desk.next_driver(job=job)
     searched(driver)
@@ -321,7 +323,7 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_asks_for
 
 
 def test_an_option_that_cannot_run_does_not_end_a_study_in_which_others_can(desk: Desk) -> None:
-    missing = (FailureKind.ERROR, "ModuleNotFoundError: No module named 'bitsandbytes'")
+    missing = failed(Cause.CODE, "ModuleNotFoundError: No module named 'bitsandbytes'")
     desk.launcher.judge = lambda spec, times: missing if spec.training_arguments["opt"] == "adam8bit" else DONE
     (desk.folder / "own.py").write_text("p.add_argument('--opt')\n")
     options = {"training_arguments.opt": Choices(values=("adam8bit", "sgd", "adam"))}
@@ -341,7 +343,7 @@ def test_jobs_side_by_side_that_are_cut_off_by_one_wrong_estimate_double_later_l
     spec = driver.file.spec_at({"learning_rate": RATES[0]})
     limits = [driver.money.limited(spec).max_runtime_minutes]
     for _ in range(2):
-        given = driver.money.limited(spec).changed()
+        given = driver.money.limited(spec).given_text()
         for number in range(8):
             point = {"learning_rate": RATES[0]}
             driver.money.add(Trial(number=number, point=point, status=TrialStatus.CUT_OFF, given=given, cost_usd=0.1))
@@ -354,7 +356,7 @@ def test_jobs_side_by_side_that_are_cut_off_by_one_wrong_estimate_double_later_l
 
 @pytest.mark.parametrize(("ending", "tries"), [(BROKEN, MOST_FAILURES), (CAPACITY, MOST_TRIES + MOST_FAILURES)])
 def test_points_that_fail_are_tried_once_more_by_the_next_command_and_then_given_up(
-    desk: Desk, ending: Ending, tries: int
+    desk: Desk, ending: End, tries: int
 ) -> None:
     desk.launcher.judge = lambda spec, times: ending
     for _ in range(4):
@@ -382,7 +384,7 @@ def test_a_limit_that_ends_jobs_on_slow_types_does_not_end_a_study_before_others
 ) -> None:
     types = list[str]()
 
-    def judge(spec: JobSpec, times: int) -> Ending:
+    def judge(spec: JobSpec, times: int) -> End:
         types.extend({spec.instance_type} - {*types})
         return DONE if types.index(spec.instance_type) == 2 else CUT_OFF
 
@@ -693,12 +695,13 @@ def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(
     assert not any(pool.is_kept for pool in desk.launcher.pools.values())
 
 
-def test_a_run_that_was_deleted_does_not_end_a_study_whose_instances_are_kept(desk: Desk) -> None:
+def test_a_run_that_was_removed_does_not_end_a_study_whose_instances_are_kept(desk: Desk) -> None:
     desk.launcher.keeps = True
     searched(desk.driver(job=KEEPING))
     driver = desk.next_driver(job=KEEPING)
     for trial in driver.table.trials()[1]:
         MlflowClient().delete_run(trial.run_id)
+        _get_store()._hard_delete_run(trial.run_id)  # type: ignore[no-untyped-call]  # as `mlflow gc` does
 
     driver.finish()
 

@@ -15,9 +15,9 @@ from paretune.ledger.lock import StudyLock
 from paretune.pricing import Balance
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.table import StudyTable
+from paretune.studies.trial_status import TrialStatus
 
 OPENED: list[StudyTable] = []
 

@@ -13,7 +13,9 @@ from paretune.specification.declaration import spell
 from paretune.specification.inputs import BUNDLED, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
+from paretune.tracking import schema
 from paretune.user_code.binding import OF_SCRIPTS
+from paretune.user_code.inputs import takes_seed
 
 
 def run_name(spec: JobSpec, result: str = "") -> str:
@@ -30,15 +32,29 @@ def run_name(spec: JobSpec, result: str = "") -> str:
     return f"{head}{simulated}: {result}, {model}" if result else f"{head} {model}{simulated}"
 
 
-def name_with_result(name: str, spec: JobSpec, values: Mapping[str, float]) -> str | None:
+def trial_in_name(tags: Mapping[str, str]) -> str:
+    """Return the number of a run's trial as run names show it: `trial 7, repeats 3: `; "" for a single job."""
+    if not (number := tags.get(schema.TRIAL, "")):
+        return ""
+    repeats = f", repeats {tags[schema.REPEATS]}" if tags.get(schema.REPEATS) else ""
+    return f"trial {number}{repeats}: "
+
+
+def new_name(
+    tags: Mapping[str, str], spec: JobSpec, before: Mapping[str, float], values: Mapping[str, float]
+) -> str | None:
     """Return the new name of a run whose job has ended, with its quality and dollars from `values`, the job's metrics.
 
-    Returns None if the user has renamed the run, or if neither quality nor dollars are known. A trial's number, which
-    comes before the name, is kept.
+    Returns None if neither is known, or if the user has renamed the run: its name is neither the one that it got when
+    the job started nor the one that it got with the metrics `before`.
     """
-    before, head, _ = name.partition(_head(spec))
-    result = result_in_name(values, metrics.F1 if spec.runs_user_code else metrics.TASKS[spec.task].quality)
-    return f"{before}{run_name(spec, result)}" if head and result else None
+    trial = trial_in_name(tags)
+    name, *earlier = (f"{trial}{run_name(spec, _result(spec, each))}" for each in (values, before, {}))
+    return name if _result(spec, values) and tags.get(schema.RUN_NAME) in (name, *earlier) else None
+
+
+def _result(spec: JobSpec, values: Mapping[str, float]) -> str:
+    return result_in_name(values, metrics.F1 if spec.runs_user_code else metrics.TASKS[spec.task].quality)
 
 
 def result_in_name(values: Mapping[str, float], quality: str | None) -> str:
@@ -69,17 +85,21 @@ def cluster_in_name(spec: JobSpec) -> str:
     return f"{count}{short_name(spec.instance_type)}" if spec.has_instances else ""
 
 
-def own_settings(spec: JobSpec) -> str:
-    """Return the settings given to a user's own training, without its files, as text: `lr=0.1 epochs=3`."""
-    names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
-    given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
-    return " ".join(f"{name}={spell(value)}" for name, value in given.items())
+def settings_in_name(spec: JobSpec) -> str:
+    """Return the settings given to a user's own training, without its files, as text: `lr=0.1 epochs=3`.
+
+    A seed that a script does not get is left out.
+    """
+    given = spec.model_fields_set - {*INPUT_FILES, *([] if takes_seed(spec) else ["seed"])}
+    names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in given]
+    settings = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
+    return " ".join(f"{name}={spell(value)}" for name, value in settings.items())
 
 
 def _head(spec: JobSpec) -> str:
     if spec.project is not None:
         name = Path(spec.project.rstrip("/")).name or spec.project
-        return f"{name} {spec.entry_point} {own_settings(spec)}".strip()[:200]
+        return f"{name} {spec.entry_point} {settings_in_name(spec)}".strip()[:200]
     if spec.entry_script is not None:
-        return f"{Path(spec.entry_script).name} {own_settings(spec)}".strip()[:200]
+        return f"{Path(spec.entry_script).name} {settings_in_name(spec)}".strip()[:200]
     return f"{setting_in_name(spec)} {cluster_in_name(spec)}".strip()

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
+from paretune.core.reading import read_table
 from paretune.core.result import value_of
-from paretune.core.untrusted import read_table
 from paretune.launchers.simulated.recorded_runs import COMPLETED, STATUSES, ReplayedJob
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, share_of
@@ -28,14 +28,14 @@ _OF_A_RUN = {*_NEEDED, "status", "seed"}
 
 
 @dataclass(frozen=True)
-class OwnRuns:
+class UserRuns:
     """The rows of a table, at least one."""
 
     name: str  # the file's name, without its folder
     rows: tuple[tuple[int, Mapping[str, Any]], ...]  # line number, and the cells by column; numbers are floats
 
     @classmethod
-    def read(cls, path: Path) -> "OwnRuns":
+    def read(cls, path: Path) -> "UserRuns":
         """Read a table. Raises BadInput, which names the missing or repeated columns, or a bad line."""
         header, lines = read_table(path, must="simulation.runs must be a readable CSV file, but ")
         if absent := [name for name in _NEEDED if name not in header]:

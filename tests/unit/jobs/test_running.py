@@ -13,15 +13,16 @@ from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneErr
 from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import begin_job
-from paretune.jobs.standing import find_run, followed, lines_of, standing, stop
+from paretune.jobs.running import find_run, followed, lines_of, running_jobs, stop
 from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobSetup, JobState
+from paretune.launchers.base import Job, JobSetup
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
 from tests.support.bills import later, line, write
-from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, Ending
+from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, End
 from tests.support.users import User
 
 
@@ -36,7 +37,7 @@ class Desk(User):
     def where(self, _: JobSpec) -> Workplace:
         return self.place()
 
-    def launch(self, *endings: Ending, **changes: Any) -> Attempts:
+    def launch(self, *endings: End, **changes: Any) -> Attempts:
         self.launcher.endings += endings
         return begin_job(self.spec(**changes), self.place())
 
@@ -54,7 +55,9 @@ def test_jobs_that_run_are_listed_with_dollars_so_far_and_at_worst(desk: Desk) -
 
     spot = desk.launch(ENDLESS, spot=True)
 
-    seen, of_spot = sorted(standing(desk.tracking, desk.where), key=lambda row: row["run_id"] == spot.record.run.run_id)
+    seen, of_spot = sorted(
+        running_jobs(desk.tracking, desk.where), key=lambda row: row["run_id"] == spot.record.run.run_id
+    )
 
     assert (seen["run_id"], seen["job"]) == (job.record.run.run_id, job.document.job_name)
     assert seen["cost_usd"] == pytest.approx(0.01)
@@ -70,7 +73,7 @@ def test_a_job_that_cannot_be_looked_at_is_listed_all_the_same(desk: Desk, monke
     run = desk.client.search_runs(["0"])[0]
     desk.client.set_tag(run.info.run_id, "paretune.region", "eu-west-1")
 
-    (seen,) = standing(desk.tracking, desk.where)
+    (seen,) = running_jobs(desk.tracking, desk.where)
 
     assert "in the region eu-west-1, but this command uses us-east-1" in seen["remark"]
 
@@ -97,7 +100,7 @@ def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: D
     assert run.data.metrics["cost_usd"] == pytest.approx(0.01)
     assert "paretune stop" in run.data.tags["paretune.failure_reason"]
     assert "paretune stop" in run.data.tags["mlflow.note.content"]
-    assert standing(desk.tracking, desk.where) == []
+    assert running_jobs(desk.tracking, desk.where) == []
 
 
 def test_a_stopped_job_costs_what_the_instance_type_costs_that_aws_has_chosen(desk: Desk) -> None:
@@ -173,7 +176,7 @@ def test_stop_creates_no_attempt_whoever_watches_the_job_and_its_watcher_creates
     assert desk.launcher.created == [name]
     assert seen is not None
     assert (seen.state, seen.metrics["cost_usd"]) == (JobState.FAILED, pytest.approx(0.01))
-    assert standing(desk.tracking, desk.where) == []
+    assert running_jobs(desk.tracking, desk.where) == []
 
 
 def test_an_attempt_that_was_being_created_when_its_job_was_stopped_is_stopped_by_its_watcher(

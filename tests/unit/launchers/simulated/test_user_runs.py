@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.launchers.simulated.own_runs import OwnRuns
+from paretune.launchers.simulated.user_runs import UserRuns
 from paretune.specification.job import JobSpec
 
 TABLE = """instance_type,layers,learning_rate,kind,billable_seconds,acc,status
@@ -16,10 +16,10 @@ ml.m5.large,4,0.001,async,180,0.8,Completed
 """
 
 
-def runs(folder: Path, table: str = TABLE) -> OwnRuns:
+def runs(folder: Path, table: str = TABLE) -> UserRuns:
     path = folder / "runs.csv"
     path.write_text(table)
-    return OwnRuns.read(path)
+    return UserRuns.read(path)
 
 
 def job(layers: int, rate: float = 1e-4, **more: object) -> JobSpec:

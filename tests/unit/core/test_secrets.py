@@ -1,33 +1,10 @@
-"""Text and files that an untrusted person may have written."""
+"""Text that is printed: without secrets, and without characters that would command a terminal."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
-from paretune.core.errors import BadInput
-from paretune.core.untrusted import parse_json, printable, printable_json, read_text, without_secrets
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ('{"lr": NaN}', "NaN is not a number"),
-        ("[1, -Infinity]", "-Infinity is not a number"),
-        ('{"a": {"lr": 1, "b": 2, "lr": 2}}', "lr is given twice: remove one"),
-    ],
-)
-def test_json_is_as_strict_as_yaml(text: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        parse_json(text)
-    assert parse_json(text, lax=True) is not None  # the config.json of a model may have it
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"a": ' + "9" * 5_000 + "}", "", "{'a': 1}"])
-def test_json_that_is_none_or_goes_on_for_ever_is_a_value_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        parse_json(text)
+from paretune.core.secrets import code_span, printable, printable_json, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -42,34 +19,6 @@ def test_json_that_is_none_or_goes_on_for_ever_is_a_value_error(text: str) -> No
 )
 def test_what_would_command_a_terminal_is_shown_as_an_escape(text: str, output: str) -> None:
     assert printable(text) == output
-
-
-def test_a_file_is_read_as_text_without_its_byte_order_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfone\r\ntwo")
-
-    assert read_text("~/a.csv", 11) == "one\r\ntwo"
-
-
-def test_a_path_that_is_no_file_to_read_is_one_fault_that_names_it(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "large").write_bytes(b"x" * 101)
-    (tmp_path / "latin").write_bytes(b"caf\xe9")
-    for path, message in {
-        "~nobody-of-that-name/x": "does not exist",
-        "a\0b": "does not exist",
-        "~a\0b": "does not exist",
-        "~\ud800": "does not exist",
-        str(tmp_path): "is a folder",
-        str(tmp_path / "pipe"): "is not a file",
-        str(tmp_path / "large"): "has more than 100 bytes",
-        str(tmp_path / "latin"): "is not UTF-8 .byte 3",
-    }.items():
-        with pytest.raises(BadInput, match=message) as caught:
-            read_text(path, 100)
-
-        (fault,) = caught.value.faults
-        assert path in fault
 
 
 def test_a_json_document_without_what_would_command_a_terminal_has_the_same_values() -> None:
@@ -125,3 +74,10 @@ def test_no_message_shows_a_secret(text: str, shown: str | None) -> None:
 )
 def test_a_json_document_without_secrets_has_all_other_values(value: object, shown: object) -> None:
     assert json.loads(printable_json(value)) == (value if shown is None else shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "span"), [("ls", "`ls`"), ("a`b", "``a`b``"), ("a``b`", "``` a``b` ```"), ("`", "`` ` ``"), ("", "``")]
+)
+def test_code_in_a_page_stands_between_one_backtick_more_than_it_has_in_a_row(text: str, span: str) -> None:
+    assert code_span(text) == span

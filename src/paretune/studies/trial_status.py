@@ -11,15 +11,7 @@
 import re
 from enum import Enum
 
-from paretune.specification.container import FailureKind
-
-_AT_ITS_LIMIT = "MaxRuntimeExceeded"  # SageMaker's word, which the other launchers also use
-_OF_FAILURES = {
-    FailureKind.OUT_OF_MEMORY: "OutOfMemory",
-    FailureKind.DIVERGED: "Diverged",
-    FailureKind.CAPACITY: "Refused",
-}
-"""Kind of failure to the value of its status. The other kinds count as failures of the job itself."""
+from paretune.specification.ending import Cause, Ending
 
 
 class TrialStatus(Enum):
@@ -36,22 +28,13 @@ class TrialStatus(Enum):
     REFUSED = "Refused"  # no capacity, quota or dollars: retried after a pause
 
     @classmethod
-    def of_end(cls, failure: FailureKind | None, reason: str, *, is_stopped: bool, is_lost: bool) -> "TrialStatus":
+    def of_end(cls, ending: Ending, *, is_lost: bool) -> "TrialStatus":
         """Return the status of a job that ended without a result.
 
-        Args:
-            failure: why it failed, if the launcher knows.
-            reason: the same in the launcher's words.
-            is_stopped: whether it was stopped on request.
-            is_lost: whether it died with the process that had started it.
+        If the job `is_lost`, because it died with the process that had started it, a failure is no fault of its point.
         """
-        if _AT_ITS_LIMIT in reason:
-            return cls.CUT_OFF
-        if failure in _OF_FAILURES:
-            return cls(_OF_FAILURES[failure])
-        if is_stopped and failure is None:
-            return cls.STOPPED
-        return cls.INTERRUPTED if is_lost else cls.FAILED
+        status = cls.STOPPED if ending.cause is None else _OF_CAUSES[ending.cause]
+        return cls.INTERRUPTED if is_lost and status is cls.FAILED else status
 
     @property
     def is_retried_on_request(self) -> bool:
@@ -67,3 +50,15 @@ class TrialStatus(Enum):
     def in_words(self) -> str:
         """The status in words, such as out of memory."""
         return re.sub(r"\B([A-Z])", r" \1", self.value).lower()
+
+
+_OF_CAUSES = {
+    Cause.OUT_OF_MEMORY: TrialStatus.OUT_OF_MEMORY,
+    Cause.DIVERGED: TrialStatus.DIVERGED,
+    Cause.CAPACITY: TrialStatus.REFUSED,
+    Cause.TIME_LIMIT: TrialStatus.CUT_OFF,
+    **dict.fromkeys(
+        (Cause.BAD_INPUT, Cause.CODE, Cause.DISK_FULL, Cause.INTERNAL, Cause.SILENT, Cause.ERROR), TrialStatus.FAILED
+    ),
+}
+"""The cause of a job's end to the status of its trial."""

@@ -1,4 +1,15 @@
-"""The tests that every launcher must pass. To run them, subclass `LauncherContract` and define the fixture `place`."""
+"""The tests that every launcher must pass, for authors of launchers. They need pytest.
+
+Subclass `LauncherContract` in a test module, and define the fixture `place`, which returns a `Place`:
+
+    class TestMyLauncher(LauncherContract):
+        @pytest.fixture
+        def place(self, tmp_path: Path) -> Place:
+            launcher = MyLauncher(tmp_path)
+            return Place(launcher=launcher, another=lambda: MyLauncher(tmp_path), order=order)
+
+`order` makes the jobs of the tests, which run a program of yours instead of a training: see `Place`.
+"""
 
 import time
 from collections.abc import Callable
@@ -7,11 +18,12 @@ from typing import Protocol
 
 import pytest
 
-from paretune.launchers.base import Job, JobState, Launcher
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
+from paretune.launchers.base import Job, Launcher
+from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, failed
 
-FAILURE = (FailureKind.DISK_FULL, "the disk is full: of sand")
-LAST_STEP = 5
+FAILURE = failed(Cause.DISK_FULL, "the disk is full: of sand")  # how a `failing` job ends
+LAST_STEP = 5  # the step of the last event of a `quick` job
 
 
 class Order(Protocol):
@@ -102,26 +114,24 @@ class LauncherContract:
         place.end(first)
         assert [event.message for event in place.events(again)] == ["started", "stopped"]
 
-    @pytest.mark.parametrize(
-        ("kind", "end", "failure"), [("quick", JobState.COMPLETED, None), ("failing", JobState.FAILED, FAILURE)]
-    )
+    @pytest.mark.parametrize(("kind", "ending"), [("quick", COMPLETED), ("failing", FAILURE)])
     def test_an_end_is_seen_from_another_launcher_first_and_no_stop_and_no_second_order_changes_it(
-        self, place: Place, kind: str, end: JobState, failure: tuple[FailureKind, str] | None
+        self, place: Place, kind: str, ending: Ending
     ) -> None:
         document, inputs = place.order(kind)
         job = place.launcher.submit(document, inputs)
         seen = place.attached(job.name)
-        assert place.end(seen) is end  # although the first launcher never looks
-        assert job.state() is end
+        assert place.end(seen) is ending.state  # although the first launcher never looks
+        assert job.state() is ending.state
         status = job.status()
-        assert status.failure == seen.status().failure == failure
+        assert status.ending == seen.status().ending == ending
 
         job.stop()
         place.let_time_pass()
         again = place.launcher.submit(document, inputs)
 
         for one in (job, place.attached(job.name), again):
-            assert (one.state(), one.status()) == (end, status)
+            assert (one.state(), one.status()) == (ending.state, status)
         assert sum(event.message == "started" for event in place.events(again)) == 1
 
     def test_a_job_is_created_with_the_setup_that_was_made_when_it_was_checked(self, place: Place) -> None:
@@ -159,21 +169,21 @@ class LauncherContract:
         assert place.events(job) == []
         assert place.events(place.attached(job.name)) == seen
 
-    def test_only_a_completed_job_has_a_report_and_only_a_failed_one_a_failure(self, place: Place) -> None:
+    def test_only_a_completed_job_has_a_report_and_only_a_failed_one_a_cause(self, place: Place) -> None:
         running, quick, failing = place.submit("long"), place.submit("quick"), place.submit("failing")
         place.first_event(running)
         assert place.end(quick) is JobState.COMPLETED
         assert place.end(failing) is JobState.FAILED
 
         assert [job.status().report is None for job in (running, quick, failing)] == [True, False, True]
-        assert [job.status().failure for job in (running, quick, failing)] == [None, None, FAILURE]
+        assert [job.status().ending for job in (running, quick, failing)] == [None, COMPLETED, FAILURE]
         report = quick.status().report
         assert report is not None
         assert (report.metrics, report.facts) == ({"f1": 0.75}, {"job_name": quick.name})
         assert quick.status().model
         running.stop()
         place.end(running)
-        assert (running.status().report, running.status().failure) == (None, None)
+        assert (running.status().report, running.status().ending) == (None, STOPPED)
 
     @pytest.mark.parametrize("elsewhere", [False, True], ids=["by the submitter", "by another launcher"])
     def test_a_job_that_is_stopped_ends_in_stopped_with_its_last_events(self, place: Place, elsewhere: bool) -> None:
@@ -212,6 +222,6 @@ class LauncherContract:
         job = place.submit("long", max_runtime_minutes=place.shortest_runtime_minutes)
 
         assert place.end(job) is JobState.STOPPED
-        failure = job.status().failure
-        assert failure is not None
-        assert "MaxRuntimeExceeded" in failure[1]
+        ending = job.status().ending
+        assert ending is not None
+        assert (ending.cause, bool(ending.sentence)) == (Cause.TIME_LIMIT, True)

@@ -1,0 +1,268 @@
+"""Checks a study before anything is launched, and shows what it would run: the dry run of a study."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import ClassVar
+
+from paretune.core.errors import BadInput, BudgetRefused, NoAccount, collecting, refuse
+from paretune.jobs.preparation import inputs_of, known_inputs
+from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, place_in_words, warnings_of
+from paretune.jobs.progress import say_on_stderr
+from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has_store, usual_storage
+from paretune.presentation.text import dollars, duration, usd
+from paretune.pricing import dates_of, rounded_up
+from paretune.specification.container import JobDocument
+from paretune.specification.job import JobSpec
+from paretune.specification.profile import charged
+from paretune.specification.rules import launch_faults
+from paretune.storage.database import redacted
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.trials import label
+from paretune.studies.search.money import Money
+from paretune.studies.search.next_job import LEAST_LIMIT_S, some_jobs
+from paretune.studies.search.table import StudyTable
+from paretune.tracking import schema
+from paretune.user_code.binding import bind, described
+from paretune.user_code.inputs import script_of
+
+_MOST_SHOWN = 12  # limit on the jobs that a dry run lists
+_MOST_WARNED = 20  # limit on the jobs that are estimated for warnings, in addition to one for each instance type
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPreview:
+    """What a study would run, and within which limits."""
+
+    file: StudyFile
+    jobs: Sequence[Mapping[str, object]]  # some of its jobs: the parameters that differ, and `worst_case_usd`
+    lines: Sequence[str]  # the same in words
+    words: Mapping[str, str]  # where the jobs run, the worst case of each, and how many the budget covers, by heading
+    script: Mapping[str, str]  # what the first job passes to the user's script, by heading
+    remarks: Sequence[str]
+
+    title: ClassVar[str] = "dry run: nothing was launched"
+
+    def text(self) -> str:
+        """Return the preview for a terminal."""
+        file, details = self.file, list[str]()
+        if self.script:
+            details = ["", "the first of them:", *(f"  {name}: {text}" for name, text in self.script.items() if text)]
+        count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
+        head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
+        words = [f"{name}: {text}" for name, text in self.words.items()]
+        return "\n".join([self.title, "", *words, "", head, *self.lines, *details, "", *self.remarks])
+
+    def document(self) -> dict[str, object]:
+        """Return the preview as a JSON document."""
+        shown = {**self.words, **{name: text for name, text in self.script.items() if text}}
+        study = {"study": self.file.name, "jobs": [*self.jobs], "launched": False, "remarks": [*self.remarks]}
+        return {**study, "words": shown}
+
+
+def preview_study(file: StudyFile) -> StudyPreview:
+    """Check a study as its launch would, raising the same errors, and return what would run. Nothing is recorded."""
+    workplaces = Workplaces.of_process()
+    file = file.replace(job={**charged(file.job.given(), workplaces.environment), "dry_run": None})
+    unasked = ""
+    try:
+        jobs, workplace, _ = check_study(file, workplaces, say_on_stderr)
+    except NoAccount as error:
+        unasked = f"your AWS account was not queried: {error}"
+        jobs, workplace = _check_without_account(file, workplaces)
+    pattern = file.name.replace("'", "_")  # matches any character, because an apostrophe cannot be searched for
+    condition = f"tags.`{schema.TRIAL}` LIKE '%' and tags.`{schema.STUDY}` LIKE '{pattern}'"
+    trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
+    is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
+    remarks, common = remarks_on(jobs, workplace, is_new=is_new), file.job.given_text()
+    listed, distinct = (spec for _, spec in file.each_job()) if file.tries_all else jobs, dict[str, JobSpec]()
+    for spec in listed:
+        distinct.setdefault(spec.spec_hash(), spec)
+        if len(distinct) >= min(_MOST_SHOWN, file.n_trials or _MOST_SHOWN):
+            break
+    shown = [*distinct.values()]
+    rows, lines = list[dict[str, object]](), list[str]()
+    with closing(StudyTable(file, "sqlite://")) as table:  # in memory
+        money = Money(file, table, workplace)
+        if is_new and file.design is not None:
+            refuse_expensive_rows(file, money)
+        words = _money_in_words(file, [*_some_of_each_type(jobs), *shown], money, workplace, is_new=is_new)
+        for spec in shown:
+            texts = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
+            try:
+                worst_usd = money.worst_usd(money.limited(spec))
+                worst = "worst case unknown" if worst_usd is None else f"worst case {usd(worst_usd)}"
+            except BudgetRefused as refusal:
+                worst_usd, worst = None, f"not tried: {refusal}"
+            rows.append({**texts, "worst_case_usd": worst_usd})
+            lines.append("  " + ", ".join([*map(" ".join, texts.items()), worst]))
+    script = dict[str, str]()
+    if jobs[0].entry_script:
+        program, wanted = script_of(jobs[0]), [] if file.judged_by is None else [file.judged_by.metric]
+        script = described(bind(jobs[0], program), jobs[0], program, wanted)
+    return StudyPreview(
+        file=file,
+        jobs=rows,
+        lines=lines,
+        words=words,
+        script=script,
+        remarks=[*([unasked] if unasked else []), *remarks],
+    )
+
+
+def _some_of_each_type(jobs: Sequence[JobSpec]) -> list[JobSpec]:
+    """Return up to `_MOST_WARNED` jobs, and one for each instance type."""
+    types = {spec.instance_type: spec for spec in jobs}
+    return list({spec.spec_hash(): spec for spec in [*jobs[:_MOST_WARNED], *types.values()]}.values())
+
+
+def _money_in_words(
+    file: StudyFile, jobs: Sequence[JobSpec], money: Money, workplace: Workplace, *, is_new: bool
+) -> dict[str, str]:
+    """Return where jobs run, the worst case of each, and how many of them the budget covers, by heading.
+
+    Raises BudgetRefused if the budget of a new study covers none of them.
+    """
+    limited = {spec.spec_hash(): money.limited(spec) for spec in jobs}.values()
+    worst = list[tuple[JobSpec, float]]()
+    for spec in limited:
+        with suppress(BudgetRefused):  # above max_cost_usd
+            if (worst_usd := money.worst_usd(spec)) is not None:
+                worst.append((spec, worst_usd))
+    types = "; ".join(dict.fromkeys(place_in_words(spec) for spec in limited))
+    if not worst:
+        return {"where": types}
+    (cheapest, least_usd), (_, most_usd) = (pick(worst, key=itemgetter(1)) for pick in (min, max))
+    shortest_s, longest_s = (60 * pick(spec.max_runtime_minutes for spec, _ in worst) for pick in (min, max))
+    probe_usd = least_usd
+    if not cheapest.runs_user_code:  # a study of paretune's own training may begin with a probe, which is short
+        probe_usd = money.worst_usd(cheapest.replace(max_runtime_minutes=LEAST_LIMIT_S / 60)) or 0.0
+    budget_usd = file.budget_usd
+    if is_new and budget_usd is not None and probe_usd > budget_usd:
+        raise BudgetRefused(
+            f"no job's worst case fits the budget ({budget_usd:g} USD): the least is {rounded_up(least_usd)} USD; "
+            "raise the budget, or lower max_runtime_minutes, which bounds each job"
+        )
+    price = workplace.launcher.price(cheapest)
+    notional = " (notional: nobody bills this machine)" if price is not None and price.confidence == "notional" else ""
+    words = {
+        "where": types,
+        "worst case of a job": f"{_span(dollars(least_usd), dollars(most_usd))} USD{notional}",
+        "limit of a job": f"it is stopped after {_span(duration(shortest_s), duration(longest_s))}",
+    }
+    if budget_usd is not None:
+        counts = [math.floor(budget_usd / each) for each in (most_usd, least_usd) if each]
+        covered = f"{budget_usd:g} USD cover {_span(*(f'{count:,}' for count in counts))} such jobs" if counts else ""
+        more = ", and more once the first ones have shown how long they take" if cheapest.runs_user_code else ""
+        words["budget"] = f"{covered}{more}" if covered else f"{budget_usd:g} USD"
+    return words
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def check_study(
+    file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]
+) -> tuple[list[JobSpec], Workplace, str]:
+    """Check a study, and return some of its jobs, their workplace and the address of its storage.
+
+    Raises the errors of `run_study` before anything is written or paid.
+    """
+    jobs = some_jobs(file)
+    workplace, storage = workplaces.of(jobs[0]), file.storage or usual_storage(workplaces.home, workplaces.environment)
+    budgets = workplace.budget_ledger(file.job.budget)  # raises BadInput if the file of the budgets is faulty
+    if file.once and not workplace.launcher.jobs_outlive_submitter:
+        ending = f"those of launcher {workplace.launcher.traits.name} end with it"
+        text = f"jobs that keep running after the command ends, but {ending}: leave out once, or use another launcher"
+        raise BadInput([f"once=true needs {text}"])
+    if file.once and budgets is not None and budgets.is_local and storage.startswith("postgresql"):
+        text = f"{budgets.file.path} on a server, too, because later commands may run on other machines. It is in "
+        text += f"{budgets.shown_address}: set {STORAGE_VARIABLE}, or storage in that file"
+        raise BadInput([f"once=true with storage {redacted(storage)} needs the ledger of {text}"])
+    if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
+        say("preparing model and data")
+
+    def check(spec: JobSpec) -> None:
+        setup = workplace.launcher.check(spec)
+        workplace.launcher.check_inputs(setup, inputs_of(spec, workplace))
+
+    _check_jobs(jobs, check)
+    _check_quality(file, jobs, workplace)
+    return jobs, workplace, storage
+
+
+def _check_without_account(file: StudyFile, workplaces: Workplaces) -> tuple[list[JobSpec], Workplace]:
+    """Check what can be checked without the study's AWS account.
+
+    Returns some of its jobs and their workplace at public prices. Raises BadInput if no job passes.
+    """
+    jobs, here = some_jobs(file), workplaces.of(JobSpec())
+
+    def check(spec: JobSpec) -> None:
+        refuse(launch_faults(spec))
+        if spec.runs_user_code:
+            inputs_of(spec, here)
+
+    _check_jobs(jobs, check)
+    return jobs, workplaces.at_public_prices(jobs[0])
+
+
+def refuse_expensive_rows(file: StudyFile, money: Money) -> None:
+    """Raise BudgetRefused if the rows that will run may cost more than the budget: a part of them would show little."""
+    specs, budget_usd = [spec for _, spec in file.jobs_at()][: file.n_trials], file.budget_usd
+    total_usd = sum(filter(None, (money.worst_usd(money.limited(spec)) for spec in specs)))
+    if budget_usd is not None and total_usd > budget_usd:
+        raise BudgetRefused(
+            f"the {len(specs)} rows cost at worst {total_usd:.4g} USD together, and budget_usd is {budget_usd:g}: "
+            "raise it, take rows out, or lower max_runtime_minutes, which bounds each job"
+        )
+
+
+def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -> None:
+    """Raise BadInput if a simulated study needs a quality metric that the simulation does not know."""
+    launcher, quality = workplace.launcher, file.judged_by
+    if launcher.virtual_clock is None or file.design is not None or quality is None:
+        return
+    for spec in jobs[:_MOST_WARNED]:
+        document = JobDocument.first("paretune-check", spec)
+        with suppress(BadInput):
+            if quality.metric in launcher.preview(document, known_inputs(spec, workplace))["metrics"]:
+                return
+    text = f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from a table of recorded runs. "
+    raise BadInput([f"{text}Set simulation.runs, or take {quality.metric} out of objectives and constraints"])
+
+
+def _check_jobs(jobs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:
+    """Raise BadInput with the faults that `check` raises for the first job, unless some job passes the check."""
+    first = list[str]()
+    for spec in jobs:
+        with collecting(faults := list[str]()):
+            check(spec)
+        if not faults:
+            return
+        first = first or faults
+    refuse(first)
+
+
+def remarks_on(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
+    """Return lines to print: warnings that all points share, how many points will not be tried, and prices.
+
+    Raises BadInput if a new study has no job that can be launched.
+    """
+
+    def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
+        return [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
+
+    estimated = foresee(_some_of_each_type(jobs))
+    refusals = [text for job in estimated if (text := limit_refusal(job))]
+    if is_new and len(refusals) == len(estimated) and all(map(limit_refusal, foresee(jobs))):
+        raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])
+    count = f"{len(refusals)} of the {len(estimated)} points checked will not be tried; the first one because: "
+    warnings = [*warnings_of(estimated, only_common=True), *(f"{count}{text}" for text in refusals[:1])]
+    prices = {job.spec.instance_type: job.price for job in estimated if job.spec.has_instances and job.price}
+    hourly = ", ".join(f"{name} {price.usd_per_hour:g}" for name, price in prices.items())
+    line = [f"prices in USD per hour {dates_of(prices.values())}: {hourly}"] if prices else []
+    return [*(f"warning: {text}" for text in warnings), *line]
