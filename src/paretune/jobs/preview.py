@@ -390,6 +390,8 @@ def left_behind_warnings(inputs: JobInputs) -> list[str]:
 
 def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mapping[str, Any]) -> dict[str, str]:
     spec, price, request, worst = job.spec, job.price, parts.get("request", {}), parts.get("worst_case_usd")
+    has_seed = inputs.code is None or inputs.code.command.takes_seed
+    shown = spec if has_seed else spec.replace(seed=None)
     notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
     epochs = f"{spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
     ended = f"the job is stopped after {duration(60 * spec.max_runtime_minutes)}"
@@ -404,7 +406,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     nothing = "nothing" if "request" in parts or not spec.runs_on.is_billed else ""  # else it is unknown
     settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
     lines = {
-        "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
+        "would run": training_in_words(shown, None if inputs.dataset is None else inputs.dataset.facts),
         "data": inputs.findings.words,
         **(settings if not spec.runs_user_code else parts.get("script") or parts.get("project", {})),
         "where": place_in_words(spec, request),

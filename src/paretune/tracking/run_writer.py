@@ -189,6 +189,12 @@ class Run:
             return dict(self._client.get_run(self.run_id).data.metrics)
         return {}
 
+    def params(self) -> dict[str, str]:
+        """Return the parameters of the run; empty if MLflow does not answer."""
+        with contextlib.suppress(*trouble()):
+            return dict(self._client.get_run(self.run_id).data.params)
+        return {}
+
     def tags(self) -> dict[str, str]:
         """Return the tags of the run; empty if MLflow does not answer."""
         with contextlib.suppress(*trouble()):
