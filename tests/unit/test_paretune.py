@@ -241,7 +241,7 @@ def test_faults_of_a_study_in_python_have_no_lines_and_name_their_parameters() -
 
     assert [fault.partition(",")[0] for fault in refused.value.faults] == [
         "unknown parameter modle: did you mean model or role?",
-        "learning_rate must be a number greater than 0 and at most 10",
+        "learning_rate must be a number greater than 0",
         "unknown key n_trial: did you mean n_trials?",
     ]
     with pytest.raises(BadInput, match="learning_rate must be a number"):

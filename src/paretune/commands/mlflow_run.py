@@ -23,9 +23,9 @@ from paretune.jobs.launch import begin_job, finish_job
 from paretune.jobs.outcome import RUN_STATUS
 from paretune.jobs.progress import ProgressPrinter, say_on_stderr
 from paretune.jobs.workplace import Workplaces
-from paretune.projects.project import read_project
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import with_profile
+from paretune.user_code.project import read_project
 
 _NAME = "sagemaker"
 _OF_MLFLOW = {"ENV_MANAGER", "SYNCHRONOUS", "DOCKER_ARGS", "STORAGE_DIR", "build_image", "docker_auth"}

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from paretune.commands.command import Command
 from paretune.core.errors import BadInput, NoAccount, collecting, did_you_mean, refuse
-from paretune.core.own_script import read_own_script
 from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
 from paretune.core.result import CommandOutput, Result
 from paretune.core.shell import options
@@ -25,6 +24,7 @@ from paretune.specification.profile import CHARGED, FILE, read_profile, sets_val
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile, skeleton, unknown_option
 from paretune.studies.definition.objectives import Objective, stated_direction
 from paretune.studies.definition.request import StudyRequest
+from paretune.user_code.script import Script
 
 
 class StudyOptions(StudyFile):
@@ -132,7 +132,7 @@ def _quality(spec: JobSpec, texts: Mapping[str, str]) -> Objective | None:
         return None
     script = at_home(spec.entry_script)
     if not given:
-        shown = ", ".join(read_own_script(script).metrics) or "none"
+        shown = ", ".join(Script.read(script.resolve()).metrics) or "none"
         ask = f"say which metric judges the model of {script.name}, such as --metric val_f1"
         raise BadInput([f"{ask}; found in the script: {shown}"])
     if len(set(given.values())) > 1 or {"minimize", "maximize"} <= given.keys():
@@ -158,7 +158,7 @@ def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
     metric at all, its metrics may come from a library, so only a name that resembles a reported one is refused.
     """
     path = at_home(str(spec.entry_script))
-    script = read_own_script(path)
+    script = Script.read(path.resolve())
     reported = [*script.metrics, *(item["Name"] for item in spec.metric_definitions)]
     known_as = {*reported, *(metrics.SCRIPT_METRICS.get(name) for name in reported)}
     question = did_you_mean(metric, reported)

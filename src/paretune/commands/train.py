@@ -9,8 +9,8 @@ from paretune.core.errors import refuse
 from paretune.core.result import Result
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
-from paretune.specification.script_arguments import argument_faults
 from paretune.specification.training_arguments import name_faults
+from paretune.user_code.inputs import script_faults
 
 
 def _read(values: Mapping[str, Any]) -> JobSpec:
@@ -20,7 +20,7 @@ def _read(values: Mapping[str, Any]) -> JobSpec:
     if not spec.runs_user_code:
         faults += name_faults(spec)
     elif spec.entry_script is not None and not spec.is_simulated:
-        faults += argument_faults(spec)
+        faults += script_faults(spec)
     refuse(faults)
     return spec
 

@@ -185,7 +185,9 @@ def last_words(lines: Sequence[str]) -> str:
     a child process failed, return the last line above it that names an exception: the child's.
     """
     plain = [_COLOR.sub("", line).strip() for line in lines]
-    while plain and not re.search(r"\w", plain[-1]):
+    while plain and (
+        not re.search(r"\w", plain[-1]) or plain[-1].startswith("paretune: ")
+    ):  # our own line says no cause
         plain.pop()
     if plain and plain[-1].startswith("subprocess.CalledProcessError"):
         plain = [line for line in plain[:-1] if _EXCEPTION.match(line)] or plain

@@ -35,7 +35,6 @@ from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobSetup, JobStatus, Launcher, job_name
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.ending import Cause
-from paretune.specification.script_arguments import accumulates
 from paretune.tracking import schema
 
 STOP_PATIENCE_S = 900.0  # longest wait until a job has stopped: two minutes to end, then the upload of its results
@@ -200,14 +199,15 @@ class Attempts:
             if not types:
                 return None, ""
             following, *further = types  # with further types left, an on-demand job waits at most half an hour
-            spec = job.on_instance_type(following).replace(fallback_instance_types=tuple(further) or None)
+            whole = job.with_its_batch() if self.record.takes_batch else job
+            spec = whole.on_instance_type(following).replace(fallback_instance_types=tuple(further) or None)
             billed = f"; {billed_s:.0f} s of the last attempt are billed" if billed_s else ""
             message = f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
             fitting = spec.plan()
             while self._memory_retries and fitting.per_device_train_batch_size > ran.plan.per_device_train_batch_size:
                 fitting = fitting.with_less_memory() or fitting
             return attempt(spec=spec, plan=fitting), message
-        if cause is not Cause.OUT_OF_MEMORY or not accumulates(job):
+        if cause is not Cause.OUT_OF_MEMORY or not self.record.accumulates:
             return None, ""
         batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
         if plan is None:

@@ -13,7 +13,6 @@ from paretune.core.errors import BadInput, Interrupted, JobFailed, LostContact, 
 from paretune.core.noise import binomial_error
 from paretune.core.reading import at_home, parse_json
 from paretune.core.result import Result, Row, as_json, value_of
-from paretune.core.script_metrics import LOGGERS
 from paretune.core.secrets import code_span, markdown, printable
 from paretune.core.shell import command_line, options
 from paretune.estimating.workload import whole_argument
@@ -24,14 +23,15 @@ from paretune.jobs.run_names import new_name, run_name
 from paretune.launchers.base import Job
 from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
-from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, JobReport
+from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, Command, JobReport
 from paretune.specification.declaration import experimental_words
 from paretune.specification.ending import STOPPED, Cause, Ending, JobState, failed
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.specification.script_arguments import ADD_A_METRIC
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 from paretune.tracking.run_writer import EndStatus, Run, name_for_mlflow
+from paretune.user_code.binding import ADD_A_METRIC
+from paretune.user_code.script_metrics import LOGGERS
 
 _DEFINITION = """such as --metric_definitions '[{"Name": "accuracy", "Regex": "acc ([0-9.]+)"}]'"""
 RUN_STATUS: Mapping[JobState, EndStatus] = {
@@ -68,6 +68,7 @@ class JobOutcome(Result):
     has_gap: bool = False  # whether its run is incomplete; the job's own files are complete
     remarks: Sequence[str] = ()  # sentences on what the record lacks and why
     verdicts: Sequence[str] = ()  # sentences on the model
+    command: Command | None = None  # the user's own training, bound; None if this process has not read it
     log: Sequence[str] = ()  # the last lines that a failed job printed; the whole log is at `log_location`
     log_location: str = ""
 
@@ -108,7 +109,7 @@ class JobOutcome(Result):
 
     @property
     def _params(self) -> Row:
-        return {name: value_of(text) for name, text in params_of(self.spec).items()}
+        return {name: value_of(text) for name, text in params_of(self.spec, self.command).items()}
 
     def to_dict(self) -> dict[str, object]:
         """Return ids, params, metrics, the price, where the model is, and remarks."""
@@ -133,8 +134,10 @@ class JobOutcome(Result):
     def summary(self) -> dict[str, str]:
         """Summarize quality next to its baselines, speed, seconds and cost; a user's own metrics come first."""
         logged = self.report.metrics if self.report is not None and self.spec.runs_user_code else {}
-        rows = {name: f"{value:.6g}" for name, value in logged.items() if name not in metrics.SHOWN}
-        rows |= metrics.in_words({metrics.COST_USD: 0.0, **self.metrics}, self.spec.task)
+        own = {name: logged[name] for name in logged if name not in metrics.SHOWN or name in metrics.OF_MODELS}
+        others = {name: value for name, value in self.metrics.items() if name not in own}
+        rows = {name: f"{value:.6g}" for name, value in own.items()}
+        rows |= metrics.in_words({metrics.COST_USD: 0.0, **others}, self.spec.task)
         rows["cost"] = "unknown: no price" if self.price is None else "unknown"
         if self.price is not None and metrics.COST_USD in self.metrics:
             price = self.price
@@ -195,11 +198,13 @@ def end_job(
         ending, report = _ended_early(error), None
     else:
         ending, report = status.ending, status.report
+    if status is not None and report is None:
+        report = status.partial
     has_completed = ending.has_completed
     profile, profiled = _profile(job) if spec.profile_steps and has_completed and job is not None else ({}, "")
     remarks = [
         *([] if job is None else record.collect_results(job, RUN_STATUS[ending.state])),
-        *script_remarks(spec, report),
+        *script_remarks(spec, report if has_completed else None),
     ]
     remarks += filter(None, [profiled])
     tags = {schema.WARM_POOL: bill.pool_tag}
@@ -222,6 +227,7 @@ def end_job(
         metrics={**record.data_facts, **({} if report is None else report.metrics), **bill.metrics()},
         price=bill.price,
         spec=spec,
+        command=record.command,
         ran=bill.ran,
         origin=workplace.launcher.origin,
         reason=failure_message(spec, ending, why_not_smaller) if error is None else str(error),

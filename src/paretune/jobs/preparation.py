@@ -20,12 +20,12 @@ from paretune.core.packages import missing, version_of
 from paretune.core.reading import at_home, exists, files_below, is_folder
 from paretune.estimating.architecture import config_in, length_faults, positions_of, well_known
 from paretune.jobs.workplace import Workplace
-from paretune.projects.script import script_inputs
 from paretune.specification.container import TELLS, DataFindings, JobInputs, PreparedDataset, write_json
 from paretune.specification.declaration import affecting
 from paretune.specification.ending import Cause
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
+from paretune.user_code.inputs import script_inputs
 
 _POLL_S = 0.1
 _FETCHED = "fetched"
@@ -47,7 +47,7 @@ def inputs_of(
     """
     inputs, faults = JobInputs(), list[str]()
     if spec.project is not None:
-        from paretune.projects.project import project_inputs  # imports MLflow
+        from paretune.user_code.project import project_inputs  # imports MLflow
 
         with collecting(faults):
             inputs = project_inputs(spec, workplace.home)

@@ -32,7 +32,6 @@ from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
 from paretune.specification.rules import launch_faults
-from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 
 MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it causes a warning
@@ -141,7 +140,7 @@ def unscaled_rate(job: ForeseenJob) -> str:
     scaled = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
     if spec.learning_rate_scaling != "none" or size <= reference or plan.learning_rate >= _ROUNDED_DOWN * scaled:
         return ""
-    if spec.chooses("learning_rate") or spec.chooses(*OF_THE_BATCH):
+    if spec.runs_user_code and not (spec.gives("learning_rate") and spec.gives(*OF_THE_BATCH)):
         return ""
     return (
         f"global batch size {size} is above {reference} and learning rate {plan.learning_rate:g} is not scaled: fewer "
@@ -340,8 +339,8 @@ def _preview(
     parts = {
         "specification": spec.as_text(),
         "batch": asdict(plan) if not spec.runs_user_code else None,
-        "script": script_in_words(spec, plan) if spec.entry_script else None,
-        "project": {"command": inputs.code.document["command"]} if spec.project and inputs.code else None,
+        "script": dict(inputs.code.described) if spec.entry_script and inputs.code else None,
+        "project": dict(inputs.code.described) if spec.project and inputs.code else None,
         "data": _data(inputs),
         "worst_case_usd": worst_usd,
         "warnings": list(warnings) or None,

@@ -25,9 +25,12 @@ class ProgressPrinter:
         for event in events:
             if self._stream.isatty() and event.total_steps is not None:
                 self._draw(event, event.total_steps)
-            evaluation = {name: value for name, value in event.metrics.items() if name.startswith("eval/")}
-            evaluation.pop("eval/epoch", None)
-            values = [f"{name.removeprefix('eval/')} {value:.4f}" for name, value in evaluation.items()]
+            # The Trainer of a user's own script names its metrics eval_loss and loss.
+            evaluation = {
+                name[5:]: value for name, value in event.metrics.items() if name.startswith(("eval/", "eval_"))
+            }
+            evaluation.pop("epoch", None)
+            values = [f"{name} {value:.4f}" for name, value in evaluation.items()]
             if text := event.message or (f"step {event.step}: {', '.join(values)}" if values else ""):
                 tqdm.write(printable(text), file=self._stream)  # above the bar
                 self._stream.flush()
@@ -42,7 +45,7 @@ class ProgressPrinter:
         if self._bar is None:
             self._bar = tqdm(desc="training", total=total_steps, unit="step", leave=False, file=self._stream)
         self._bar.n = event.step
-        if (loss := event.metrics.get("train/loss")) is not None:
+        if (loss := event.metrics.get("train/loss", event.metrics.get("loss"))) is not None:
             self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
         self._bar.refresh()
 

@@ -6,16 +6,15 @@
 import json
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from paretune.core.errors import BadInput, LostContact
+from paretune.core.errors import LostContact
 from paretune.core.reading import absolute
-from paretune.core.script_metrics import STORE
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
+from paretune.jobs.artifacts import CODE, code_of, records_of
 from paretune.jobs.bill import price_tags, recorded_price
 from paretune.jobs.preview import Admitted
 from paretune.jobs.run_names import run_name
@@ -23,18 +22,17 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobSetup, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
 from paretune.pricing import Price
-from paretune.projects.collection import collect, problem
-from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
-from paretune.specification.container import Event
+from paretune.specification.container import Command, Event
 from paretune.specification.declaration import spell
 from paretune.specification.ending import Cause, JobState
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
-from paretune.specification.script_arguments import takes_seed
 from paretune.tracking import schema
 from paretune.tracking.data_sets import data_sets_of
 from paretune.tracking.run_writer import EndStatus, Run, trouble
+from paretune.user_code.collection import collect, problem
+from paretune.user_code.script_metrics import STORE
 
 ENDED = {state.value for state in JobState if state.is_terminal}
 """Values of the state tag for a job that has ended."""
@@ -75,6 +73,7 @@ class JobRecord:
         self.was_concluded = False  # whether an earlier process has recorded the job's end
         self.has_gap_tag = False  # whether a tag marks the run of the finished job as incomplete
         self.is_uncollected = False  # whether the records of a user's own training could not be copied yet
+        self.command: Command | None = None  # the user's own training, bound; None for an adopted job
         self._detail = ""
         self._adopted_tags: Mapping[str, str] = {}  # tags that an earlier process has recorded
         self._beaten, self._beating = workplace.clock.monotonic(), Lock()
@@ -82,12 +81,14 @@ class JobRecord:
     def describe(self, job: Admitted) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start."""
         inputs, estimate, warnings = job.inputs, job.estimate, "; ".join(job.warnings)
+        self.command = None if inputs.code is None else inputs.code.command
         self.revision, self.prices[self.spec.instance_type] = inputs.revision, job.price
         with self.run.later():  # written together with the job's name
             self._describe_request(self.spec)
             self.log_setup(job.setup)
             described = {schema.WARNINGS: warnings or None, schema.MODEL_REVISION: self.revision}
             described[schema.CODE_KEY] = job.identity.code_key
+            described[schema.ACCUMULATES] = "true" if self.command is not None and self.command.accumulates else None
             # Not in `_describe_request`, because an adopted job keeps the parameters that were typed for it.
             self.run.set_tags(described | schema.given_tag(self.spec.given()))
             if estimate is not None:
@@ -98,6 +99,20 @@ class JobRecord:
                 self.run.set_tags({schema.DATASET_KEY: dataset.key})
                 self.run.log_inputs(data_sets_of(self.spec, dataset))
             self.run.log_metrics(self.former_metrics)
+        if inputs.code is not None and self.workplace.launcher.origin == "measured":
+            self.run.log_texts(code_of(inputs.code, self.workplace.environment), CODE)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the job can be tried again with smaller batches and more accumulation steps."""
+        if self.command is not None:
+            return self.command.accumulates
+        return not self.spec.runs_user_code or self.run.tags().get(schema.ACCUMULATES) == "true"
+
+    @property
+    def takes_batch(self) -> bool:
+        """Whether a user's own training gets the batch of its plan, even if it was not given."""
+        return self.spec.runs_user_code and (self.accumulates if self.command is None else self.command.takes_batch)
 
     @property
     def data_facts(self) -> dict[str, float]:
@@ -167,7 +182,8 @@ class JobRecord:
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.traits.is_billed else None,
             }
         )
-        self.run.log_params(params)
+        if not (self.spec.runs_user_code and self.is_adopted):  # only its command says which parameters it gets
+            self.run.log_params(params_of(requested, self.command))
 
     def log_setup(self, setup: JobSetup) -> None:
         """Record the part of a job's setup that later attempts and `clean` need."""
@@ -222,13 +238,20 @@ class JobRecord:
     def collect_results(self, job: Job, status: EndStatus) -> list[str]:
         """Copy the records of a user's own training into the run; return a sentence for each problem.
 
-        `status` is the job's status. It also becomes the end status of MLflow runs that the training left open.
+        `status` is the job's status. It also becomes the end status of MLflow runs that the training left open. The
+        log, the command line and the versions of every job become artifacts of the run.
         """
-        if not self.spec.runs_user_code or self.workplace.launcher.origin != "measured":
+        if self.workplace.launcher.origin != "measured":
             return []
+        command, environment, remarks = self.spec.command(), self.workplace.environment, list[str]()
         try:
+            if not self.spec.runs_user_code:
+                self.run.log_texts(records_of(None, job, command, environment))
+                return []
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-                remarks = collect(job.fetch_output(STORE, Path(folder)), self.run.run_id, status=status)
+                store = job.fetch_output(STORE, Path(folder))
+                self.run.log_texts(records_of(store, job, command, environment))
+                remarks = collect(store, self.run.run_id, status=status)
         except trouble(LostContact) as error:
             self.is_uncollected, remarks = True, [f"{problem(error)}; `{command_line('sync')}` tries again"]
         self.run.reread()
@@ -241,18 +264,19 @@ class JobRecord:
         self.run.set_tags({**tags, schema.USED_BATCH: batch, schema.USED_ACCUMULATION: steps})
 
 
-def params_of(spec: JobSpec) -> dict[str, str]:
+def params_of(spec: JobSpec, command: Command | None = None) -> dict[str, str]:
     """Return the parameters of a job's run: those given, those in _ALWAYS, and the derived batch and learning rate.
 
-    A user's own training may have different defaults. Its run therefore has only the given parameters, the
-    cluster, a project's entry point, and each argument as `training_arguments.NAME`. A seed that the training does not
-    get is left out.
+    A user's own training may have different defaults. Its run therefore has the given parameters, the cluster, a
+    project's entry point, and every value that its `command` gets. A seed that the command does not get is left out.
     """
     if spec.runs_user_code:
         cluster = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
-        arguments = {f"training_arguments.{name}": spell(value) for name, value in spec.training_arguments.items()}
-        changed = {name: text for name, text in spec.given_text().items() if name != "seed" or _passes_seed(spec)}
-        return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | changed | arguments
+        given = spec.given_text()
+        if command is not None and not command.takes_seed:
+            given.pop("seed", None)
+        used = {} if command is None else dict(command.recorded)
+        return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | given | used
     plan = spec.plan()
     texts = spec.as_text()
     return (
@@ -264,15 +288,6 @@ def params_of(spec: JobSpec) -> dict[str, str]:
             "scaled_learning_rate": repr(plan.learning_rate),
         }
     )
-
-
-def _passes_seed(spec: JobSpec) -> bool:
-    """Return whether the command of a user's own training gets the job's seed; True if that is unknown."""
-    if spec.project is None or not Path(spec.project).is_dir():
-        return takes_seed(spec)
-    with suppress(BadInput):  # the project may have changed since the job was launched
-        return "seed" in declared_parameters(spec.project, spec.entry_point)
-    return True
 
 
 def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:

@@ -13,8 +13,8 @@ from paretune.specification.declaration import spell
 from paretune.specification.inputs import BUNDLED, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
-from paretune.specification.script_arguments import OF_SCRIPTS
 from paretune.tracking import schema
+from paretune.user_code.binding import OF_SCRIPTS
 
 
 def run_name(spec: JobSpec, result: str = "") -> str:

@@ -73,6 +73,7 @@ class JobStatus:
     billable_seconds: float  # seconds billed per instance
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # named as in `read_phases`; empty if unknown
     report: JobReport | None = None  # the result of a completed job
+    partial: JobReport | None = None  # what a user's own training measured that failed or was stopped
     ended_at: float | None = None  # when it ended, in real seconds since the epoch; None if unknown or simulated
     facts: Mapping[str, str] = field(default_factory=dict)  # about where it ran; recorded as tags `paretune.*`
     model: str = ""  # path or URI of the trained model of a completed job; "" if there is none

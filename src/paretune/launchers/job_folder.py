@@ -24,6 +24,7 @@ from paretune.specification.container import (
 )
 
 _LOG_TAIL = 2**18  # bytes that are read from the end of a log
+RUNNER = "runner.py"  # the program that runs a user's own training
 _LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the job's folder instead of copied
 _WITH_SECRETS = Path(__file__).parent / "sagemaker" / "with_secrets.py"
 
@@ -34,7 +35,6 @@ class JobCommand:
 
     words: tuple[str, ...]
     variables: Mapping[str, str]  # environment variables in addition to the launcher's own
-    cwd: Path | None = None  # the folder it runs in; None for the current one
 
 
 class FolderJob(Job):
@@ -68,6 +68,10 @@ class FolderJob(Job):
     def clean_up(self) -> None:
         shutil.rmtree(self.folder.checkpoints.resolve(), ignore_errors=True)
 
+    def partial_report(self) -> JobReport | None:
+        """Return what a user's own training has measured that has not finished, or None."""
+        return JobReport.read_json(self.folder.partial.read_bytes()) if self.folder.partial.is_file() else None
+
     def report(self) -> JobReport | None:
         """Return the job's result, or None if the job has not written one that can be read."""
         return JobReport.read_json(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
@@ -84,14 +88,13 @@ def fill(
     folder.make()
     code = inputs.code
     variables = {} if code is None else _code_variables(folder, code, gpus, cores)
-    if code is not None and code.program:
-        _copy_project(project_folder(folder), code)
-        write_json(folder.document, dict(code.document))
+    if code is not None:
+        _copy_code(code_folder(folder), code)
+        write_json(folder.document, replace(document, command=code.command).as_json())
         variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{path}"
-        words = [sys.executable, code.program, str(folder.root)]
+        words = [sys.executable, str(code_folder(folder) / RUNNER), str(folder.root)]
     else:
-        options = None if code is None else code.options
-        write_json(folder.document, replace(document, script_options=options).as_json())
+        write_json(folder.document, document.as_json())
         if inputs.dataset is not None:
             _link(folder.dataset, inputs.dataset.folder.resolve())
         if inputs.model is not None:
@@ -102,19 +105,19 @@ def fill(
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
     if document.spec.reads_secrets:
         words = [sys.executable, str(_WITH_SECRETS), *words]
-    cwd = project_folder(folder) if code is not None and code.program else None
-    return JobCommand(words=tuple(words), variables={**variables, **document.spec.environment}, cwd=cwd)
+    return JobCommand(words=tuple(words), variables={**variables, **document.spec.environment})
 
 
-def project_folder(folder: JobFolder) -> Path:
-    """Return the folder in which a project's command runs, with a copy of its files."""
+def code_folder(folder: JobFolder) -> Path:
+    """Return the folder with a job's copy of the user's code, and of the programs that run it."""
     return folder.document.parent.with_name("code")
 
 
-def _copy_project(target: Path, project: UserCode) -> None:
-    for name, path in {**project.files, **project.linked}.items():
+def _copy_code(target: Path, code: UserCode) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for name, path in {**code.files, **code.linked, _WITH_SECRETS.name: _WITH_SECRETS}.items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        if name in project.linked or path.stat().st_size > _LARGEST_COPY:
+        if name in code.linked or path.stat().st_size > _LARGEST_COPY:
             _link(target / name, path.resolve())
         else:
             shutil.copy2(path, target / name)

@@ -45,6 +45,7 @@ from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, Job
 from paretune.specification.job import JobSpec
 
 _READ_LINES = 200  # lines of the log in which the reason of a silent end is searched
+_SIGNALED = 128  # exit codes above this name the signal that ended a process
 STOP_GRACE_S = 70.0  # seconds from `stop` until a running job is killed; torchrun kills its processes after 60
 
 
@@ -106,6 +107,7 @@ class LocalJob(FolderJob):
             billable_seconds=ended_at - self._started,
             ended_at=ended_at,
             report=self.report() if ending.has_completed else None,
+            partial=None if ending.has_completed else self.partial_report(),
             model=str(self.folder.model) if has_model else "",
         )
 
@@ -138,6 +140,8 @@ class LocalJob(FolderJob):
             return Cause.ERROR, "its process has ended and left no report that can be read"
         if code == errno.ENOSPC:
             return Cause.DISK_FULL, f"the disk that holds {self.folder.root} is full"
+        if code > _SIGNALED:  # the program that runs a user's own training passes on how that ended
+            code = _SIGNALED - code
         if code < 0:
             why = ", usually because the machine ran out of memory: reduce its memory use" * (code == -signal.SIGKILL)
             return Cause.ERROR, f"its process was killed by {signal.Signals(-code).name}{why}"
@@ -160,7 +164,8 @@ class LocalJob(FolderJob):
 class LocalLauncher(Launcher):
     """Starts jobs on this machine, in folders under `home`.
 
-    Jobs get the variables of `environment` except MLFLOW_*, which they do not use.
+    Jobs get the variables of `environment` except MLFLOW_*, which they do not use, and the size of a terminal, which
+    they do not have.
     """
 
     traits = LOCAL
@@ -170,7 +175,11 @@ class LocalLauncher(Launcher):
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:
         self._home, self._clock = home.resolve(), clock
-        self._environment = {name: value for name, value in environment.items() if not name.startswith("MLFLOW_")}
+        self._environment = {
+            name: value
+            for name, value in environment.items()
+            if not name.startswith("MLFLOW_") and name not in ("COLUMNS", "LINES")
+        }
 
     @classmethod
     def open(cls, surroundings: Surroundings) -> "LocalLauncher":
@@ -246,7 +255,6 @@ class LocalLauncher(Launcher):
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                cwd=command.cwd,
                 start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
             )
 

@@ -7,6 +7,8 @@
     ROOT/model/                       the trained model
     ROOT/output/data/events.jsonl     one JSON object per line while the job runs  (Event)
     ROOT/output/data/report.json      the results                                  (JobReport)
+    ROOT/output/data/partial.json     what a user's own training that did not finish has measured (JobReport)
+    ROOT/output/data/paretune/        the records of a user's own training: its log, command line, versions, curves
     ROOT/output/data/profile/         the profile of a job with profile_steps
     ROOT/output/failure               why the job failed: its cause, a colon, one sentence
 
@@ -17,19 +19,18 @@ import contextlib
 import json
 import math
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from paretune.core.script_options import Options
 from paretune.core.tags import Attribution
 from paretune.specification import catalog, launchers
 from paretune.specification.ending import Cause, Ending, failed
 from paretune.specification.identity import JobIdentity
-from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.specification.parallelism import BatchPlan
@@ -69,6 +70,7 @@ class JobFolder:
     model = _Below("model")  # the trained model
     events = _Below("output/data/events.jsonl")
     report = _Below("output/data/report.json")  # exists only when the job has finished
+    partial = _Below("output/data/partial.json")  # the report of a user's own training that has not finished
     profile = _Below(f"output/data/{PROFILE}")  # trace.json.gz, profile.json, profile.md
     failure = _Below("output/failure")
     finished = _Below("output/finished")  # exists if paretune's own training has finished on this instance
@@ -159,11 +161,91 @@ class DataFindings:
     facts: Mapping[str, float] = field(default_factory=dict)  # metrics that cannot be computed from the prepared rows
 
 
+class Slot:
+    """Places in the words of a command that are filled where it runs. NUL encloses them: no argument can contain it."""
+
+    BATCH = "\0batch\0"  # rows per device and micro-batch
+    STEPS = "\0steps\0"  # micro-batches per optimizer step
+    TOTAL = "\0total\0"  # rows per optimizer step on all devices
+    SHARE = "\0share\0"  # rows per optimizer step on one device
+    OUTPUT = "\0output\0"  # the folder of the trained model
+
+
 @dataclass(frozen=True, kw_only=True)
-class UserCode:
-    """A training script or a project of the user, read and checked once before the job.
+class Command:
+    """The command of a user's own training, bound once: every attempt of the job runs it, on whatever machine.
 
     Attributes:
+        words: the words of the command line, with slots. For a script, the words after its name.
+        script: path of the Python script that the words are for; "" for a command of bash, which is the only word.
+        folder: the folder in which it runs, relative to the code of the job; "" for the current folder.
+        requirements: lines that pip installs before it starts, relative to `requirements_folder`.
+        recorded: parameters of the job's run: the values that the command gets.
+        takes_seed: whether another seed changes the words.
+        takes_batch: whether the words have the batch of the job's plan.
+        accumulates: whether the words have both batch and accumulation, so that a smaller batch changes no result.
+        settings: names that are no metrics if the command prints them.
+        named: names in the text of the code, which may be metrics if the command prints them.
+        renamed: further names of metrics.
+        metric_definitions: those of the job.
+        logging_steps: steps between two dictionaries that Hugging Face's Trainer prints; None if unknown.
+        leaves_model: whether its model is described for MLflow.
+        usage_hint: what to do if its command-line parser refuses the words.
+    """
+
+    words: tuple[str, ...]
+    script: str = ""
+    folder: str = ""
+    requirements: tuple[str, ...] = ()
+    requirements_folder: str = "."
+    recorded: Mapping[str, str] = field(default_factory=dict)
+    takes_seed: bool = True
+    takes_batch: bool = False
+    accumulates: bool = False
+    settings: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    metric_definitions: tuple[Mapping[str, str], ...] = ()
+    logging_steps: int | None = None
+    leaves_model: bool = False
+    usage_hint: str = ""
+
+    def filled(self, plan: BatchPlan, output: str) -> list[str]:
+        """Return the words with the batch of `plan` and the folder `output`, as the job runs them."""
+        values = slot_values(plan, output)
+        return [_filled(word, values) for word in self.words]
+
+    def as_json(self, processes: int) -> dict[str, Any]:
+        """Return what the job needs to know, with the number of processes of a script on each machine."""
+        here = ("recorded", "takes_seed", "takes_batch", "accumulates")
+        return {name: value for name, value in asdict(self).items() if name not in here} | {"processes": processes}
+
+    def shown(self, plan: BatchPlan) -> str:
+        """Return the command line of a first attempt, as a user would type it."""
+        words = self.filled(plan, "OUTPUT_DIR")
+        return shlex.join(["python", PurePath(self.script).name, *words]) if self.script else " ".join(words)
+
+
+def slot_values(plan: BatchPlan, output: str) -> dict[str, str]:
+    """Return the value of each slot."""
+    batch, steps = plan.per_device_train_batch_size, plan.gradient_accumulation_steps
+    total, share = plan.global_batch_size, batch * steps
+    numbers = {Slot.BATCH: batch, Slot.STEPS: steps, Slot.TOTAL: total, Slot.SHARE: share}
+    return {**{slot: str(number) for slot, number in numbers.items()}, Slot.OUTPUT: output}
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    for slot, text in values.items():
+        word = word.replace(slot, text)
+    return word
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserCode:
+    """A training script or a project of the user, read and bound once before the job.
+
+    Attributes:
+        command: what the job runs.
         files: the files that are sent into the job, by their names in its working directory.
         key: for code that is uploaded, a digest that is the same for jobs that run the same code; else "".
         linked: for a job on this machine, the files and folders that are linked into that directory and not copied.
@@ -171,30 +253,26 @@ class UserCode:
         left_behind: names of files and folders that are not sent: those named like secrets or, outside of git, those
             that begin with a dot.
         requirements: lines that pip installs in the job.
-        program: for a project, the file that starts its command; its argument is the root of the job's folder.
-            Empty for a script, which paretune's own program runs.
-        document: for a project, the content of input/data/job/job.json.
-        moved: for a script whose files are uploaded, the parameters that have a different value in the job, such as
-            the path of the script, with that value.
-        options: the options that the script printed when it was run with --help.
+        texts: the source files that the job's run keeps, by name.
+        described: what a dry run says of it, by heading.
+        parameters: names of the inputs as users know them, by channel, if they differ.
     """
 
+    command: Command = Command(words=())
     files: Mapping[str, Path] = field(default_factory=dict)
     key: str = ""
     linked: Mapping[str, Path] = field(default_factory=dict)
     inputs: Mapping[str, Path | str] = field(default_factory=dict)
     left_behind: Sequence[str] = ()
     requirements: tuple[str, ...] = ()
-    program: str = ""
-    document: Mapping[str, Any] = field(default_factory=dict)
-    moved: Mapping[str, str] = field(default_factory=dict)
-    options: Options | None = None
+    texts: Mapping[str, Path] = field(default_factory=dict)
+    described: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sources(self) -> dict[str, Path | str]:
-        """The files, folders and addresses of `inputs`, by parameter for a script and by channel for a project."""
-        names = {} if self.program else {channel: name for name, channel in SCRIPT_CHANNELS.items()}
-        return {names.get(channel, channel): path for channel, path in self.inputs.items()}
+        """The files, folders and addresses of `inputs`, by the names that users know."""
+        return {self.parameters.get(channel, channel): path for channel, path in self.inputs.items()}
 
     @property
     def in_s3(self) -> dict[str, str]:
@@ -235,7 +313,7 @@ class JobDocument:
     run_id: str = ""  # id of the MLflow run that records the job
     request: str = ""
     """`JobIdentity.request` of the first attempt, which all attempts share. Only the launcher uses it."""
-    script_options: Options | None = None  # options that the user's script printed with --help, before the job
+    command: Command | None = None  # the user's own training
 
     @classmethod
     def first(
@@ -255,9 +333,11 @@ class JobDocument:
         spec = self.spec
         types = [asdict(spec.instance(name)) for name in spec.instance_types()] if spec.has_instances else []
         # Inside the job, plug-ins and tables of instance types may be missing, so the document has copies.
-        place = {"launcher": spec.runs_on.as_json(), "instances": types}
+        place = {"launcher": spec.runs_on.as_json(), "instances": types, "max_seconds": self.max_seconds}
         raw = {**vars(self), **place, "spec": spec.given(), "plan": asdict(self.plan)}
-        raw["script_options"] = self.script_options and asdict(self.script_options)
+        if self.command is not None:  # the user's own training gets its command, and no path of the launching machine
+            raw["spec"] = {"environment": dict(spec.environment)}
+        raw["command"] = self.command and self.command.as_json(1 if spec.project else spec.processes_here)
         return {name: value for name, value in raw.items() if name not in ("attribution", "request")}
 
     @classmethod
@@ -272,8 +352,7 @@ class JobDocument:
         for instance in raw["instances"]:
             catalog.add(instance)
         plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds", "deadline_s", "run_id")}
-        options = Options(**named) if (named := raw.get("script_options")) else None
-        return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), script_options=options, **plain)
+        return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 
 def _known(values: dict[str, float]) -> dict[str, float]:

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache
+from pathlib import PurePath
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin
 
@@ -24,8 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from paretune.core.errors import BadInput, did_you_mean
-from paretune.core.own_script import read_own_script
-from paretune.core.reading import at_home, exists, parse_json
+from paretune.core.reading import parse_json
 from paretune.core.shell import options
 
 LONGEST_TEXT = 4_096  # characters of a string: the longest path on Linux (PATH_MAX); MLflow can record 6,000
@@ -371,13 +371,13 @@ def faults_error(faults: Iterable[Fault]) -> ValidationError:
 
 
 def _of_script(cls: type[Parameters], error: Any, values: Mapping[str, Any]) -> Any:
-    """Return the error, or one that explains how to pass an unknown name that is an argument of the user's script."""
-    path, name = at_home(str(values.get("entry_script", ""))), ".".join(map(str, error["loc"]))
-    if error["type"] != "extra_forbidden" or not exists(path) or not read_own_script(path).argument(name):
+    """Return the error; for an unknown name and a script, one that says how the script's arguments are given."""
+    name, script = ".".join(map(str, error["loc"])), str(values.get("entry_script") or "")
+    if error["type"] != "extra_forbidden" or not script or len(error["loc"]) != 1:
         return error
-    is_file = name in extra_of(cls, "dataset", "also") and not read_own_script(path).argument("dataset")
-    argument = options(**{"dataset" if is_file else f"training_arguments.{name}": "VALUE"})
-    return _error(Fault(error["loc"], f"{name} is an argument of {path.name}: {argument}"))
+    argument = options(**{f"training_arguments.{name}": "VALUE"})
+    text = f"{unknown(cls, name)}; an argument of {PurePath(script).name} is given as {argument}"
+    return _error(Fault(error["loc"], text))
 
 
 def _error(fault: Fault | str) -> dict[str, Any]:

@@ -13,8 +13,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator
 
-from paretune.core.own_script import read_own_script
-from paretune.core.reading import at_home, is_file
 from paretune.core.shell import command_line
 from paretune.specification import catalog, launchers, metrics
 from paretune.specification.declaration import (
@@ -375,6 +373,13 @@ class JobSpec(Parameters):
         return max(1, self.instance().accelerator_count) if self.has_instances else 1
 
     @property
+    def processes_here(self) -> int:
+        """Number of processes of a script on each machine: one per device, but one in all with strategy device_map."""
+        if self.strategy == DEVICE_MAP:
+            return 1
+        return self.processes if self.has_instances else self.instance_count
+
+    @property
     def degrees(self) -> ParallelDegrees:
         """The degrees of parallelism of the whole cluster."""
         devices = self.processes * self.instance_count
@@ -412,14 +417,14 @@ class JobSpec(Parameters):
 
         The global batch size stays the same, and so does the per-device batch if the new devices can use it. For a
         user's own script, the batch changes only with the number of devices, and the per-device batch is set only if
-        it or the accumulation was given, because a script may not accumulate gradients. A script that chooses its batch
-        itself chooses it on the new type, too.
+        it or the accumulation was given, because a script may not accumulate gradients. A training of the user's own
+        without a given batch chooses it itself, on the new type, too.
 
         Raises BadInput if the job is invalid on that type: for example, if its devices cannot share the global batch
         evenly.
         """
         changes = {"instance_type": instance_type, "fallback_instance_types": None}
-        if self.chooses(*OF_THE_BATCH):
+        if self.project is not None or (self.entry_script is not None and not self.gives(*OF_THE_BATCH)):
             return self.replace(**changes)
         plan = self.plan()
         moved = self.replace(**changes, global_batch_size=None, gradient_accumulation_steps=None)
@@ -430,19 +435,13 @@ class JobSpec(Parameters):
         may_set = self.entry_script is None or not self.model_fields_set.isdisjoint(OF_THE_BATCH[:2])
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits and may_set else None)
 
-    def chooses(self, *names: str) -> bool:
-        """Return whether the user's own program chooses its batch or learning rate, whose parameters are `names`.
+    def gives(self, *names: str) -> bool:
+        """Return whether the user gave any of these parameters, even with the value of its default."""
+        return not self.model_fields_set.isdisjoint(names)
 
-        True for a project, and for a script to which none of them is given. Exception: a script with Hugging Face's
-        parser gets paretune's values even then, unless its text shows that it declares none of them.
-        """
-        if self.entry_script is None or not self.model_fields_set.isdisjoint(names):
-            return self.project is not None
-        if not is_file(self.entry_script):  # without the file, the job keeps its global batch size
-            return False
-        script = read_own_script(at_home(self.entry_script).resolve())
-        is_given = not script.is_complete or any(map(script.argument, names))
-        return not (script.has_hugging_face_parser and is_given)
+    def with_its_batch(self) -> Self:
+        """Return the job with its global batch size as a given parameter, which other instance types keep."""
+        return self if self.gives(*OF_THE_BATCH) else self.replace(global_batch_size=self.plan().global_batch_size)
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
         """Return 12 hexadecimal digits, equal for jobs that compute the same thing apart from parameters in `but`."""

@@ -116,6 +116,8 @@ SHOWN: Mapping[str, tuple[str, str, str]] = {
     TRUNCATED_SHARE: ("truncated texts", ".1%", ""),
 }
 """Label, format and unit of each metric in the table of a finished job, in the order of the table."""
+OF_MODELS = (F1, "test_f1", F1_MICRO, SUBSET_ACCURACY, PERPLEXITY)
+"""Metrics in SHOWN that a user's own training may compute in another way than paretune's."""
 _WORDS = {TOKEN_CLASSIFICATION: ("macro", "entities"), MULTI_LABEL: ("frequent class", "frequent set of labels")}
 """By task, the words to replace in the labels of SHOWN, and their replacement."""
 

@@ -18,7 +18,7 @@ from paretune.specification.catalog import region_faults
 from paretune.specification.declaration import Fault, Rules, affecting, rules_of, spell
 from paretune.specification.inputs import BUNDLED, DATA_FILES, INPUT_FILES
 from paretune.specification.launchers import LOCAL, LauncherTraits
-from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
+from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, OF_THE_BATCH
 
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec
@@ -61,6 +61,7 @@ _RESERVED_VARIABLES = re.compile(
 _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # metric names that MLflow allows
 _WITH_A_PROJECT = {
     *("project", "entry_point", "ask_script", "training_arguments", "environment", "metric_definitions", "seed"),
+    *OF_THE_BATCH,
     *("force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
 }
@@ -92,6 +93,8 @@ def _is_divided(degree: int | None) -> bool:
 def _is_changed(job: "JobSpec", name: str) -> bool:
     return bool(getattr(job, name) != type(job).model_fields[name].default)
 
+
+_LARGEST_RATE = 10.0  # of AdamW, which takes steps of about this size: anything larger is a typo
 
 _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "entry_script must be a program, but {entry_script} is a data file: give it as dataset": lambda job: (
@@ -129,6 +132,9 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     ),
     "fine_tuning must be full with init=random, got {fine_tuning}: it freezes weights, and random weights must be "
     "trained; or set init=pretrained": lambda job: job.init == "random" and job.fine_tuning != "full",
+    "learning_rate must be at most 10, got {learning_rate}: only a training of your own may need more": lambda job: (
+        (job.learning_rate or 0) > _LARGEST_RATE and not job.runs_user_code
+    ),
     f"learning_rate must be at most {HIGHEST_LEARNING_RATE} for full fine-tuning, got {{learning_rate}}: use one "
     "such as 5e-5, or set force=learning_rate": lambda job: (
         (job.learning_rate or 0) > HIGHEST_LEARNING_RATE

@@ -18,7 +18,6 @@ from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
 from paretune.specification.rules import launch_faults
-from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import label
@@ -26,6 +25,8 @@ from paretune.studies.search.money import Money
 from paretune.studies.search.next_job import LEAST_LIMIT_S, some_jobs
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
+from paretune.user_code.binding import bind, described
+from paretune.user_code.inputs import script_of
 
 _MOST_SHOWN = 12  # limit on the jobs that a dry run lists
 _MOST_WARNED = 20  # limit on the jobs that are estimated for warnings, in addition to one for each instance type
@@ -95,7 +96,8 @@ def preview_study(file: StudyFile) -> StudyPreview:
             lines.append("  " + ", ".join([*map(" ".join, texts.items()), worst]))
     script = dict[str, str]()
     if jobs[0].entry_script:
-        script = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
+        program, wanted = script_of(jobs[0]), [] if file.judged_by is None else [file.judged_by.metric]
+        script = described(bind(jobs[0], program), jobs[0], program, wanted)
     return StudyPreview(
         file=file,
         jobs=rows,

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.core.own_script import OwnScript, read_own_script
 from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
-from paretune.core.script_options import OFF, REPEATED, SEVERAL, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
-from paretune.specification.script_arguments import OF_SCRIPTS, argument_of, syntax_fault
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import skeleton
 from paretune.studies.definition.space import INSIDE, why_not_searched
+from paretune.user_code.binding import OF_SCRIPTS, argument_of
+from paretune.user_code.interface import OFF, REPEATED, SEVERAL, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL
+from paretune.user_code.script import Script
 
 _FACTOR = 8.0  # factor between a script's learning rate and either end of the searched range
 _RATES = {"low": 1e-5, "high": 1e-2, "log": True}  # for a rate without a known default; the user adapts it
@@ -76,12 +76,12 @@ def search_of_script(job: JobSpec, metric: str, *, has_types: bool) -> ScriptSea
     one of them or the study has instance types to search (`has_types`).
     """
     path, search, left_out = at_home(str(job.entry_script)).resolve(), dict[str, Any](), list[LeftOut]()
-    script, declared = read_own_script(path), _declarations(path)
-    rate = argument_of(path, "learning_rate")
-    batch = next((name for name in OF_THE_BATCH if name not in OF_THE_BATCH[1:2] and argument_of(path, name)), None)
+    script, declared = Script.read(path, may_ask=job.ask_script), _declarations(path)
+    rate = argument_of(script, "learning_rate")
+    batch = next((name for name in OF_THE_BATCH if name not in OF_THE_BATCH[1:2] and argument_of(script, name)), None)
     lacking = list[str]()
     if rate is not None and "learning_rate" not in job.model_fields_set:
-        if (default := _positive(declared, rate)) is None:
+        if (default := _positive(script, declared, rate)) is None:
             lacking.append("learning_rate")
             left_out.append(LeftOut(name="learning_rate", why=_unseen(rate), entry=_RATES))
         else:
@@ -89,8 +89,8 @@ def search_of_script(job: JobSpec, metric: str, *, has_types: bool) -> ScriptSea
     elif rate is None:
         left_out.append(LeftOut(name="learning_rate", why="the script declares no argument for it"))
     if batch is not None and not job.model_fields_set.intersection(OF_THE_BATCH):
-        own_name = str(argument_of(path, batch))
-        if (default := _positive(declared, own_name)) is None:
+        own_name = str(argument_of(script, batch))
+        if (default := _positive(script, declared, own_name)) is None:
             lacking.append(batch)
             left_out.append(LeftOut(name=batch, why=_unseen(own_name), entry=_BATCHES))
         else:
@@ -98,10 +98,10 @@ def search_of_script(job: JobSpec, metric: str, *, has_types: bool) -> ScriptSea
             search[batch] = {"choices": choices}
     elif batch is None:
         left_out.append(LeftOut(name="global_batch_size", why="the script declares no argument for it"))
-    left_out += _others(job, path, script, declared)
+    left_out += _others(job, script, declared)
     is_given = job.model_fields_set.intersection(("learning_rate", *OF_THE_BATCH))
     if not (search or is_given or has_types):
-        raise BadInput([syntax_fault(path) or _nothing(job, path, script, lacking, left_out, metric)])
+        raise BadInput([script.syntax_fault or _nothing(job, script, lacking, left_out, metric)])
     return ScriptSearch(search=search, left_out=left_out)
 
 
@@ -109,12 +109,11 @@ def _unseen(argument: str) -> str:
     return f"the text of the script shows no number as the default of {argument}"
 
 
-def _nothing(
-    job: JobSpec, path: Path, script: OwnScript, lacking: Sequence[str], left_out: Sequence[LeftOut], metric: str
-) -> str:
+def _nothing(job: JobSpec, script: Script, lacking: Sequence[str], left_out: Sequence[LeftOut], metric: str) -> str:
     """Return the fault of a script whose text shows nothing to search, with a study file to start from."""
     if script.parser == "none":
-        return f"{path.name} reads no arguments, so a study cannot change anything: add them, for example with argparse"
+        remedy = "add them, for example with argparse"
+        return f"{script.path.name} reads no arguments, so a study cannot change anything: {remedy}"
     names = list(script.arguments)
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     why = (
@@ -125,13 +124,13 @@ def _nothing(
     search = {each.name: each.entry for each in left_out if each.entry is not None}
     file = skeleton(job.given(), dict(list(search.items())[:3]) or {"learning_rate": _RATES}, metric)
     arguments = f"(its arguments: {', '.join(names[:_MOST_NAMED]) or 'none'}{more})"
-    return f"{path.name}: {why} {arguments}: list what to search in a study file, with one line such as {file}"
+    return f"{script.path.name}: {why} {arguments}: list what to search in a study file, with one line such as {file}"
 
 
-def _others(job: JobSpec, path: Path, script: OwnScript, declared: Mapping[str, _Declared]) -> Iterator[LeftOut]:
+def _others(job: JobSpec, script: Script, declared: Mapping[str, _Declared]) -> Iterator[LeftOut]:
     """Yield the arguments of a script other than its learning rate and batch size, except those that the job sets."""
     searched = ("learning_rate", *OF_THE_BATCH)
-    ours = {argument_of(path, name): name for name in (*OF_SCRIPTS, *searched)}
+    ours = {argument_of(script, name): name for name in (*OF_SCRIPTS, *searched)}
     names, set_by_job = list(script.arguments), {*job.training_arguments, *job.model_fields_set}
     opposites = {action.removeprefix(OFF) for action in script.arguments.values() if action.startswith(OFF)}
     spellings = [group - {max(group, key=len)} for group in script.aliases]
@@ -184,7 +183,9 @@ def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def _positive(declared: Mapping[str, _Declared], argument: str) -> float | None:
+def _positive(script: Script, declared: Mapping[str, _Declared], argument: str) -> float | None:
+    if (known := script.defaults.get(argument)) is not None:  # in a configuration file
+        return known if known > 0 else None
     default = declared.get(_plain(argument), _Declared()).default
     is_number = isinstance(default, int | float) and not isinstance(default, bool)
     return float(default) if is_number and default > 0 else None

@@ -161,6 +161,18 @@ class Run:
                 (Path(scratch) / Path(name).name).write_bytes(content)
             self._attempt(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
 
+    def log_texts(self, texts: Mapping[str, str], folder: str = "") -> None:
+        """Store texts as artifacts in `folder`; `texts` maps their names, which may have folders, to their content."""
+        with tempfile.TemporaryDirectory() as scratch:
+            root = Path(scratch).resolve()
+            for name, text in texts.items():
+                path = (root / name).resolve()
+                if path.is_relative_to(root):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(text, encoding="utf-8", errors="replace")
+            if texts:
+                self._attempt(lambda: self._client.log_artifacts(self.run_id, scratch, folder or None))
+
     def log_model(self, name: str, location: str, model_type: str | None = None) -> str:
         """Record the job's model; return the address from which MLflow loads it, or "" if it could not be recorded."""
         uris: list[str] = []

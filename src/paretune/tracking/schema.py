@@ -79,6 +79,8 @@ at most once a minute."""
 # Runs that a user's own training opened
 COPIED_FROM = "paretune.copied_from"  # on a run copied from a job's own MLflow store: the id of the original
 
+ACCUMULATES = "paretune.accumulates"  # `true` if it can be tried again with a smaller batch
+
 # The owner of the job
 USER = "paretune.user"  # the tag `user` of the job, else the login name
 BUDGET = "paretune.budget"  # the budget file that the job counts against

@@ -47,10 +47,6 @@ def main(folder: JobFolder) -> int:
                 watchdog.stop_at(document.deadline_s, grace_s, begin, end)
         if is_first_process and _run_on_all_devices(document, hosts, folder, grace_s):
             pass
-        elif document.spec.entry_script is not None:
-            from paretune.training.script import run_script
-
-            run_script(document, folder)  # SIGTERM ends the script, unless it handles the signal
         else:
             stop_requested = processes.stop_request()
             from paretune.training.job import train
@@ -66,25 +62,9 @@ def main(folder: JobFolder) -> int:
         cause, sentence = classify_failure(error, runs_here=watchdog.STARTED_AT not in os.environ)
         if not folder.failure.exists():  # otherwise a child process has reported it
             with suppress(OSError):  # a full disk has no room for the log; the exit code reports it
-                _print(error, folder)
+                traceback.print_exc()
         folder.write_failure(cause, sentence)
         return errno.ENOSPC if cause is Cause.DISK_FULL else 1
-
-
-def _print(error: Exception, folder: JobFolder) -> None:
-    """Print the traceback of `error`.
-
-    For a user's script, the traceback begins in the script. Nothing is printed if the script called `sys.exit`.
-    """
-    with suppress(OSError, ValueError, KeyError):
-        script = str(JobDocument.read(folder.document).spec.entry_script or "")
-        if script:
-            from paretune.training.script import ScriptEnded, from_script
-
-            if not isinstance(error, ScriptEnded):
-                traceback.print_exception(type(error), error, from_script(error, script))
-            return
-    traceback.print_exc()
 
 
 def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobFolder, grace_s: float) -> bool:
@@ -131,8 +111,6 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Caus
         return Cause.OUT_OF_MEMORY, sentence
     if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
         return Cause.DISK_FULL, f"the disk is full: {sentence}"
-    if isinstance(own := getattr(error, "cause", None), Cause):  # that of a script that has exited
-        return own, str(error)
     if isinstance(error, RuntimeError) and _LOST_CONNECTION.search(str(error)):  # as gloo and NCCL raise it
         return Cause.ERROR, f"another process of the job ended first: {sentence}"
     if isinstance(error, subprocess.CalledProcessError):  # the command itself has printed why
@@ -143,7 +121,7 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Caus
         sentence += f" (looked in {Path.cwd()})"
     cause = causes(error)[-1]
     is_new = (type(cause), first_line(cause)) != (type(error), first_line(error))
-    is_shown = is_new and isinstance(cause, Exception)  # not a script's SystemExit
+    is_shown = is_new and isinstance(cause, Exception)
     reason = f", because of {type(cause).__name__}: {first_line(cause)}" if is_shown else ""
     return Cause.CODE if is_error_in_code(error) else Cause.ERROR, f"{type(error).__name__}: {sentence}{reason}"
 

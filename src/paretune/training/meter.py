@@ -13,7 +13,6 @@ import torch
 from torch import distributed
 from torch.profiler import record_function
 
-from paretune.core.script_metrics import finite_numbers
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import Event
 from paretune.training import device, processes
@@ -38,7 +37,7 @@ class EventWriter:
         self, step: int, metrics: Mapping[str, Any], *, total_steps: int | None = None, message: str = ""
     ) -> None:
         """Write an event with these metrics; values that are not finite numbers are left out."""
-        numbers = finite_numbers(metrics)
+        numbers = {name: float(value) for name, value in metrics.items() if math.isfinite(float(value))}
         if self._path is None or not (numbers or message):
             return
         event = Event(time=time.time(), step=step, metrics=numbers, message=message, total_steps=total_steps)

@@ -13,6 +13,7 @@ they are next to the other files, so that transformers and peft can load the sam
 import json
 import platform
 import shutil
+import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -115,3 +116,7 @@ def _write(folder: Path, task: str, architecture: str, text_column: str | None) 
     signature = {name: value and json.dumps(value) for name, value in columns.items()}
     flavors = {"transformers": transformers, "python_function": pyfunc}
     write_json(folder / "MLmodel", {"flavors": flavors, "signature": {**signature, "params": None}})
+
+
+if __name__ == "__main__":  # `runner` asks for the model of a user's own script
+    print(describe(Path(sys.argv[1])))

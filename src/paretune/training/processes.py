@@ -90,8 +90,8 @@ def run_torchrun(arguments: list[str], folder: JobFolder) -> None:
         cause = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
         raise RuntimeError(f"process {rank} ended with {cause}") from error
     except SignalException as error:
-        # Torchrun raises this even if all processes ended with code 0. A script's first process writes the report last.
-        if not any(path.exists() for path in (folder.stopped, folder.finished, folder.report)):
+        # Torchrun raises this even if all processes ended with code 0.
+        if not any(path.exists() for path in (folder.stopped, folder.finished)):
             raise RuntimeError(f"stopped by {error.sigval.name} before its final checkpoint was written") from error
 
 

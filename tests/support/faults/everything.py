@@ -5,7 +5,7 @@ import gc
 import os
 import tempfile
 
-import paretune.projects.collection  # noqa: F401
+import paretune.user_code.collection  # noqa: F401
 from paretune.cli import main
 
 custom = dict(os.environ)

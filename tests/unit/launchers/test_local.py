@@ -19,7 +19,14 @@ from paretune.core.errors import BadInput
 from paretune.launchers.base import Job, JobSetup
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
 from paretune.launchers.processes import is_alive, living, process_text
-from paretune.specification.container import JobDocument, JobFolder, JobInputs, UserCode, write_json
+from paretune.specification.container import (
+    Command,
+    JobDocument,
+    JobFolder,
+    JobInputs,
+    UserCode,
+    write_json,
+)
 from paretune.specification.ending import Cause, JobState, failed
 from paretune.specification.job import JobSpec
 from paretune.testing import LauncherContract, Order, Place
@@ -299,14 +306,13 @@ def test_a_job_ends_when_its_launcher_is_killed(workshop: Workshop, tmp_path: Pa
 def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     tmp_path: Path,
 ) -> None:
-    sources = {"inside.py": INSIDE_OF_A_PROJECT, "a.txt": "small", "large.bin": "x" * (2**20 + 1), "rows.csv": "1"}
+    sources = {"runner.py": RUNNER, "a.txt": "small", "large.bin": "x" * (2**20 + 1), "rows.csv": "1"}
     for name, text in sources.items():
         (tmp_path / name).write_text(text)
     payload = UserCode(
-        files={"inside.py": tmp_path / "inside.py"}
+        files={"runner.py": tmp_path / "runner.py"}
         | {f"project/{name}": tmp_path / name for name in ("a.txt", "large.bin")},
-        program="inside.py",
-        document={"command": "train"},
+        command=Command(words=("train",)),
         linked={"project/data/rows.csv": tmp_path / "rows.csv"},
     )
     spec = JobSpec(project="mine")
@@ -320,8 +326,7 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     code = job.folder.root / "input" / "data" / "code"
     content = json.loads((job.folder.model / "said.json").read_text())
     assert job.state() is JobState.COMPLETED
-    assert content["document"] == {"command": "train"}
-    assert Path(content["folder"]) == code
+    assert content["document"]["command"]["words"] == ["train"]
     assert Path(content["python"]).parent == Path(sys.executable).parent
     assert not content["mlflow"]
     assert not (code / "project" / "a.txt").is_symlink()
@@ -331,7 +336,7 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     assert job.status().model == str(job.folder.model)
 
 
-INSIDE_OF_A_PROJECT = """
+RUNNER = """
 import json, os, shutil, sys
 from pathlib import Path
 from typing import Any

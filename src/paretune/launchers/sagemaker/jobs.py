@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
 
 RUN_VARIABLE = "PARETUNE_RUN"  # environment variable of a job: id of the run that records it
-OUR_TRAINING = "python3 -m paretune.training /opt/ml"  # the command of every job that is not a project
+OUR_TRAINING = "python3 -m paretune.training /opt/ml"  # the command of every job without code of the user
 POLL_S = 20.0
 """Longest pause between two descriptions of a job, in seconds. The pause is a twentieth of the time for which this
 process has watched the job, but at least 2 s."""
@@ -41,7 +41,7 @@ _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
 _EXPIRED = "Expired"  # our own WarmPoolStatus after the keep-alive period, if AWS never reported one
 _LATE_S = 60.0  # how long after a job's end AWS may still complete its description
-_RESULT_FILE = re.compile(rf"report\.json|events\.jsonl|{PROFILE}/(trace\.json\.gz|profile\.(json|md))")
+_RESULT_FILE = re.compile(rf"(?:report|partial)\.json|events\.jsonl|{PROFILE}/(trace\.json\.gz|profile\.(json|md))")
 _NO_SPOT = "no spot instance was available within the longest wait"
 _PENDING = "no instance was available within half an hour"
 _LIMITS = {
@@ -60,10 +60,10 @@ _TRACE = re.compile(r"\++ ")
 
 
 class JobLog:
-    """Reads a job's log in CloudWatch: its lines and events. The lines of a project are never read as events."""
+    """Reads a job's log in CloudWatch: its lines and events."""
 
-    def __init__(self, client: Any, job_name: str, *, is_project: bool) -> None:
-        self._client, self._job_name, self._is_project = client, job_name, is_project
+    def __init__(self, client: Any, job_name: str) -> None:
+        self._client, self._job_name = client, job_name
         self._newest_ms = 0  # time of the newest line of the first instance, which writes the events
         self.events: list[Event] = []  # events that were not taken yet; each `read` adds those of the last minute again
         self.unreadable = ""  # why this identity may not read logs; "" if it may
@@ -119,7 +119,7 @@ class JobLog:
         line = entry["message"].rstrip("\n")
         before, start, rest = line.partition(_EVENT_START)
         is_indented = before and not before.strip()  # our own events are not
-        event = None if self._is_project or is_indented else read_event(_AFTER_EVENT.sub("", start + rest))
+        event = None if is_indented else read_event(_AFTER_EVENT.sub("", start + rest))
         return (line, None) if event is None else (before, event)
 
 
@@ -127,7 +127,7 @@ class SageMakerJob(Job):
     """A training job, created by this process or any other.
 
     `description` is a response of DescribeTrainingJob, or the request that created the job: both name the command and
-    the bucket of the results in the same members. A project can complete without a report. Other jobs cannot.
+    the bucket of the results in the same members.
     """
 
     def __init__(self, name: str, account: Account, clock: Clock, description: "Description") -> None:
@@ -136,7 +136,7 @@ class SageMakerJob(Job):
         self._prefix = f"{PREFIX}/jobs/{name}/output/"  # S3 prefix of the results, which SageMaker uploads at the end
         self._files: Mapping[str, bytes] | None = None  # report, events and profile by name; None before they are read
         self._model = ""  # URI of the trained model, read together with `_files`
-        self._log = JobLog(account.client("logs"), name, is_project=self._is_project)
+        self._log = JobLog(account.client("logs"), name)
         self._created, self._began = clock.now(), clock.monotonic()
         self._due = self._began + (2.0 if "TrainingJobStatus" in description else 0.0)
         self._end_seen: float | None = None  # when the end was first seen without the billed seconds
@@ -149,11 +149,6 @@ class SageMakerJob(Job):
     def run_id(self) -> str:
         """Id of the run that first submitted the job, from its environment variables or, if absent, from its name."""
         return str(self.description.get("Environment", {}).get(RUN_VARIABLE, "")) or job_of(self.name)
-
-    @property
-    def _is_project(self) -> bool:
-        arguments = self.description.get("AlgorithmSpecification", {}).get("ContainerArguments", [])
-        return bool(arguments) and OUR_TRAINING not in arguments[-1]
 
     @property
     def _storage(self) -> Storage:
@@ -189,7 +184,7 @@ class SageMakerJob(Job):
         self._look()
         self._drain()
         events, self._log.events = self._log.events, []
-        if self.has_ended and not self._is_project:  # files that a project wrote are not trusted
+        if self.has_ended:
             lines = (self._results() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
             events = events + [event for event in map(read_event, lines) if event is not None]
         fresh = []
@@ -223,6 +218,7 @@ class SageMakerJob(Job):
             phase_seconds=read_phases(description, self.ended_at),
             ended_at=self.ended_at if self.has_ended else None,
             report=self._report() if has_completed else None,
+            partial=self._partial() if ending is not None and not has_completed else None,
             facts=self._facts(billed),
             model=self._model if has_completed else "",
         )
@@ -240,7 +236,7 @@ class SageMakerJob(Job):
             return ending_of(str(self.description.get("FailureReason", "")))
         if status == "Stopped":
             return STOPPED if self._asked_to_stop else _LIMITS.get(self.detail(), STOPPED)
-        if self._report() is not None and not (self._is_project and status in _GONE):
+        if self._report() is not None:
             return COMPLETED
         if status == "Completed":
             return failed(Cause.ERROR, "it ended without a report.json that can be read")
@@ -283,10 +279,10 @@ class SageMakerJob(Job):
         return folder / name
 
     def clean_up(self) -> None:
-        """Remove the job's checkpoints from S3, which bills them by the month, except those of a project."""
+        """Remove the job's checkpoints from S3, which bills them by the month."""
         checkpoints = str(self.description.get("CheckpointConfig", {}).get("S3Uri", ""))
         prefix = checkpoints.removeprefix(self._storage.uri(""))
-        if not self._is_project and prefix.startswith(f"{PREFIX}/checkpoints/"):
+        if prefix.startswith(f"{PREFIX}/checkpoints/"):
             with suppress(LaunchRefused):
                 self._storage.remove(prefix)
 
@@ -366,8 +362,10 @@ class SageMakerJob(Job):
         return self._files
 
     def _report(self) -> JobReport | None:
-        report = JobReport.read_json((self._results() or {}).get("report.json", b""))
-        return JobReport(metrics={}) if report is None and self._is_project else report
+        return JobReport.read_json((self._results() or {}).get("report.json", b""))
+
+    def _partial(self) -> JobReport | None:
+        return JobReport.read_json((self._results() or {}).get("partial.json", b""))
 
     def _look(self) -> None:
         """Describe the job and read its log, if the last description is too old.

@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import takewhile
 from pathlib import Path
@@ -34,6 +34,7 @@ from paretune.launchers.base import (
 )
 from paretune.launchers.deadlines import billed_after_limit_s, deadline_s
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
+from paretune.launchers.job_folder import RUNNER
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.account_checks import account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
@@ -53,7 +54,6 @@ from paretune.pricing import Price, PriceList
 from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.declaration import affecting
 from paretune.specification.identity import owned_request
-from paretune.specification.inputs import INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
@@ -288,8 +288,7 @@ class SageMakerLauncher(Launcher):
         first = None if document.attempt == 1 else self._first_attempt(document)
         if first is None:
             chosen = self._with_volume(setup or JobSetup(spec=document.spec), inputs)
-            program = inputs.code.program if inputs.code is not None else ""
-            command = shell_words(f"python3 {program} /opt/ml" if program else OUR_TRAINING)
+            command = shell_words(OUR_TRAINING if inputs.code is None else f"python3 {RUNNER} /opt/ml")
             volume_gib = chosen.volume_gib
         else:  # later attempts run the code that the first one uploaded
             chosen = self._images(document.spec.replace(**_settings_of(first.description)))
@@ -300,21 +299,20 @@ class SageMakerLauncher(Launcher):
         body = self._body(document, chosen, command, volume_gib)
         s3, bucket = self.account.client("s3"), str(settings.s3_bucket)
         storage = Storage(s3, bucket, kms_key=settings.kms_key_id, dry=dry, check=self._check_interruption)
+        bound = inputs.code.command if inputs.code is not None else None
         if first is None:
             refuse(self._limits_broken(body))
-            channels, details = self._uploaded(inputs, storage)
+            channels = self._uploaded(inputs, storage)
         else:
-            channels, details = _launched(document, first)
-        deadline = self.deadline_s(document)
+            channels = _channels_of(first)
         packages = [_READS_SECRETS] if spec.reads_secrets else []
-        if spec.project is not None:
-            job = {**details, "deadline_s": deadline}
-        else:
+        if spec.project is None:
             packages += [*chosen.images[spec.instance_type].requirements, _OURS]
-            # The training does not get the parameters of the user's account, network and budget.
-            inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **details["spec"])
-            job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
-            job["script_options"] = details["script_options"]
+        # The training does not get the parameters of the user's account, network and budget.
+        inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")))
+        job = replace(document, spec=inner_spec, deadline_s=self.deadline_s(document), command=bound).as_json()
+        if first is not None and first.document["command"] is not None:
+            job["command"] = first.document["command"] | {"processes": spec.processes_here}
         job["packages"] = packages  # not part of the code, because another instance type may have another image
         job |= {"request_key": owned_request(document.request, owner_tags(document)), "volume_gib": volume_gib}
         if first is not None and spec.instance_type == _type_that_ran(first):
@@ -338,8 +336,8 @@ class SageMakerLauncher(Launcher):
             environment=self._environment,
         )
 
-    def _uploaded(self, inputs: JobInputs, storage: Storage) -> tuple[dict[str, str], dict[str, Any]]:
-        """Upload data and code. Returns their channels, and the entries that they add to the job's document."""
+    def _uploaded(self, inputs: JobInputs, storage: Storage) -> dict[str, str]:
+        """Upload data and code, and return their channels."""
         channels, code = dict[str, str](), inputs.code or UserCode()
         if inputs.dataset is not None:
             channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
@@ -347,13 +345,12 @@ class SageMakerLauncher(Launcher):
             channels["model"] = storage.upload("models", inputs.model)
         for name, path in code.inputs.items():
             channels[name] = path if isinstance(path, str) else storage.upload("files", path)
-        files, details = {**code.files, **{path.name: path for path in _STARTERS}}, dict(code.document)
-        if not code.program:
+        files = {**code.files, **{path.name: path for path in _STARTERS}}
+        if inputs.code is None or code.command.leaves_model:
             files |= archive.package_files(self._package)
-            details = {"spec": dict(code.moved), "script_options": code.options and asdict(code.options)}
         with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
             channels["code"] = storage.upload("code", archive.pack(files, Path(folder) / archive.NAME))
-        return channels, details
+        return channels
 
     def _first_attempt(self, document: JobDocument) -> "_FirstAttempt":
         """Read a job's first attempt from AWS. Raises LaunchRefused if it is gone or had other parameters.
@@ -468,17 +465,12 @@ def _settings_of(description: "Description") -> dict[str, Any]:
     }
 
 
-def _launched(document: JobDocument, first: _FirstAttempt) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the channels of the first attempt and entries of its document. Later attempts reuse its code and data."""
-    channels = {
+def _channels_of(first: _FirstAttempt) -> dict[str, str]:
+    """Return the channels of the first attempt, whose code and data later attempts use."""
+    return {
         channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
         for channel in first.description["InputDataConfig"]
     }
-    if document.spec.project is not None:
-        return channels, dict(first.document)
-    spec, paths = first.document["spec"], ("entry_script", *INPUT_FILES)
-    moved = {key: spec[key] for key in paths if key in spec}
-    return channels, {"spec": moved, "script_options": first.document["script_options"]}
 
 
 def choose_image(spec: JobSpec, region: str) -> Image:

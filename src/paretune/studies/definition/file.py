@@ -24,7 +24,6 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import PrivateAttr, ValidationInfo, field_validator
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
-from paretune.core.own_script import read_own_script
 from paretune.core.reading import at_home
 from paretune.core.shell import command_line
 from paretune.specification import metrics
@@ -44,7 +43,6 @@ from paretune.specification.inputs import PATHS
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.launchers import AUTO, LauncherTraits, chosen, known
 from paretune.specification.profile import sets_value
-from paretune.specification.script_arguments import start_faults
 from paretune.storage.database import address_fault, redacted
 from paretune.storage.files import STUDY, Document, as_yaml, find_file, find_path
 from paretune.studies.definition.objectives import (
@@ -67,6 +65,8 @@ from paretune.studies.definition.space import (
     make_spec,
     read_entry,
 )
+from paretune.user_code.binding import start_faults
+from paretune.user_code.script import Script
 
 _LONGEST_NAME = 80  # characters
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
@@ -319,7 +319,7 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
     if is_inside(name) or not (script or project) or name in (JobSpec.model_fields if script else _CLUSTER_KEYS):
         return name
     if script:
-        declared = read_own_script(at_home(script))
+        declared = Script.read(at_home(script).resolve())
         argument = declared.argument(name)
         is_known = argument or name in declared.constants or not declared.is_complete
         return f"training_arguments.{argument or name}" if is_known else name
@@ -329,7 +329,7 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
 
 def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
     """Return the parameters of the project's entry point. If it cannot be read, add the reasons to `faults`."""
-    from paretune.projects.project import declared_parameters  # imports MLflow, which takes a second
+    from paretune.user_code.project import declared_parameters  # imports MLflow, which takes a second
 
     with collecting(faults):
         return list(declared_parameters(str(job["project"]), str(job.get("entry_point") or "main")))
@@ -346,7 +346,7 @@ def _undeclared_name(name: str, job: JobValues | None) -> list[str]:
         return [f"unknown parameter {name}: {owner} {declared}"]
     if job.entry_script is None:
         return []
-    declared = ", ".join(read_own_script(at_home(job.entry_script)).arguments)
+    declared = ", ".join(Script.read(at_home(job.entry_script).resolve()).arguments)
     return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
 
 
@@ -357,7 +357,9 @@ def _own_training(study: StudyFile) -> Iterator[Fault]:
         yield from (Fault(("job", "project"), text) for text in faults)
     if study.job.entry_script is not None:
         names = [own_name for name in study.search if (own_name := name.partition("training_arguments.")[2])]
-        faults = start_faults(at_home(study.job.entry_script).resolve(), [*study.job.training_arguments, *names])
+        script = Script.read(at_home(study.job.entry_script).resolve(), may_ask=study.job.ask_script)
+        names = [*study.job.training_arguments, *names]
+        faults = start_faults(script, names)
         yield from (Fault(("job", "entry_script"), text) for text in faults)
 
 

@@ -26,12 +26,12 @@ from paretune.core import pareto
 from paretune.core.noise import TELLING_ERRORS, Scatter, are_alike
 from paretune.presentation.text import time_unit, to_error, with_error
 from paretune.specification import metrics
-from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
 from paretune.studies.results.noise import RunNoise, noise_of_cluster, noise_of_quality, noise_of_repeats
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 from paretune.studies.sampler.quality import F1_SPREAD, Axis, QualityModel, quality_keys
 from paretune.studies.trial_status import TrialStatus
+from paretune.user_code.inputs import takes_seed
 
 FEWEST_EQUAL = 2  # number of repeats with exactly the same quality after which training counts as deterministic
 _CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}
@@ -212,7 +212,8 @@ def model_inputs(trials: Sequence[Trial], axes: Mapping[str, Axis] | None = None
         names = dict.fromkeys(name for trial in trials for name in trial.point)
         axes = {name: Axis(values=list({trial.point.get(name): None for trial in trials})) for name in names}
     points = [{name: trial.point.get(name) for name in axes} for trial in trials]
-    return quality_keys([trial.spec for trial in trials], [trial.plan for trial in trials], points, axes)
+    specs, plans = [trial.spec for trial in trials], [trial.plan for trial in trials]
+    return quality_keys(specs, plans, points, axes, is_own=any(spec.runs_user_code for spec in specs))
 
 
 def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:

@@ -167,7 +167,8 @@ class Space:
             name: Axis(values=values, is_log=bool(getattr(self.searched[name], "log", False)), name=self._full[name])
             for name, values in self._values.items()
         }
-        return quality_keys([job.spec for job in jobs], [job.plan for job in jobs], [job.point for job in jobs], axes)
+        specs, plans, points = [job.spec for job in jobs], [job.plan for job in jobs], [job.point for job in jobs]
+        return quality_keys(specs, plans, points, axes, is_own=self.is_own)
 
     @cached_property
     def axes(self) -> tuple[np.ndarray, np.ndarray]:

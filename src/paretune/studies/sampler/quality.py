@@ -283,6 +283,8 @@ def quality_keys(
     plans: Sequence[BatchPlan | None],
     points: Sequence[Mapping[str, Any]],
     axes: Mapping[str, Axis],
+    *,
+    is_own: bool,
 ) -> np.ndarray:
     """Return the inputs of the quality model for N jobs, shape (N, 4 + D): for the search and for the study's page.
 
@@ -296,8 +298,9 @@ def quality_keys(
         plans: their batch plans; ignored for the user's own training code.
         points: their searched parameters.
         axes: the searched parameters of the study.
+        is_own: whether the training code is the user's own.
     """
-    columns, is_own = np.zeros((len(specs), 4)), any(spec.runs_user_code for spec in specs)
+    columns = np.zeros((len(specs), 4))
     if is_own:
         columns[:, 0] = [_number_of(spec.instance_type) for spec in specs]
     else:  # the same rows in the same order give the same losses on all clusters that compute in the same precision

@@ -21,10 +21,10 @@ from paretune.jobs.preview import foreseen, warnings_of
 from paretune.launchers.base import JobSetup
 from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.projects.script import script_inputs
-from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, UserCode
+from paretune.specification.container import Command, JobDocument, JobInputs, PreparedDataset, UserCode
 from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
+from paretune.user_code.inputs import script_inputs
 from tests.support.fake_clock import FakeClock
 from tests.support.stand_ins.aws import ACCOUNT, BUCKET, Aws, error
 from tests.support.workplaces import make_workplace
@@ -364,7 +364,7 @@ def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_ru
 ) -> None:
     attribution = Attribution(study="batch, and rate", user="DOMAIN\\ana", team="nlp")
     expected = {"paretune:study": "batch- and rate", "paretune:user": "DOMAIN-ana", "paretune:team": "nlp"}
-    project = UserCode(program="run.py")
+    project = UserCode()
     actual = order("run1", whose=attribution, tags={"team": "nlp"})
     foreign = order("run3", whose=attribution, project=".")
 
@@ -401,8 +401,9 @@ def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_
     project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
     (project / "lib").mkdir(parents=True)
     elsewhere.mkdir()
-    for name in ("train.py", "lib/model.py"):
-        (project / name).write_text("pass\n")
+    names = "".join(f"p.add_argument('--{name}')\n" for name in ("model", "dataset", "validation_file"))
+    (project / "train.py").write_text(f"import argparse\np = argparse.ArgumentParser()\n{names}")
+    (project / "lib" / "model.py").write_text("pass\n")
     (project / "requirements.txt").write_text("einops\n")
     (elsewhere / "weights").write_text("w")
     (elsewhere / "valid.csv").write_text("text,label\n")
@@ -415,11 +416,13 @@ def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_
     )
     launcher.submit(document, script_inputs(document.spec))
 
-    request, spec = sent(aws), document_of(aws)["spec"]
-    assert spec["entry_script"] == "/opt/ml/input/data/code/script/train.py"
-    assert spec["model"] == "/opt/ml/input/data/model"
-    assert spec["validation_file"] == "/opt/ml/input/data/validation/valid.csv"
-    assert spec["dataset"] == "a/hub-id"
+    request, command = sent(aws), document_of(aws)["command"]
+    assert command["script"] == "/opt/ml/input/data/code/script/train.py"
+    words = ["--model", "/opt/ml/input/data/model", "--dataset", "a/hub-id"]
+    assert command["words"] == [*words, "--validation_file", "/opt/ml/input/data/validation/valid.csv"]
+    code = script_inputs(document.spec).code
+    assert code is not None
+    assert code.command.recorded["model"] == str(elsewhere)  # as it was given
     with tarfile.open(fileobj=io.BytesIO(aws.objects[channel(request, "code").partition(f"{BUCKET}/")[2]])) as archive:
         sent_names = {name for name in archive.getnames() if name.startswith("script/")}
     assert sent_names == {"script/train.py", "script/lib/model.py", "script/requirements.txt"}
@@ -457,7 +460,7 @@ def test_data_of_a_script_in_s3_are_a_channel_and_the_script_gets_their_path_the
     launcher.submit(document, inputs)
 
     assert channel(sent(aws), "train") == uri
-    assert document_of(aws)["spec"]["dataset"] == path
+    assert document_of(aws)["command"]["words"] == ["--train_file", path]
     modes = {entry["ChannelName"]: entry["InputMode"] for entry in sent(aws)["InputDataConfig"]}
     assert modes == {"code": "File", "job": "File", "train": "FastFile"}
     assert aws.count("GetObject") == 0
@@ -483,7 +486,7 @@ def test_a_folder_without_files_is_refused_before_anything_is_uploaded(
 ) -> None:
     (tmp_path / "rows" / "deep").mkdir(parents=True)
     spec = order(entry_script=script, dataset=str(tmp_path / "rows")).spec
-    project = JobInputs(code=UserCode(program="run.py", inputs={"data": tmp_path / "rows"}))
+    project = JobInputs(code=UserCode(inputs={"data": tmp_path / "rows"}))
 
     for name, inputs in (("dataset", script_inputs(spec)), ("data", project)):
         with pytest.raises(BadInput, match=f"^{name} must contain files, because SageMaker drops empty folders"):
@@ -532,9 +535,7 @@ def test_data_that_this_user_may_not_read_are_refused_before_anything_is_uploade
 
 
 def test_data_of_a_project_in_s3_are_a_channel(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
-    payload = UserCode(
-        program="run.py", document={"command": "x", "requirements": []}, inputs={"data": "s3://corp/train/"}
-    )
+    payload = UserCode(inputs={"data": "s3://corp/train/"})
 
     launcher.submit(order(project=".", **{"sagemaker.input_mode": "FastFile"}), JobInputs(code=payload))
 
@@ -600,12 +601,12 @@ def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
 def test_the_next_attempt_of_a_project_runs_the_command_of_the_first(
     launcher: SageMakerLauncher, order: Make, aws: Aws
 ) -> None:
-    payload = UserCode(program="run.py", document={"command": "launched", "requirements": []})
+    payload = UserCode(command=Command(words=("launched",)))
     launcher.submit(order(attempt=1, project="."), JobInputs(code=payload))
     launcher.submit(order(attempt=2, project="."), JobInputs())  # from any machine, because all it needs is in AWS
 
     first, second = (call.parameters for call in aws.of("CreateTrainingJob"))
-    assert document_of(aws, "paretune-run1-2")["command"] == "launched"
+    assert document_of(aws, "paretune-run1-2")["command"]["words"] == ["launched"]
     assert second["AlgorithmSpecification"] == first["AlgorithmSpecification"]
     assert second["ResourceConfig"] == first["ResourceConfig"]
 

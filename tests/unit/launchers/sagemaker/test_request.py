@@ -16,10 +16,10 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.launchers.base import JobSetup
 from paretune.launchers.sagemaker.launcher import Image, SageMakerLauncher, choose_image, images_of
-from paretune.projects.script import script_inputs
 from paretune.specification.catalog import REGIONS
 from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.job import JobSpec
+from paretune.user_code.inputs import script_inputs
 from tests.support.stand_ins.aws import BUCKET, Aws
 
 Make = Callable[..., JobDocument]
@@ -55,7 +55,7 @@ def ask(launcher: SageMakerLauncher, order: Make, aws: Aws) -> Ask:
     """Return a function that returns a specification's request; the account refuses one that breaks the API's rules."""
 
     def make(**changes: Any) -> dict[str, Any]:
-        project = UserCode(program="run.py") if "project" in changes else None
+        project = UserCode() if "project" in changes else None
         launcher.submit(order(**changes), JobInputs(code=project))
         return aws.of("CreateTrainingJob")[-1].parameters
 
@@ -172,7 +172,7 @@ def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
 def test_a_job_without_a_network_is_refused_if_it_would_install_anything_or_read_a_secret(
     launcher: SageMakerLauncher, tmp_path: Path
 ) -> None:
-    script, project = tmp_path / "train.py", UserCode(program="x", requirements=("einops",))
+    script, project = tmp_path / "train.py", UserCode(requirements=("einops",))
     script.touch()
     own = {"instance_type": GPU, "entry_script": str(script)}
 
@@ -203,7 +203,7 @@ def test_a_password_in_requirements_is_refused(launcher: SageMakerLauncher, tmp_
     (tmp_path / "train.py").touch()
     (tmp_path / "requirements.txt").write_text(f"einops\n{line}\n")
     script = JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py"))
-    project = JobInputs(code=UserCode(program="x", requirements=(line,)))
+    project = JobInputs(code=UserCode(requirements=(line,)))
 
     for spec, inputs in ((script, script_inputs(script)), (JobSpec(instance_type=GPU), project)):
         with pytest.raises(BadInput, match="must not contain a password or key") as refused:

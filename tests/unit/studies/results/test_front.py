@@ -158,6 +158,7 @@ def test_two_clusters_of_equal_precision_are_alike_for_the_page_as_for_the_searc
 
     assert len(trials) == 6
     assert of_page.tolist() == space.quality_keys([job for job in jobs if job is not None]).tolist()
+    assert space.quality_keys([]).shape == (0, of_page.shape[1])
     assert len(set(of_page[:, 0])) == 1
     assert len(set(model_inputs(trials)[:, 0])) == 1  # also if the search is not known
 

@@ -33,8 +33,8 @@ RESULT_FILES = (
 
 If several have a number of the same name, the last one in this list counts. Text files are read like printed lines.
 """
-CSV_FILES = ("history.csv", "log.csv", "training_log.csv", "progress.csv", "results.csv", "metrics.csv")
-"""Tables of Keras, Ultralytics, Lightning and others. They need a column step, epoch or iteration."""
+CSV_FILES = ("history.csv", "log.csv", "training_log.csv", "progress.csv", "results.csv", "summary.csv", "metrics.csv")
+"""Tables of Keras, Ultralytics, timm, Lightning and others. They need a column step, epoch or iteration."""
 EVENT_FILES, HISTORY_FILES, SUMMARY_FILES = ("*.tfevents.*",), ("run-*.wandb",), ("wandb-summary.json",)
 LOG_FILES = (*RESULT_FILES, *CSV_FILES, *EVENT_FILES, *HISTORY_FILES, *SUMMARY_FILES)
 LOGGERS = "MLflow, W&B, TensorBoard, Lightning's metrics.csv, JSON files such as all_results.json, printed lines"
@@ -43,6 +43,9 @@ _LARGEST_FILE = 5_000_000  # limit in bytes of a file with results
 _LARGEST_LOG = 200_000_000  # limit in bytes of a file with events
 _DEEPEST = 4  # levels of folders that are searched
 _NEVER_SEARCHED = {STORE, "mlruns", ".git", "site-packages"}
+_WIDTHS = {"COLUMNS": "400", "TERMINAL_WIDTH": "100"}
+"""Without a terminal, rich wraps progress bars and tables at 80 columns. A bar of Lightning with 20 metrics has about
+400. Typer draws the boxes of its error messages as wide as TERMINAL_WIDTH."""
 _COUNTERS = {"step", "epoch", "global_step", "total_flos", "hp_metric", "iteration", "time"}
 _SCHEDULED = {"learning_rate", "lr", "grad_norm"}
 _BLOCK, _HEADER = 32_768, 7  # bytes of a block of W&B's file; bytes of the file's header and of each record's header
@@ -67,7 +70,8 @@ class Source(NamedTuple):
 def logging_environment(data: Path, given: Mapping[str, str]) -> dict[str, str]:
     """Return environment variables that make MLflow and W&B write under `data`, a folder of the job.
 
-    Variables that `given` already sets are left out.
+    They also give the job the width of a terminal, so that rich does not wrap what it prints. Variables that `given`
+    already sets are left out.
     """
     variables = {}
     if "MLFLOW_TRACKING_URI" not in given:
@@ -77,8 +81,8 @@ def logging_environment(data: Path, given: Mapping[str, str]) -> dict[str, str]:
             "MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}",
             "_MLFLOW_SERVER_ARTIFACT_ROOT": str(store / "mlruns"),  # for MLflow 3.11 and newer
         }
-    wandb = {"WANDB_MODE": "offline", "WANDB_DIR": str(data)}
-    return {**variables, **{name: text for name, text in wandb.items() if name not in given}}
+    others = {"WANDB_MODE": "offline", "WANDB_DIR": str(data), **_WIDTHS}
+    return {**variables, **{name: text for name, text in others.items() if name not in given}}
 
 
 def logged(

@@ -22,11 +22,11 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.errors import first_line
 from paretune.core.reading import exists, is_file
-from paretune.core.script_metrics import CURVES, read_curves
 from paretune.core.secrets import masked, printable, without_secrets
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.tracking import schema
 from paretune.tracking.run_writer import EndStatus, name_for_mlflow
+from paretune.user_code.script_metrics import CURVES, read_curves
 
 _MOST_RUNS = 50_000  # MLflow's limit for one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000

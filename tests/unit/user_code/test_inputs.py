@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.projects.script import script_inputs
 from paretune.specification.job import JobSpec
+from paretune.user_code.inputs import script_inputs
 
 
 @pytest.fixture

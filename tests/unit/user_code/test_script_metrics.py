@@ -1,14 +1,19 @@
 """Metrics of users' own trainings: from printed lines, from files, and by SageMaker's metric definitions."""
 
 import csv
+import io
 import json
 import math
 import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Table
+from rich.text import Text
 
-from paretune.core.script_metrics import (
+from paretune.user_code.script_metrics import (
     LONGEST_LINE,
     Point,
     PrintedNumbers,
@@ -201,6 +206,139 @@ def test_rows_of_a_printed_table_have_the_names_of_its_head(lines: list[str], nu
     assert printed.results([], {}).metrics == numbers
 
 
+class Wrapping(ProgressColumn):
+    """A column as Lightning's, whose text rich wraps if the terminal is too narrow."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        super().__init__()
+
+    def render(self, task: Task) -> Text:
+        return Text(self._text)
+
+
+def rich_bar(width: int) -> list[str]:
+    """Return the lines of a progress bar of Lightning, drawn by rich for a terminal of this width."""
+    metrics = "v_num: 0.000 val/loss: 0.001 val/acc: 1.000 val/acc_best: 1.000 train/loss: 0.011 train/acc: 0.998"
+    stream = io.StringIO()
+    columns = [TextColumn(text) for text in ("16/16", "0:00:01 • 0:00:00", "25.3it/s")]
+    console = Console(file=stream, width=width)
+    bar = Progress(TextColumn("Epoch 1/2"), BarColumn(40), *columns, Wrapping(metrics), console=console)
+    with bar:
+        bar.add_task("", total=1, completed=1)
+    return stream.getvalue().splitlines()
+
+
+def test_a_progress_bar_of_rich_gives_each_value_its_own_name_or_nothing() -> None:
+    whole, cut = PrintedNumbers(), PrintedNumbers()
+    for line in rich_bar(400):
+        whole.read(line)
+    for line in [*rich_bar(80), "test/acc: 0.75"]:
+        cut.read(line)
+
+    values = {"val/loss": 0.001, "val/acc": 1.0, "val/acc_best": 1.0, "train/loss": 0.011, "train/acc": 0.998}
+    assert whole.results([], {}).metrics == values
+    assert len(rich_bar(80)) > 3  # it was wrapped
+    assert cut.results([], {}).metrics == {"test/acc": 0.75}
+
+
+@pytest.mark.parametrize(("width", "numbers"), [(80, {"test/a_score": 0.5, "test/b_score": 0.25}), (24, {})])
+def test_a_table_of_rich_whose_cells_are_wrapped_gives_no_number(width: int, numbers: dict[str, float]) -> None:
+    stream, table = io.StringIO(), Table("Test metric", "DataLoader 0")
+    for name, value in (("test/a_score", "0.5"), ("test/b_score", "0.25")):
+        table.add_row(name, value)
+    Console(file=stream, width=width).print(table)
+    printed = PrintedNumbers()
+    for line in stream.getvalue().splitlines():
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == numbers
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/home/me/train.py:12: UserWarning: loss is nan",
+        "/usr/lib/python3.11/site-packages/sklearn/metrics/accuracy.py:31: UserWarning: accuracy 0.5 is low",
+        "  File /tmp/x/torch/cuda/amp/grad_scaler.py: 31",
+        "[LightGBM] [Info] Start training from score 0.503817",
+        "1.000000 1.000000            1            1.0     1.0000   0.0000       51",
+        "2026-11-28 11:41:29,957 (trainer:276) INFO: 3epoch:train:4126-4500batch: iter_time=1.2e-04, optim0_lr0=0.1",
+        "power_t = 0.5",
+        "initial_t = 0",
+        "widgets=3",
+        "lrcriterion=0.006",
+        "iter 0: time 512.00ms, mfu -100.00%",
+    ],
+)
+def test_a_printed_number_without_evidence_is_no_metric(line: str) -> None:
+    printed = PrintedNumbers()
+    printed.read("step 1: loss 0.5")
+    printed.read(line)
+
+    assert printed.results([], {}).metrics == {"loss": 0.5}
+
+
+def test_a_name_in_the_script_s_own_text_is_evidence_and_so_is_a_dictionary_with_a_metric() -> None:
+    printed = PrintedNumbers(named=["widgets"])
+    for line in ("widgets=3", "gadgets=4", "{'eval_f1': 0.5, 'logps': -12.5}", "{'gears': 5}"):
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == {"widgets": 3.0, "eval_f1": 0.5, "logps": -12.5}
+
+
+def test_the_table_of_a_model_s_layers_gives_no_metric() -> None:
+    printed = PrintedNumbers()
+    for line in (
+        "   | Name      | Type               | Params | Mode ",
+        "------------------------------------------------------",
+        "0  | criterion | CrossEntropyLoss   | 0      | train",
+        "13 | train_acc | MulticlassAccuracy | 0      | train",
+        "------------------------------------------------------",
+        "68.0 K    Trainable params",
+        "val_acc: 0.5",
+    ):
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == {"val_acc": 0.5}
+
+
+def test_losses_of_two_splits_after_one_name_are_read_with_the_iteration() -> None:
+    printed = PrintedNumbers()
+    for iteration in (10, 20):  # as litgpt prints them
+        printed.read(
+            f"Epoch 1 | iter {iteration} step {iteration // 2} | loss train: 1.18{iteration}, val: 1.05{iteration}"
+        )
+
+    curves = printed.results([], {}).curves
+    assert {name: [(point.step, point.value) for point in points] for name, points in curves.items()} == {
+        "loss_train": [(10, 1.181), (20, 1.182)],
+        "loss_val": [(10, 1.051), (20, 1.052)],
+    }
+
+
+def test_the_steps_of_spacy_s_table_and_of_timm_s_summary_are_those_of_the_curves(tmp_path: Path) -> None:
+    printed = PrintedNumbers()
+    for line in ("E    #       LOSS TEXTCAT  CATS_SCORE  SCORE ", "---  ------  ------------  ----------  ------"):
+        printed.read(line)
+    for step in (0, 50, 100, 150):
+        printed.read(f"  {step // 100}      {step:>3}          0.25       5{step // 50}.00    0.5{step // 50}")
+    (tmp_path / "summary.csv").write_text("epoch,train_loss,eval_loss,eval_top1\n0,2.0,1.9,30.5\n1,1.5,1.4,41.25\n")
+
+    curves = printed.results(logged(tmp_path, [], time.time()), {}).curves
+    assert [(point.step, point.value) for point in curves["SCORE"]] == [(0, 0.5), (50, 0.51), (100, 0.52), (150, 0.53)]
+    assert [(point.step, point.value) for point in curves["eval_top1"]] == [(0, 30.5), (1, 41.25)]
+
+
+def test_keras_counts_false_negatives_and_a_loss_function_is_no_metric() -> None:
+    line = "1/1 - 0s - fn: 12.0000 - fp: 3.0000 - tn: 80.0000 - tp: 5.0000 - val_fn: 4.0000 - loss_fn: 2"
+
+    counts = {"fn": 12.0, "fp": 3.0, "tn": 80.0, "tp": 5.0, "val_fn": 4.0}
+    printed = PrintedNumbers()
+    printed.read(line)
+    assert printed.results([], {}).metrics == counts
+
+
 def test_a_metric_whose_last_value_is_not_finite_is_named_instead_of_recorded() -> None:
     printed = PrintedNumbers([{"Name": "own", "Regex": r"own (\S+)"}])
     for line in ("f1: 0.5", "auc: nan", "own 0.5", "own nan", "own none", "{'eval_f1': nan}", "f1: inf", "auc: 0.75"):
@@ -306,7 +444,7 @@ def test_a_curve_that_several_checkpoints_repeat_has_each_point_once(tmp_path: P
 
 
 def test_of_equal_names_the_logger_counts_before_the_file_and_the_file_before_the_printed_line(tmp_path: Path) -> None:
-    printed = PrintedNumbers()
+    printed = PrintedNumbers(named=["a", "b", "c"])
     for line in ("epoch 1: a=1 b=1 c=1", "epoch 2: a=2 b=2 c=2"):
         printed.read(line)
     (tmp_path / "metrics.json").write_text('{"b": 3, "c": 3, "lr": 0.1}')
@@ -352,7 +490,8 @@ def test_curves_are_read_as_they_were_written_and_other_files_are_refused(tmp_pa
 def test_a_logger_that_the_user_has_directed_elsewhere_stays_there(tmp_path: Path) -> None:
     given = {"MLFLOW_TRACKING_URI": "https://mine", "WANDB_MODE": "online"}
 
-    assert logging_environment(tmp_path, given) == {"WANDB_DIR": str(tmp_path)}
+    assert {"WANDB_DIR": str(tmp_path)}.items() <= logging_environment(tmp_path, given).items()
+    assert not given.keys() & logging_environment(tmp_path, given).keys()
     assert logging_environment(tmp_path, {})["WANDB_MODE"] == "offline"
 
 

@@ -5,7 +5,8 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
@@ -16,34 +17,25 @@ from mlflow.projects import env_type
 from mlflow.projects._project_spec import Project
 from mlflow.projects.utils import _fetch_project, load_project
 
-from paretune.core import script_metrics, watchdog
 from paretune.core.errors import BadInput, collecting, first_line, refuse
-from paretune.core.own_script import read_own_script
-from paretune.core.reading import at_home, exists
+from paretune.core.reading import LARGEST_SCRIPT, at_home, exists
 from paretune.launchers import archive
-from paretune.projects import container_entrypoint
-from paretune.specification.container import JobInputs, UserCode
+from paretune.specification.container import Command, JobInputs, Slot, UserCode, slot_values
 from paretune.specification.declaration import spell
 from paretune.specification.inputs import IN_S3, in_channel, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
-from paretune.specification.script_arguments import (
-    option_words,
-    script_of,
-    start_faults,
-    switch_faults,
-    unknown_arguments,
-)
+from paretune.specification.parallelism import OF_THE_BATCH
+from paretune.user_code import script_metrics
+from paretune.user_code.binding import bind, described
+from paretune.user_code.inputs import RUNNER_FILES, command_of, settings_of, texts_of
+from paretune.user_code.script import Script, names_in_text
 
 _RESERVED_CHANNELS = {"code", "job"}
-_PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
-PROGRAM_FILES = {
-    _PROGRAM: Path(container_entrypoint.__file__),
-    "watchdog.py": Path(watchdog.__file__),
-    **{f"script_metrics/{path.name}": path for path in Path(script_metrics.__file__).parent.glob("*.py")},
-}
-"""Maps the name of each file in a job to the file that it is a copy of."""
+_FOLDER = "project"  # the folder of a project's files in a job
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
+_PROGRAMS = {".py", ".sh", ".ipynb", ".r", ".R", ".jl", ".js", ".pl", ".rb", ".m"}
+"""Suffixes of files in which names of metrics are looked for."""
 _SEED = "seed"
 _OF_THE_IMAGE = re.compile(r"(python|pip)(?![\w.-]).*")  # conda packages that every training image has
 
@@ -121,9 +113,10 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     """
     project, root = read_project(spec.project or "")
     faults: list[str] = []
-    command, inputs, files, requirements, folder = "", dict[str, Path | str](), dict[str, Path](), list[str](), "."
+    bound = _Bound(command=Command(words=()))
+    files, requirements, folder = dict[str, Path](), list[str](), "."
     with collecting(faults):
-        command, inputs = _command(spec, home, project, root)
+        bound = _bound(spec, home, project, root)
     with collecting(faults):
         files = archive.project_files(root, travels=spec.runs_on.files_travel)
         if not files:
@@ -137,68 +130,113 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
         faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
     refuse(faults)
     ignored = [] if spec.runs_on.files_travel else _ignored(root, root, files)
-    code = {f"project/{name}": path for name, path in files.items()}
+    code = {f"{_FOLDER}/{name}": path for name, path in files.items()}
+    command = replace(
+        bound.command, folder=_FOLDER, requirements=tuple(requirements), requirements_folder=folder, leaves_model=False
+    )
     payload = UserCode(
-        files={**code, **PROGRAM_FILES},
+        command=command,
+        files={**code, **RUNNER_FILES},
         key=archive.code_key(files) if spec.runs_on.files_travel else "",
-        program=_PROGRAM,
         requirements=tuple(requirements),
-        document={
-            "command": command,
-            "requirements": requirements,
-            "folder": folder,
-            "renamed": dict(SCRIPT_METRICS),
-            "metric_definitions": list(spec.metric_definitions),
-            "settings": sorted(_settings(spec, project, root)),
-        },
-        inputs=inputs,
-        linked={f"project/{name}": path for name, path in ignored},
+        inputs=bound.inputs,
+        linked={f"{_FOLDER}/{name}": path for name, path in ignored},
         left_behind=archive.left_behind(root) if spec.runs_on.files_travel else (),
+        texts=texts_of([path for name, path in files.items() if _is_source(name)], root),
+        described=bound.described or {"command": command.shown(spec.plan())},
     )
     return JobInputs(code=payload)
 
 
-def _settings(spec: JobSpec, project: Project, root: Path) -> set[str]:
-    """Return the names that do not count as metrics if the command prints them.
+@dataclass(frozen=True, kw_only=True)
+class _Bound:
+    command: Command
+    inputs: Mapping[str, Path | str] = field(default_factory=dict)
+    described: Mapping[str, str] = field(default_factory=dict)
 
-    These are the command's arguments and the settings of its script.
+
+def _is_source(name: str) -> bool:
+    return PurePath(name).suffix in {*_PROGRAMS, ".yaml", ".yml", ".toml"} or PurePath(name).name == "MLproject"
+
+
+def _bound(spec: JobSpec, home: Path, project: Project, root: Path) -> _Bound:
+    """Bind a job to the entry point of a project. Raises BadInput with all faults.
+
+    A Python script that MLproject does not declare is bound as an `entry_script` is.
     """
-    names = {*spec.training_arguments}
-    if spec.entry_point in project._entry_points:
-        entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
-        scripts = [root / word for word in str(entry.command).split() if word.endswith(".py")]
-        names |= {*entry.parameters}
-    else:
-        scripts = [root / spec.entry_point]
-        if spec.entry_point.endswith(".sh"):
-            words = scripts[0].read_text(errors="replace").split()
-            scripts = [root / word.strip("\"'") for word in words if word.endswith(".py")]
-    for script in scripts:
-        if script.suffix == ".py" and script.is_file():
-            names |= read_own_script(script).settings
-    return {*script_metrics.setting_names(names)}
-
-
-def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[str, dict[str, Path | str]]:
-    values = {name: spell(value) for name, value in spec.training_arguments.items()}
     declared = project._entry_points
     if spec.entry_point not in declared and not (root / spec.entry_point).is_file():  # MLflow accepts any such name
         scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
         allowed = ", ".join([*declared, *scripts]) or "nothing, because it has neither an MLproject file nor a script"
         raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
     if spec.entry_point not in declared and spec.entry_point.endswith(".py"):
-        path, parameters = root / spec.entry_point, spec.training_arguments
-        script = script_of(path, may_ask=spec.ask_script)
-        refuse([*start_faults(path, parameters), *unknown_arguments(path, script, parameters)])
-        refuse(switch_faults(path, script, parameters))
-        return shlex.join(["python", spec.entry_point, *option_words(script, parameters)]), {}
+        script = Script.read(root / spec.entry_point, may_ask=spec.ask_script)
+        binding = bind(spec, script)
+        refuse(binding.faults)
+        command = command_of(spec, binding, [script], script=spec.entry_point)
+        return _Bound(
+            command=replace(command, recorded={**_recorded(spec), **binding.recorded}),
+            described={"command": command.shown(spec.plan()), **described(binding, spec, script)},
+        )
     with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
         if spec.entry_point not in declared and spec.entry_point.endswith(".sh"):
             entry.command = shlex.join(["bash", spec.entry_point])  # MLflow uses $SHELL, which an image may lack
-        if _SEED in entry.parameters and _SEED not in values and _SEED in spec.given_text():
-            values[_SEED] = str(spec.seed)  # a repeat of the same job has a different seed
-        return _entry_command(spec, entry, values, home, root)
+        return _declared_command(spec, entry, home, root)
+
+
+def _declared_command(spec: JobSpec, entry: Any, home: Path, root: Path) -> _Bound:
+    """Bind a job to an entry point of MLproject: its parameters with the names of the batch are slots."""
+    values = {name: spell(value) for name, value in spec.training_arguments.items()}
+    given = dict[str, str]()
+    if _SEED in entry.parameters and _SEED not in values and spec.gives(_SEED):
+        given[_SEED] = str(spec.seed)  # a repeat of the same job has a different seed
+    slots = dict(zip(OF_THE_BATCH, (Slot.BATCH, Slot.STEPS, Slot.TOTAL), strict=True))
+    if spec.gives(*OF_THE_BATCH):
+        given |= {name: slot for name, slot in slots.items() if name in entry.parameters and name not in values}
+        if not given.keys() & {*OF_THE_BATCH}:
+            lost = ", ".join(name for name in OF_THE_BATCH if spec.gives(name))
+            rule = f"entry point {spec.entry_point} declares no parameter {' or '.join(OF_THE_BATCH)}"
+            raise BadInput([f"{rule}, so it cannot train with {lost}: leave it out, or declare one in MLproject"])
+    command, inputs = _entry_command(spec, entry, values | given, home, root)
+    numbers = slot_values(spec.plan(), "")
+    used = {slot for slot in numbers if slot in command}
+    names, scripts = _names(spec, entry, root)
+    recorded = {name: numbers.get(text, text) for name, text in given.items()}
+    return _Bound(
+        inputs=inputs,
+        command=Command(
+            words=(command,),
+            recorded=_recorded(spec) | recorded,
+            takes_seed=_SEED in entry.parameters and _SEED not in values,
+            takes_batch=bool(used),
+            accumulates=Slot.STEPS in used and bool(used & {Slot.BATCH, Slot.TOTAL}),
+            settings=tuple(sorted({*script_metrics.setting_names(entry.parameters), *settings_of(spec, scripts)})),
+            named=tuple(sorted({*names, *(name for script in scripts for name in script.named)})),
+            renamed=dict(SCRIPT_METRICS),
+            metric_definitions=spec.metric_definitions,
+        ),
+    )
+
+
+def _recorded(spec: JobSpec) -> dict[str, str]:
+    return {f"training_arguments.{name}": spell(value) for name, value in spec.training_arguments.items()}
+
+
+def _names(spec: JobSpec, entry: Any, root: Path) -> tuple[set[str], list[Script]]:
+    """Return names in the programs that a command runs, and its Python scripts."""
+    named, scripts = set[str](), dict[Path, Script]()
+    for word in str(entry.command).split():
+        path = root / word.strip("\"'")
+        with suppress(OSError, ValueError):
+            if path.suffix in _PROGRAMS and path.is_file() and path.stat().st_size < LARGEST_SCRIPT:
+                text = path.read_text(errors="replace")
+                named |= names_in_text(text)
+                inner = [word, *text.split()] if path.suffix == ".sh" else [word]
+                for script in {root / each.strip("\"'") for each in inner if each.strip("\"'").endswith(".py")}:
+                    if script.is_file():
+                        scripts[script] = Script.read(script)
+    return named, list(scripts.values())
 
 
 def _entry_command(

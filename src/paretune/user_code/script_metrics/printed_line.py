@@ -6,7 +6,10 @@ First the line is cleaned: colors, box drawing, progress bars and logging prefix
 - In a line with only names and numbers, a name counts if `:` or `=` precedes its number (`widgets=3`), if it
   contains a metric word, or if the line has a counter.
 - In a line with other words, a name counts only if it contains a metric word: `reached val acc 0.9 in 5 epochs`.
-- Names of settings (`batch_size`, `lr`, `Total params`), times and memory never count.
+- Names of settings (`batch_size`, `lr`, `Total params`), times and memory never count, nor do files (`train.py:12`) and
+  lines that Python's `warnings` prints.
+
+`gathering` needs more evidence for a running job: a metric word, or a name that stands in the script's own text.
 """
 
 from __future__ import annotations
@@ -56,6 +59,7 @@ _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|SUCCESS|NOTICE|TRACE)\b"
 _LEVELS = (rf"{_LEVEL}:[\w.]+:(?!\s*[-+.\d])", rf"\[\s*(?i:{_LEVEL})\s*\]", rf"[<(]?{_LEVEL}[>)]?")
 _RANK = (r"\[?\(?(?:rank|RANK|pid|worker)[ =_:]?\d+(?:[,: ]\w+[=:]?\d+)*\)?\]?:?", r"wandb:", r"\(\w+ pid=\d+[^)]*\)")
 _ORIGIN = (
+    r"\([A-Za-z_][\w.]*:\d+\)",  # espnet's (trainer:486)
     rf"\[\s*(?!{_SPLIT}\b|{_COUNTED}\b)[A-Za-z_<][\w./:<>-]*\s*\](?=\s*[-:|\[]|\s)",
     r"[\w.<>]+:[\w<>.]+:\d+",
     r"[\w./-]+\.py(?::\d+)?[\])]?",
@@ -66,6 +70,8 @@ _LOG_PIECES = [
     *((re.compile(pattern), True) for pattern in (*_STAMP, *_LEVELS, *_RANK)),
     *((re.compile(pattern), False) for pattern in _ORIGIN),
 ]
+_WARNING = re.compile(r"^\s*\S+\.py:\d+: \w*Warning\b")  # /home/me/train.py:12: UserWarning: loss is nan
+_FILE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|cuh|h|hpp|so|rs|js|jl|r|json|ya?ml|toml|txt|csv|log)$", re.IGNORECASE)
 _BETWEEN_PIECES = re.compile(r"[\s\-:|>]*")
 
 _COUNTER = re.compile(
@@ -99,7 +105,8 @@ _EQUALS = re.compile(rf"(?:\s*(?:-+>|=+>|→)|\s+(?:is|was|of|equals|reached)\b)
 # Where one name with its number ends and the next begins: `loss 0.4, acc 0.9`, `loss 0.4 - acc 0.9`.
 _SEPARATOR = re.compile(r"[|;,\t]|\s[-–—•/]+\s|^[-–—•*#\s]+|\.{2,}|…|-+>|=+>|→|\.\s+(?=[A-Z])|\s\+\s|[{}]")
 # A number that is not part of a word, and its percent sign: `0.9`, `88.1 %`, but not the 1 of `F1`.
-_SINGLE_NUMBER = re.compile(rf"(?<![\w.@/])(?<!\w-)({_NUMBER})(?![\w@]|\.\d|/\d)(\s?%)?")
+# Nor is it an end of a range: 4126-4500.
+_SINGLE_NUMBER = re.compile(rf"(?<![\w.@/])(?<!\w-)({_NUMBER})(?![\w@]|\.\d|/\d|-\d)(\s?%)?")
 _UNIT_IS_PER_CENT = re.compile(r"\(\s*(?:%|in %|pct|percent)\s*\)|\[\s*%\s*\]")  # accuracy (%): 88.1
 _PER_CENT = re.compile(r"(?<=\d)\s?(?:per ?cent|pct)\b")  # 88.1 percent
 _SPREAD = re.compile(r"\b(?:deviation|std|variance|interval)\b", re.IGNORECASE)  # the spread of a metric, not its value
@@ -107,6 +114,9 @@ _SPREAD = re.compile(r"\b(?:deviation|std|variance|interval)\b", re.IGNORECASE) 
 _CHANGE = re.compile(rf"{_NUMBER}(\s?%)?\s*-+>\s*(?={_NUMBER})")
 _IMPROVED = re.compile(  # val_loss improved from 0.41 to 0.39
     rf"\s+(?:improved|changed|increased|decreased|rose|fell|went)\s+from\s+{_NUMBER}(?:\s?%)?\s+to\s+(?={_NUMBER})"
+)
+_OF_SPLITS = re.compile(  # loss train: 1.18, val: 1.06
+    rf"\b([A-Za-z_]\w*)\s+({_SPLIT})\s*[:=]\s*({_NUMBER}),\s*({_SPLIT})\s*[:=](?=\s*{_NUMBER})"
 )
 _TWO_CELLS = re.compile(rf"^\s*({_WORD})\s*\t\s*({_NUMBER}\s?%?)\s*$")  # P@1 <tab> 0.123
 _DURATION = re.compile(  # accuracy after 5 epochs: 0.9
@@ -159,7 +169,7 @@ _ALWAYS_LAST = re.compile(  # last word of a setting, even if the name also has 
 )
 _PRECISIONS = (8, 16, 32, 64)  # bits; `precision=16` is a setting, though precision is also a metric
 # First word of a setting.
-_FIRST = re.compile(r"^(?:num|n|nb|number of|no of|total number of|modules in|max|min|seed|using|world)\b")
+_FIRST = re.compile(r"^(?:num|n|nb|number of|no of|total number of|modules in|max|min|seed|using|world|start)\b")
 _SPEED = re.compile(r"\bper\b|\bsecond\b|throughput|used$")  # not a setting: `tokens per second`
 _SETTINGS_FOLLOW = re.compile(
     r"^\W*\[(?:args|configs?|configuration|cfg|hparams|settings)\]|"
@@ -174,9 +184,11 @@ _FILLERS = {"the", "a", "an", "and", "with", "we", "got", "reached", "has", "hav
 _AVERAGES = re.compile(
     rf"^\s*((?:macro|micro|weighted|samples)[ _]avg)\s+({_NUMBER})\s+({_NUMBER})\s+({_NUMBER})\s+\d+\s*$"
 )
-_CLASS_ROW = re.compile(r"^\s*(\S(?:.*?\S)?)\s{2,}([01]\.\d+)\s+([01]\.\d+)\s+([01]\.\d+)\s+\d+\s*$")
+_CLASS_ROW = re.compile(r"^\s*((?!\S*\d\.\d)\S(?:.*?\S)?)\s{2,}([01]\.\d+)\s+([01]\.\d+)\s+([01]\.\d+)\s+\d+\s*$")
 _ACCURACY_ROW = re.compile(r"^\s*(accuracy)\s+([01]\.\d+)\s+\d+\s*$")
 _YOLO_ROW = re.compile(r"^\s*all\s+\d+\s+\d+((?:\s+[01]?\.?\d+){4,})\s*$")
+_COUNT_OF_ANSWERS = re.compile(rf"^(?:{_SPLIT} )?[tf][pn]$")  # true or false, positive or negative: not `loss_fn`
+_NORM = re.compile(rf"^{_SPLIT}(?: \d+)? l[12]$")
 _CSV_NAME = re.compile(rf"\s*{_WORD}\s*")
 _MOST_WORDS = 4
 _LAST_COUNTED = re.compile(r"(?:^|[^a-z])(?:epoch|step|iter|iteration|round)$")
@@ -189,6 +201,7 @@ class Line(NamedTuple):
     in_per_cent: frozenset[str]  # names whose values were printed in percent
     step: int | None  # the line's epoch or step number; None if it has none
     is_step: bool  # whether the line reports a step, even one without a number
+    is_record: bool = False  # whether the numbers are the entries of a printed dictionary, or a row below a header
 
 
 _NOTHING = Line({}, frozenset(), None, False)
@@ -205,7 +218,7 @@ def numbers_in(line: str, settings: Collection[str] = ()) -> dict[str, float]:
 
 def read_line(line: str, settings: Collection[str] = ()) -> Line:
     """Read the numbers and the step in a printed line. If it redraws a progress bar, only the last state counts."""
-    if not _DIGIT_OR_NAN.search(line):
+    if not _DIGIT_OR_NAN.search(line) or _WARNING.match(line):
         return _NOTHING
     text = cleaned(line)
     if match := _SETTINGS_FOLLOW.search(text):
@@ -240,6 +253,8 @@ def _with_short_gaps(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _is_usual_setting(plain: str) -> bool:
+    if _COUNT_OF_ANSWERS.match(plain):
+        return False
     if plain in _NEVER or _ALWAYS_LAST.search(plain):
         return True
     if _SPEED.search(plain):
@@ -257,6 +272,8 @@ def is_setting(name: str, settings: Collection[str] = (), value: float = math.na
     plain = _plain(name)
     if name in settings or plain.replace(" ", "_") in settings or (plain == "precision" and value in _PRECISIONS):
         return True
+    if _FILE.search(name) or (plain.endswith("mfu") and value < 0):  # nanoGPT prints -1 before it has measured it
+        return True
     if _CONTEXT.match(plain) and value > 1 and float(value).is_integer():  # `train: 7677, val: 853`: numbers of rows
         return True
     return _is_usual_setting(plain) or _is_usual_setting(_plain(_CAMEL.sub(" ", name)))
@@ -267,6 +284,17 @@ def setting_names(names: Iterable[str]) -> frozenset[str]:
     spelled = (name.replace("-", "_") for name in names)
     every = {form for name in spelled for form in (name, name.rpartition(".")[2])}
     return frozenset(name for name in every if not has_metric_word(name))
+
+
+@lru_cache(maxsize=4096)
+def is_usual_metric(name: str) -> bool:
+    """Return whether a name is that of a metric wherever it is printed: it has a metric word, or names a data split.
+
+    CatBoost's `learn` and `best`, and LightGBM's `valid_1's l2`, are such names, too.
+    """
+    plain = _plain(name)
+    usual = (_CONTEXT, _NORM, _COUNT_OF_ANSWERS)
+    return has_metric_word(name) or plain in ("learn", "best") or any(each.match(plain) for each in usual)
 
 
 @lru_cache(maxsize=4096)
@@ -352,7 +380,7 @@ def _of_dictionary(text: str) -> Line | None:
             if step is None and name in counted and float(counted[name]).is_integer():
                 step = int(float(counted[name]))
     is_step = step is not None or bool({"epoch", "step", "global step"} & counted.keys())
-    return Line(numbers_of(values), frozenset(), step, is_step)
+    return Line(numbers_of(values), frozenset(), step, is_step, is_record=True)
 
 
 def _of_report(text: str) -> Line | None:
@@ -373,11 +401,8 @@ def _of_report(text: str) -> Line | None:
 def _of_words(text: str, settings: Collection[str]) -> Line:
     """Return the named numbers in a line of words. A number that begins the line is its step if it has metrics."""
     text = _THOUSANDS.sub(lambda match: match[1].replace(",", ""), text)
-    step, is_first = None, True
-    for counter in _COUNTER.finditer(text):
-        kind = counter["kind"].lower()
-        if is_first or kind.startswith("epoch"):
-            step, is_first = int(counter["number"]), False
+    text = _OF_SPLITS.sub(r"\1 \2: \3, \1 \4:", text)
+    step = _step_of(list(_COUNTER.finditer(text)))
     is_step = step is not None
     text = _COUNTER.sub(_cut_out, _DURATION.sub(" ", text))
     clock = None if is_step else _FIRST_CLOCK.match(text)
@@ -426,6 +451,18 @@ def _of_words(text: str, settings: Collection[str]) -> Line:
     if is_bare and all(is_setting(name, settings, value) for name, value in numbers.items()):
         step, is_step = None, False
     return Line(numbers, frozenset(shares), step, is_step)
+
+
+def _step_of(counters: list[re.Match[str]]) -> int | None:
+    """Return the epoch of a line or, without one, its first counter; None if the line has none.
+
+    `iter 10 step 5` counts over all epochs, as litgpt prints it: the iteration is the step.
+    """
+    kinds = [re.sub("s$", "", counter["kind"].lower()) for counter in counters]
+    if "step" in kinds and {"iter", "iteration"} & set(kinds):
+        return next(int(each["number"]) for each, kind in zip(counters, kinds) if kind.startswith("iter"))
+    epochs = [counter for counter, kind in zip(counters, kinds) if kind == "epoch"]
+    return int((epochs or counters)[-1 if epochs else 0]["number"]) if counters else None
 
 
 def _cut_out(counter: re.Match[str]) -> str:
@@ -507,15 +544,49 @@ def _name(text: str) -> tuple[str, bool, str, bool]:
     return "_".join(words), is_explicit, heading[1] if heading else "", is_long
 
 
-def header_in(line: str) -> list[str]:
-    """Return the column names if the line heads a table of metrics or of data splits; else an empty list."""
+def header_in(line: str, named: Collection[str] = ()) -> list[str]:
+    """Return the column names if the line heads a table of metrics or of data splits; else an empty list.
+
+    `named` has further names of metrics.
+    """
     text = _BAR.sub("", line).rstrip(": \r\n")
     fields = fields_of(text)
     if len(fields) == 1 and all(map(_CSV_NAME.fullmatch, cells := fields[0].split(","))):
         fields = [cell.strip() for cell in cells]
     is_head = len(fields) > 1 and not any(_SINGLE_NUMBER.search(field) or re.search("[=;{]", field) for field in fields)
-    has_names = any(map(has_metric_word, fields)) or all(map(_CONTEXT.match, fields))
+    has_names = any(has_metric_word(field) or field in named for field in fields) or all(map(_CONTEXT.match, fields))
     return fields if is_head and has_names and all(len(field) < 40 for field in fields) else []
+
+
+def is_other_header(line: str) -> bool:
+    """Return whether the line heads a table that is not about metrics: `| Name | Type | Params` of Lightning's summary.
+
+    The caller has asked `header_in` before.
+    """
+    fields = fields_of(line) if "|" in line else []
+    return len(fields) > 2 and all(re.fullmatch(r"[A-Za-z][\w #./()-]*", field) for field in fields)
+
+
+def begins_wrapped(line: str) -> bool:
+    """Return whether the next line may continue the cells of this one: a progress bar or a row, as rich draws them."""
+    return "\r" not in line and bool(_RICH_BAR.search(line) or len(_UPRIGHT.findall(line)) > 2)
+
+
+def continues(first: str, line: str) -> bool:
+    """Return whether `line` continues the cells of `first`, because they were too long for the width of the terminal.
+
+    Below a progress bar, such a line is as long as the bar, and begins below one of its later cells. Below a row, it
+    has as many cells, some of them empty.
+    """
+    if _RICH_BAR.search(first):
+        return len(line) == len(first) and bool(re.match(r"\s{8,}\S", line)) and not _RICH_BAR.search(line)
+    cells = [[cell.strip() for cell in _UPRIGHT.split(_COLOR.sub("", each))[1:-1]] for each in (first, line)]
+    pairs = list(zip(*cells))
+    is_row = len(cells[0]) == len(cells[1]) and any(below for _, below in pairs)
+    return is_row and any(above and not below for above, below in pairs)
+
+
+_RICH_BAR = re.compile("[━╸╺]{3,}.*[^\\W_]")  # rich's bar, and cells after it
 
 
 def row_in(line: str, header: list[str], settings: Collection[str] = ()) -> Line | None:
@@ -537,12 +608,12 @@ def row_in(line: str, header: list[str], settings: Collection[str] = ()) -> Line
     for name, field in zip(header, fields):
         if _LAST_COUNTED.search(_plain(name)) or name in ("E", "#"):
             number = re.match(r"\d+", field)
-            step = int(number[0]) if step is None and number else step
+            step = int(number[0]) if number and (step is None or name == "#") else step  # spaCy: E of epoch, # of step
         elif name in values and not is_setting(name, settings):
             spelled = "_".join(re.findall(r"[^\s()]+", name))
             numbers[spelled] = _value(field.rstrip("%"), field.endswith("%"))
             shares += [spelled] if field.endswith("%") else []
-    return Line(numbers, frozenset(shares), step, True) if numbers else None
+    return Line(numbers, frozenset(shares), step, True, is_record=True) if numbers else None
 
 
 def fields_of(line: str) -> list[str]:

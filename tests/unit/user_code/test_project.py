@@ -9,9 +9,9 @@ import pytest
 from mlflow.projects.utils import load_project
 
 from paretune.core.errors import BadInput
-from paretune.projects.project import declared_parameters, project_inputs, read_environment
 from paretune.specification.container import UserCode
 from paretune.specification.job import JobSpec
+from paretune.user_code.project import declared_parameters, project_inputs, read_environment
 
 AWKWARD = """it's "so" $HOME `id` \\ grün\n{x} 100%"""
 
@@ -92,34 +92,39 @@ def payload(project: Path, home: Path, **changes: Any) -> UserCode:
     return made
 
 
+def line_of(code: UserCode) -> str:
+    """Return the command line of a job."""
+    return code.command.shown(JobSpec().plan())
+
+
 def test_here_the_command_reads_files_where_they_are_and_what_git_ignores_is_linked(
     project: Path, tmp_path: Path
 ) -> None:
     made = payload(project, tmp_path, training_arguments={"word": AWKWARD, "extra": "a b"})
 
     words = ["python", "train.py", "0.5", str(project / "data" / "rows.csv"), "0", AWKWARD, "--extra", "a b"]
-    assert shlex.split(made.document["command"]) == words
+    assert shlex.split(line_of(made)) == words
     assert {name for name in made.files if name.startswith("project/")} == {
         *("project/MLproject", "project/env.yaml", "project/train.py", "project/.gitignore", "project/data/kept.txt"),
     }
     assert dict(made.linked) == {"project/data/rows.csv": project / "data" / "rows.csv", "project/raw": project / "raw"}
-    assert made.document["requirements"] == []
+    assert made.command.requirements == ()
     assert not list(tmp_path.glob("downloads-*"))
 
 
 def test_on_sagemaker_files_travel_and_the_environment_is_installed(project: Path, tmp_path: Path) -> None:
     made = payload(project, tmp_path, instance_type="ml.m5.large")
 
-    assert "/opt/ml/input/data/rows/rows.csv" in made.document["command"]
+    assert "/opt/ml/input/data/rows/rows.csv" in line_of(made)
     assert dict(made.inputs) == {"rows": project / "data" / "rows.csv"}
-    assert made.document["requirements"] == ["numpy"]
+    assert made.command.requirements == ("numpy",)
     assert dict(made.linked) == {}
 
 
 def test_a_seed_that_was_set_reaches_an_entry_point_that_declares_one(project: Path, tmp_path: Path) -> None:
-    assert payload(project, tmp_path, seed=7).document["command"].endswith(" 7 'it'\"'\"'s'")
+    assert line_of(payload(project, tmp_path, seed=7)).endswith(" 7 'it'\"'\"'s'")
     both = {"word": "x", "seed": 3}
-    assert payload(project, tmp_path, seed=7, training_arguments=both).document["command"].endswith(" 3 x")
+    assert line_of(payload(project, tmp_path, seed=7, training_arguments=both)).endswith(" 3 x")
 
 
 def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_path: Path) -> None:
@@ -129,7 +134,7 @@ def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_p
     given = {"alpha": 0.1, "fast": False}
     made = payload(tmp_path / "scripts", tmp_path, entry_point="run.py", training_arguments=given)
 
-    assert made.document["command"] == "python run.py --alpha 0.1 --fast ''"
+    assert line_of(made) == "python run.py --alpha 0.1 --fast ''"
     with pytest.raises(BadInput, match=r"run\.py has no argument alfa: did you mean alpha\?; it has alpha, fast;"):
         payload(tmp_path / "scripts", tmp_path, entry_point="run.py", training_arguments={"alfa": 0.1})
     assert declared_parameters(str(tmp_path / "scripts"), "run.py") == {}
@@ -151,7 +156,7 @@ def test_a_shell_script_runs_in_bash_whatever_the_shell_of_this_machine(
     (project / "run it.sh").touch()
 
     made = payload(project, tmp_path, entry_point="run it.sh", training_arguments={"alpha": 0.1})
-    assert shlex.split(made.document["command"]) == ["bash", "run it.sh", "--alpha", "0.1"]
+    assert shlex.split(line_of(made)) == ["bash", "run it.sh", "--alpha", "0.1"]
 
 
 @pytest.mark.parametrize(

@@ -1,39 +1,34 @@
-"""The command line of a user's own script: the parameters that the user gave, under the script's own names for them.
+"""Binds a job to a user's script: decides which words the script gets, and what the job's run records of them.
+
+`bind` decides this once, before the job. Its result, a `Binding`, has the words of the command line with slots for the
+batch and the model's folder, so every attempt of the job runs the same words on any machine. Nothing reads the script
+again, and what is recorded is what the words say. This module reads no file and starts nothing.
 
 A parameter that was given is passed even if it equals paretune's default, because the script may have a different
 default, and the recorded value must be the one that ran.
 """
 
-import ast
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting, did_you_mean
-from paretune.core.own_script import OwnScript, read_own_script, with_options
-from paretune.core.reading import LARGEST_SCRIPT, at_home, is_file, read_text
-from paretune.core.script_help import ask_options
-from paretune.core.script_options import (
-    LITERAL,
-    OF_LIGHTNING,
-    OFF,
-    REPEATED,
-    SEVERAL,
-    SWITCH,
-    SWITCHED_OFF,
-    TEXT_OF_BOOL,
-    Options,
-)
+from paretune.core.errors import did_you_mean
+from paretune.core.reading import at_home, is_file
 from paretune.core.shell import options
+from paretune.specification.container import Slot, slot_values
 from paretune.specification.declaration import affecting, extra_of, spell
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3, INPUT_FILES, split_configuration
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH, BatchPlan
+from paretune.user_code.interface import OFF, REPEATED, SEVERAL, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL
+from paretune.user_code.script import ASKED, Script
 
 LOGGING_STEPS = 10
 ADD_A_METRIC = (
@@ -44,6 +39,8 @@ ADD_A_METRIC = (
 _MOST_LISTED = 30  # a message lists at most this many arguments of a script; if there are more, it refers to --help
 _OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
 """Maps a parameter to its name in Hugging Face's scripts, or to None if several arguments replace it."""
+_OF_KEYS = ("hydra", "omegaconf", "jsonargparse")  # parsers whose options are keys of nested settings
+_IN_KEYS = ("learning_rate", "num_train_epochs", *OF_THE_BATCH)  # parameters that may be such a key
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
     *("project", "entry_point", "environment", "ask_script"),
@@ -62,78 +59,110 @@ OF_SCRIPTS = tuple(
 """Parameters of a job that are passed to a script as arguments, if the user gave them."""
 
 
-def asked_options(spec: JobSpec) -> Options | None:
-    """Run a job's script with --help and return its options.
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What a script gets from a job.
 
-    Returns None if the job has no script, if the script's text shows all options, or if `ask_script` is off. Raises
-    BadInput if --help fails.
+    Attributes:
+        words: the words after the script's name, with slots.
+        recorded: parameters of the job's run, by name: the values that the words have.
+        takes_seed: whether another seed changes the words.
+        takes_batch: whether the words have the batch of the job's plan.
+        accumulates: whether they have both its batch and its accumulation steps.
+        logging_steps: steps between two dictionaries that the Trainer prints; None if paretune does not set them.
+        unclear: sentences on what the script's text does not show.
+        faults: why the script cannot run with these words; empty if it can.
     """
-    return _answer(_path(spec)) if spec.ask_script and spec.entry_script is not None else None
+
+    words: tuple[str, ...]
+    recorded: Mapping[str, str]
+    takes_seed: bool
+    takes_batch: bool
+    accumulates: bool
+    logging_steps: int | None
+    unclear: tuple[str, ...]
+    faults: tuple[str, ...]
 
 
-def _answer(path: Path) -> Options | None:
-    return None if not path.is_file() or read_own_script(path).is_complete else ask_options(path)
+def bind(spec: JobSpec, script: Script, moved: Mapping[str, str] | None = None) -> Binding:
+    """Decide what a script gets. If it cannot run, the `faults` of the result say why.
 
-
-def script_of(path: Path, *, may_ask: bool) -> OwnScript:
-    """Read a script and its options from its text. If `may_ask` and the text does not show all options, run --help.
-
-    Raises BadInput if --help fails.
-    """
-    script, answer = read_own_script(path), _answer(path) if may_ask else None
-    return script if answer is None else with_options(script, answer)
-
-
-def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: Options | None = None) -> list[str]:
-    """Return the words that follow the script's name on its command line.
-
-    `options` are those that the script printed with --help, if it was run.
+    `moved` has the paths in the job of parameters that name files here.
 
     A script with Hugging Face's parser gets the TrainingArguments that paretune sets, and the parameters that the user
-    gave. Any other script gets only what the user gave, and `output_dir` if it has this argument; a script with Hydra
-    or OmegaConf gets them as overrides `key=value`. The entries of `training_arguments` override all other values.
+    gave. Any other script gets only what the user gave, and a folder for its model if it has the argument `output_dir`;
+    a script with Hydra or OmegaConf gets them as overrides `key=value`. The entries of `training_arguments` override
+    all other values.
     """
-    script = _script(spec, options)
-    values = {**_given_values(spec, plan, script), **spec.training_arguments}
+    plan = spec.plan()
+    values = _values(spec, plan, script, moved)
+    words = option_words(script, values)
+    batch, steps, total, share = (
+        any(slot in word for word in words) for slot in (Slot.BATCH, Slot.STEPS, Slot.TOTAL, Slot.SHARE)
+    )
+    faults = _faults(spec, script, plan, values, words)
+    logging = str(values.get("logging_steps") if script.has_hugging_face_parser else "")
+    return Binding(
+        words=tuple(words),
+        recorded=_recorded(spec, script, values),
+        takes_seed=_takes_seed(spec, script, values),
+        takes_batch=batch or total or share,
+        accumulates=steps and (batch or total) and not faults,
+        logging_steps=int(logging) if logging.isdigit() and int(logging) else None,
+        unclear=tuple(_unclear(script)),
+        faults=tuple(faults),
+    )
+
+
+def _values(spec: JobSpec, plan: BatchPlan, script: Script, moved: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the values that a script gets, by its own names for them; those of the batch are slots."""
+    values = {**_given_values(spec, plan, script, moved), **spec.training_arguments}
     if script.has_hugging_face_parser:
-        usual = {"output_dir": output_dir, "learning_rate": plan.learning_rate}
-        usual |= {name: getattr(plan, name) for name in OF_THE_BATCH[:2]}
+        batch, steps, _ = OF_THE_BATCH
+        usual = {"output_dir": Slot.OUTPUT, "learning_rate": plan.learning_rate, batch: Slot.BATCH, steps: Slot.STEPS}
         usual |= {"num_train_epochs": spec.num_train_epochs, "seed": spec.seed, "logging_steps": LOGGING_STEPS}
         usual |= {"disable_tqdm": True, "report_to": "none"}
         if script.is_complete:  # a parser without TrainingArguments may have only some of these
-            if not spec.chooses(*OF_THE_BATCH):  # the batch of the plan, by the script's own name
+            if spec.gives(*OF_THE_BATCH) or any(map(script.argument, OF_THE_BATCH)):  # by the script's own name
                 own = {name: _name_in(script, name) or name for name in OF_THE_BATCH[:2]}
                 usual = {own.get(name, name): value for name, value in usual.items()}
             usual = {name: value for name, value in usual.items() if script.argument(name)}
-        values = usual | values
-    elif script.argument("output_dir"):
-        values = {"output_dir": output_dir} | values
-    return option_words(script, values)
+        return usual | values
+    return ({"output_dir": Slot.OUTPUT} if script.argument("output_dir") else {}) | values
 
 
-def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
-    """Return the values as words of a command line: `--name value`, or `name=value` for Hydra or OmegaConf."""
-    if script.parser in ("hydra", "omegaconf"):
-        # Studies repeat a job with other seeds. Without ++, Hydra refuses a key that its config does not have.
-        added = {"seed": "++seed"} if script.parser == "hydra" else {}
-        return [f"{added.get(name, name)}={_override(script.parser, value)}" for name, value in values.items()]
-    return [word for name, value in values.items() for word in _words(script, name, value)]
+def _recorded(spec: JobSpec, script: Script, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return every value that the script gets as a parameter of the job's run.
+
+    A value that has a parameter of paretune is recorded under the parameter's name, any other one as
+    `training_arguments.NAME`. MLflow does not allow Hydra's `+` and `~` in names, so they are left out.
+    """
+    slots = {slot: slot_values(spec.plan(), "")[slot] for slot in (Slot.BATCH, Slot.STEPS, Slot.TOTAL, Slot.SHARE)}
+    parameters = {_name_in(script, name): name for name in (*OF_SCRIPTS, *OF_THE_BATCH, "learning_rate")}
+    recorded = dict[str, str]()
+    for name, value in values.items():
+        if value == Slot.OUTPUT:
+            continue
+        parameter = None if name in spec.training_arguments else parameters.get(name)
+        text = slots.get(value) if isinstance(value, str) else None
+        plain = re.sub(r"[^\w./: -]", "_", name.lstrip("+~"))
+        recorded[parameter or f"training_arguments.{plain}"] = text or spell(value)
+    return recorded
 
 
-def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) -> dict[str, str]:
-    """Describe the arguments that a script gets, the metrics that it should report, and what its text does not show.
+def _takes_seed(spec: JobSpec, script: Script, values: Mapping[str, Any]) -> bool:
+    other = spec.replace(seed=spec.seed ^ 1)
+    return _values(other, other.plan(), script) != values
+
+
+def described(binding: Binding, spec: JobSpec, script: Script, wanted: Sequence[str] = ()) -> dict[str, str]:
+    """Describe what a script gets, the metrics that it should report, and what its text does not show.
 
     `wanted` has the metrics that are needed, such as the objectives of a study.
     """
-    script, unclear = _script(spec), list[str]()
-    ask = f"; {options(ask_script='true')} reads them from {Path(spec.entry_script or '').name} --help"
-    if script.reads_anything and not script.has_hugging_face_parser and not script.is_complete:
-        unclear.append(f"how it reads its arguments: they are passed under Hugging Face's names{ask}")
-    elif not script.is_complete:
-        passed = "under Hugging Face's names" if script.reads_anything else "as typed"
-        unclear.append(f"whether it has more arguments: names that its text does not show are passed {passed}{ask}")
-    defined = [item["Name"] for item in spec.metric_definitions]
-    reports, words = [*script.metrics, *defined], script_arguments(spec, plan, "OUTPUT_DIR")
+    unclear, values = list(binding.unclear), slot_values(spec.plan(), "OUTPUT_DIR")
+    words = [reduce(lambda text, slot: text.replace(slot, values[slot]), values, word) for word in binding.words]
+    reports = [*script.metrics, *(item["Name"] for item in spec.metric_definitions)]
     if unseen := [name for name in wanted if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}]:
         unclear.append(f"whether it reports {', '.join(unseen)}, which its text does not show")
     if not reports:
@@ -143,16 +172,36 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
             "where it logs, because it calls mlflow.set_tracking_uri: if you remove this call, MLflow records into the "
             "run of the job"
         )
+    left_out, most = list(_left_out(script, words)), _MOST_LISTED
+    more = f" and {len(left_out) - most} more" if len(left_out) > most else ""
     return {
         "passes": shlex.join(words) or "no arguments",
-        "its own defaults": ", ".join(_left_out(script, words)),
+        "its own defaults": ", ".join(left_out[:most]) + more,
         "reports": ", ".join(reports),
         "logs with": ", ".join(script.loggers),
         "unclear": "; ".join(unclear),
     }
 
 
-def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
+def _unclear(script: Script) -> Iterator[str]:
+    ask = f"; {options(ask_script='true')} reads them from {script.path.name} --help"
+    if script.reads_anything and not script.has_hugging_face_parser and not script.is_complete:
+        yield f"how it reads its arguments: they are passed under Hugging Face's names{ask}"
+    elif not script.is_complete:
+        passed = "under Hugging Face's names" if script.reads_anything else "as typed"
+        yield f"whether it has more arguments: names that its text does not show are passed {passed}{ask}"
+
+
+def option_words(script: Script, values: Mapping[str, Any]) -> list[str]:
+    """Return the values as words of a command line: `--name value`, or `name=value` for Hydra or OmegaConf."""
+    if script.parser in ("hydra", "omegaconf"):
+        # Studies repeat a job with other seeds. Without ++, Hydra refuses a key that its config does not have.
+        added = {"seed": "++seed"} if script.parser == "hydra" else {}
+        return [f"{added.get(name, name)}={_override(script.parser, value)}" for name, value in values.items()]
+    return [word for name, value in values.items() for word in _words(script, name, value)]
+
+
+def _left_out(script: Script, words: Sequence[str]) -> Iterator[str]:
     """Yield the options that are not passed; for a switch with an "on" and an "off" name, only the first one."""
     given = {word.removeprefix("--").partition("=")[0] for word in words}
     for name, action in script.arguments.items():
@@ -162,23 +211,7 @@ def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
             given.add(other)
 
 
-def accumulates(spec: JobSpec) -> bool:
-    """Return whether a job that ran out of memory can be tried again with smaller batches and more accumulation steps.
-
-    False for a project, and for a script that does not get both its batch and its accumulation steps from paretune: its
-    next attempt would be the same, or would have a smaller global batch. True for paretune's own training, and if the
-    script's file is missing.
-    """
-    if spec.project is not None or spec.entry_script is None or not _path(spec).is_file():
-        return spec.project is None
-    script, (batch, steps, total) = _script(spec), OF_THE_BATCH
-    if script.has_hugging_face_parser:
-        return not script.is_complete or (_declares(script, batch) and _declares(script, steps))
-    has_both = script.argument(steps) is not None and (_name_in(script, batch) or _name_in(script, total)) is not None
-    return has_both and bool(spec.model_fields_set.intersection(OF_THE_BATCH))
-
-
-def _plan_faults(spec: JobSpec, script: OwnScript) -> list[str]:
+def _plan_faults(spec: JobSpec, script: Script) -> list[str]:
     """Return a fault if a script with Hugging Face's parser would not get the batch that the user gave."""
     given, (batch, steps, _) = spec.model_fields_set.intersection(OF_THE_BATCH), OF_THE_BATCH
     if not given or not script.has_hugging_face_parser or not script.is_complete:
@@ -190,95 +223,84 @@ def _plan_faults(spec: JobSpec, script: OwnScript) -> list[str]:
     values = " and ".join(f"{name}={getattr(spec, name)}" for name in OF_THE_BATCH if name in given)
     them = "it" if len(lost) == 1 else "them"
     return [
-        f"{_path(spec).name} has no argument {' and '.join(lost)}, so it cannot train with {values}: add {them} to the "
+        f"{script.path.name} has no argument {' and '.join(lost)}, so it cannot train with {values}: add {them} to the "
         f"script, or leave {' and '.join(name for name in OF_THE_BATCH if name in given)} out"
     ]
 
 
-def takes_seed(spec: JobSpec) -> bool:
-    """Return whether a different seed changes the job: False only for a script without an argument for the seed."""
-    if spec.entry_script is None:
-        return True
-    first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed ^ 1)))
-    return first != second
-
-
-def argument_faults(spec: JobSpec) -> list[str]:
+def _faults(
+    spec: JobSpec, script: Script, plan: BatchPlan, values: Mapping[str, Any], words: Sequence[str]
+) -> list[str]:
     """Return faults for parameters that the script does not accept, and for required arguments that are missing.
 
     The checks come in this order: the script's syntax, its --help, bundled inputs, whether the script can be started
     with arguments, and the arguments themselves. If a check finds faults, later checks are left out. One exception: if
     the script needs a word such as `fit` before its options, unknown arguments are reported as well.
     """
-    path = _path(spec)
-    if not spec.has_instances and (fault := syntax_fault(path)):  # a container may have another version of Python
-        return [fault]
-    with collecting(faults := list[str]()):
-        asked_options(spec)
-    if faults:
+    if not spec.has_instances and script.syntax_fault:  # a container may have another version of Python
+        return [script.syntax_fault]
+    names = {**_given_values(spec, plan, script), **spec.training_arguments}
+    if script.help_fault:
+        return [script.help_fault]
+    if faults := _bundled_faults(spec, script):
         return faults
-    script = _script(spec)
-    if faults := _bundled_faults(spec):
-        return faults
-    names = {**_given_values(spec, spec.plan(), script), **spec.training_arguments}
-    has_plan = script.has_hugging_face_parser  # it gets the batch plan, as far as it has arguments for it
-    if faults := start_faults(path, names):
-        return [*faults, *(unknown_arguments(path, script, names) if script.first_words else ())]
-    faults = [*unknown_arguments(path, script, names), *switch_faults(path, script, names)]
+    if faults := start_faults(script, names):
+        return [*faults, *(unknown_arguments(script, names) if script.first_words else ())]
+    faults = [*unknown_arguments(script, names), *value_faults(script, names)]
     faults += _plan_faults(spec, script)
+    has_plan = script.has_hugging_face_parser  # it gets the batch plan, as far as it has arguments for it
     remedy = "" if has_plan else "of the batch parameters, give only global_batch_size, or "
     batch, steps, _ = OF_THE_BATCH
     gets_batch = has_plan and _declares(script, batch)
-    for each in spec.clusters()[1:]:  # fewer devices may need more accumulation steps
+    whole = spec.with_its_batch() if gets_batch else spec
+    for each in whole.clusters()[1:]:  # fewer devices may need more accumulation steps
         more = sorted(_given_values(each, each.plan(), script).keys() - names.keys())
         if gets_batch and each.plan().gradient_accumulation_steps > 1:
             more += {steps} - names.keys()
-        if unknown_arguments(path, script, more):
+        if unknown_arguments(script, more):
             keeps = f"to keep the global batch size of {each.plan().global_batch_size} on {each.instance_type}"
-            needs = f"{path.name} would need an argument {' and '.join(more)}, which it does not have"
+            needs = f"{script.path.name} would need an argument {' and '.join(more)}, which it does not have"
             faults.append(f"fallback_instance_types: {keeps}, {needs}: {remedy}leave fallback_instance_types out")
     if not (script.has_hugging_face_parser or script.declares_all):
         return faults
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
     if has_plan:
-        words = script_arguments(spec, spec.plan(), "OUTPUT_DIR")
         passed |= {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
     passed |= {name for group in script.aliases if group & passed for name in group}
     if missing := [name for name in script.required if name.removeprefix("--") not in passed]:
         parameter_of = {f"--{_name_in(script, name)}": name for name in (*OF_THE_BATCH, *OF_SCRIPTS)}
         added = [parameter_of.get(name, f"training_arguments.{name.removeprefix('--')}") for name in missing]
-        values = options(**dict.fromkeys(added, "VALUE"))
-        faults.append(f"{path.name} does not run without {', '.join(missing)}: add {values}")
+        needed = options(**dict.fromkeys(added, "VALUE"))
+        faults.append(f"{script.path.name} does not run without {', '.join(missing)}: add {needed}")
     return faults
 
 
-def _bundled_faults(spec: JobSpec) -> list[str]:
+def must_ask(script: Script) -> str:
+    """Return the fault of a script whose options only its own --help shows, unless it was asked; "" for any other."""
+    if script.parser not in ASKED or script.was_asked or not script.can_be_asked:
+        return ""
+    name = script.path.name
+    reads = f"{name} reads its options with {ASKED[script.parser]}"
+    return f"{reads}: paretune reads them by running {name} --help without network: add {options(ask_script='true')}"
+
+
+def _bundled_faults(spec: JobSpec, script: Script) -> list[str]:
     """Return faults for bundled models and data sets, which only paretune's own training can read."""
     given = {name: str(getattr(spec, name)) for name in ("model", "dataset") if name in spec.model_fields_set}
     instead = {"model": f"a hub id, such as {BUNDLED_MODEL_ID}, or a folder", "dataset": "a hub id, a file or a folder"}
     return [
-        f"{name} {text} works only with paretune's own training: give {_path(spec).name} {instead[name]}"
+        f"{name} {text} works only with paretune's own training: give {script.path.name} {instead[name]}"
         for name, text in given.items()
         if text.startswith(BUNDLED)
     ]
 
 
-def syntax_fault(path: Path) -> str:
-    """Return the fault of a script that this version of Python cannot parse; empty for other languages."""
-    try:
-        if path.suffix == ".py":
-            ast.parse(read_text(path, LARGEST_SCRIPT))
-    except SyntaxError as error:
-        return f"entry_script {path.name}, line {error.lineno}: Python cannot read it: {error.msg}"
-    return ""
-
-
-def argument_of(path: Path, parameter: str) -> str | None:
+def argument_of(script: Script, parameter: str) -> str | None:
     """Return the script's own name for a job parameter, such as lr for learning_rate, or None if it takes none."""
-    return _name_in(read_own_script(path), parameter)
+    return _name_in(script, parameter)
 
 
-def unknown_arguments(path: Path, script: OwnScript, names: Iterable[str]) -> list[str]:
+def unknown_arguments(script: Script, names: Iterable[str]) -> list[str]:
     """Return one fault that lists the names that a script does not accept.
 
     The list is empty if the script accepts all of them, or if it may have arguments that are not known.
@@ -288,19 +310,19 @@ def unknown_arguments(path: Path, script: OwnScript, names: Iterable[str]) -> li
         return []
     meant, them = (_meant(script, name) for name in unknown), "it" if len(unknown) == 1 else "them"
     listed = ", ".join(sorted(script.arguments)) or "none"
-    all_names = f"it has {listed}" if len(script.arguments) <= _MOST_LISTED else f"{path.name} --help lists all"
+    all_names = f"it has {listed}" if len(script.arguments) <= _MOST_LISTED else f"{script.path.name} --help lists all"
     remedy = "give the script's own names in training_arguments" if script.arguments else f"add {them} with argparse"
     if script.parser == "hydra":
         remedy = f"+{unknown[0]} in training_arguments adds a key"
     hints = "; ".join([*dict.fromkeys(filter(None, meant)), all_names])
-    return [f"{path.name} has no argument {', '.join(unknown)}: {hints}; leave {them} out, or {remedy}"]
+    return [f"{script.path.name} has no argument {', '.join(unknown)}: {hints}; leave {them} out, or {remedy}"]
 
 
 def _last(name: str) -> str:
     return name.rpartition(".")[2].replace("-", "_")
 
 
-def _meant(script: OwnScript, name: str) -> str:
+def _meant(script: Script, name: str) -> str:
     """Return a suggestion: names with the same last part, such as `optimizer.lr` for lr, or else a similar name."""
     by_last = {_last(known): known for known in script.arguments}
     if same := [known for known in script.arguments if _last(known) == _last(name)]:
@@ -311,35 +333,48 @@ def _meant(script: OwnScript, name: str) -> str:
     return did_you_mean(by_last.get(similar[len("did you mean ") : -1], ""), script.arguments, most=1)
 
 
-def _is_added(script: OwnScript, name: str) -> bool:
+def _is_added(script: Script, name: str) -> bool:
     """Return whether a name is accepted although the script does not declare it.
 
-    Such names are Hydra and OmegaConf overrides that add or delete a key, options of Hydra and Lightning, and for Hydra
-    `seed`, which is passed as an override that adds it.
+    Such names are Hydra and OmegaConf overrides that add or delete a key, options of Hydra, and for Hydra `seed`, which
+    is passed as an override that adds it.
     """
-    if OF_LIGHTNING in script.arguments and script.parser == "jsonargparse":
-        return name.startswith((f"{OF_LIGHTNING}.", "optimizer", "lr_scheduler"))
     return script.parser in ("hydra", "omegaconf") and (
         name.startswith(("+", "~", "hydra.", "hydra/")) or (script.parser == "hydra" and name == "seed")
     )
 
 
-def switch_faults(path: Path, script: OwnScript, values: Mapping[str, Any]) -> list[str]:
-    """Return a fault for each switch or `type=bool` option whose value is neither true nor false."""
+def value_faults(script: Script, values: Mapping[str, Any]) -> list[str]:
+    """Return a fault for each value that the script's parser would refuse: of a switch, a bool, or a number."""
     faults = list[str]()
     for name, value in values.items():
         option = script.argument(name) or ""
-        action = script.arguments.get(option, "")
+        action, kind = script.arguments.get(option, ""), script.types.get(option, "")
         is_switch = action in (SWITCH, SWITCHED_OFF) or action.startswith(OFF)
         if (is_switch or action == TEXT_OF_BOOL) and _state(value) is None:
             rule = "is a switch and must be" if is_switch else "must be"
-            faults.append(f"--{option} of {path.name} {rule} true or false, got {_spelled(value) or 'nothing'}")
+            faults.append(f"--{option} of {script.path.name} {rule} true or false, got {_spelled(value) or 'nothing'}")
+        elif kind in _NUMBERS and not isinstance(value, list | tuple) and not _is_number(value, kind):
+            faults.append(f"--{option} of {script.path.name} must be {_NUMBERS[kind]}, got {_spelled(value)}")
     return faults
 
 
-def start_faults(path: Path, names: Iterable[str]) -> list[str]:
+_NUMBERS = {"int": "a whole number", "float": "a number"}
+
+
+def _is_number(value: Any, kind: str) -> bool:
+    text = _spelled(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if "\0" in text:  # a slot of the batch
+        return True
+    with suppress(ValueError):
+        return (int if kind == "int" else float)(text) is not None
+    return False
+
+
+def start_faults(script: Script, names: Iterable[str]) -> list[str]:
     """Return why `python SCRIPT --name value` cannot run the script, with two lines that fix it; empty if it can."""
-    script, names = read_own_script(path), list(names)
+    path, names = script.path, list(names)
+    where = os.path.relpath(path.parent)  # from the current folder, in which the command is typed
     folder, positional = path.parent.name, [name for name in script.required if not name.startswith("-")]
     settable = [name for name in names if name in script.constants]
     if script.is_notebook:
@@ -351,16 +386,23 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
         has_config = word == "fit" and path.with_name("config.yaml").is_file()
         command = f'python {path.name} {word}{" --config config.yaml" * has_config} "$@"'
         text = f"needs the word {' or '.join([word, *others])} before its options: write {command} into "
-        text += f"{folder}/run.sh, and replace entry_script with these two lines"
-        first, second = f"project: {folder}", "entry_point: run.sh"
+        text += f"{os.path.join(where, 'run.sh')}, and replace entry_script with these two lines"
+        first, second = f"project: {where}", "entry_point: run.sh"
+    elif script.places and (others := [name for name in names if name not in script.places]):
+        them = "it" if len(others) == 1 else "them"
+        return [
+            f"{path.name} has no argument {', '.join(others)}: it reads only {', '.join(script.places)}, from sys.argv "
+            f"by place; leave {them} out, or read {them} with argparse"
+        ]
     elif positional or (script.parser in ("places", "elsewhere") and names):
-        by_place = positional or (names if script.parser == "places" else [])
+        by_place = positional or list(script.places) or (names if script.parser == "places" else [])
         by_name = [name for name in names if name not in by_place]
         words = [f"{{{name}}}" for name in by_place] + [f"--{name}={{{name}}}" for name in by_name]
         parameters = ", ".join(f"{name}: string" for name in [*by_place, *by_name])
         text = "runs another file, which may read sys.argv in its own way: if it takes --name=value, write"
         text = "takes positional arguments, but paretune passes names: write" if by_place else text
-        text += f" these two lines into {folder}/MLproject, and replace entry_script with `project: {folder}`"
+        file = os.path.join(where, "MLproject")
+        text += f" these two lines into {file}, and replace entry_script with `project: {where}`"
         first, command = f"name: {folder}", f"python {path.name} {' '.join(words)}"
         second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "{command}"}}}}'
     elif settable and script.is_complete and not script.arguments:
@@ -370,27 +412,13 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
         first = f"import argparse; parser = argparse.ArgumentParser(); {added}"
         second = "globals().update(vars(parser.parse_args()))"
     else:
-        return []
+        return [fault] if names and (fault := must_ask(script)) else []
     return [f"{path.name} {text}\n    {first}\n    {second}"]
 
 
-def _script(spec: JobSpec, answer: Options | None = None) -> OwnScript:
-    """Return a job's script with the options in its text, or with those that --help printed (`answer`).
-
-    Without an answer, --help is run if the job's `ask_script` is on.
-    """
-    script = read_own_script(_path(spec))
-    if answer is None:
-        with suppress(BadInput):  # `argument_faults` reports this
-            return script_of(_path(spec), may_ask=spec.ask_script)
-    return script if answer is None else with_options(script, answer)
-
-
-def _path(spec: JobSpec) -> Path:
-    return at_home(spec.entry_script or "").resolve()
-
-
-def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, Any]:
+def _given_values(
+    spec: JobSpec, plan: BatchPlan, script: Script, moved: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return the given parameters by the script's own names, with the learning rate scaled to the batch."""
     values = dict[str, Any]()
     has_plan = script.has_hugging_face_parser  # such a script gets the whole plan anyway
@@ -398,15 +426,16 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     if (given := spec.model_fields_set.intersection(OF_THE_BATCH)) and not has_plan:
         names = [batch, steps] if script.reads_anything else [name for name in OF_THE_BATCH if _name_in(script, name)]
         if names == [steps] and given != {steps}:
-            names = [batch, steps]  # the script has no argument for the batch, which `argument_faults` then reports
-        values = {name: getattr(plan, name) for name in names or [batch]}
-        if plan.gradient_accumulation_steps > 1 and not {steps, total} & values.keys():
+            names = [batch, steps]  # the script has no argument for the batch, which `_faults` then reports
+        slots = dict(zip(OF_THE_BATCH, (Slot.BATCH, Slot.STEPS, Slot.TOTAL), strict=True))
+        values = {name: slots[name] for name in names or [batch]}
+        if not {steps, total} & values.keys():
             # The script has no argument for the accumulation. If the user set only the global batch, each device gets
-            # its whole share at once. Otherwise the unknown argument is passed, and `argument_faults` reports it.
+            # its whole share at once. Otherwise the unknown argument is passed, and `_faults` reports it.
             if given == {total}:
-                values[batch] *= plan.gradient_accumulation_steps
-            else:
-                values[steps] = plan.gradient_accumulation_steps
+                values[batch] = Slot.SHARE
+            elif plan.gradient_accumulation_steps > 1:
+                values[steps] = Slot.STEPS
     values |= {name: getattr(spec, name) for name in OF_SCRIPTS if name in spec.model_fields_set}
     # A shell would replace ~, and the script does not.
     values |= {name: str(at_home(values[name])) for name in INPUT_FILES if str(values.get(name)).startswith("~")}
@@ -421,7 +450,8 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         others = [name for name in ("bf16", "fp16") if name != precision != "auto" and _may_be_on(script, name)]
         values |= ({precision: True} if precision in ("bf16", "fp16") else {}) | dict.fromkeys(others, False)
     dataset, configuration = split_configuration(spec.dataset)
-    if "dataset" in values and configuration:
+    values |= {name: path for name, path in (moved or {}).items() if name in values}
+    if "dataset" in values and configuration and "dataset" not in (moved or {}):
         values |= {"dataset": dataset, "dataset_config_name": configuration}
     is_one_file = spec.dataset.startswith(IN_S3) or is_file(spec.dataset)
     if "dataset" in values and (name := _name_in(script, "train_file" if is_one_file else "dataset_name")):
@@ -434,7 +464,7 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     return {_name_in(script, name) or name: value for name, value in values.items()}
 
 
-def _may_be_on(script: OwnScript, number_format: str) -> bool:
+def _may_be_on(script: Script, number_format: str) -> bool:
     """Return whether a script may use a number format by default, and has an argument that turns it off."""
     if script.reads_anything:
         return number_format == "bf16"  # some scripts, such as TRL's, use bf16 by default
@@ -443,15 +473,15 @@ def _may_be_on(script: OwnScript, number_format: str) -> bool:
         # Their switches have values. But if there is a key fp16.enabled, fp16 is a group of DeepSpeed's settings.
         return option is not None and not any(name.startswith(f"{option}.") for name in script.arguments)
     action = script.arguments.get(option or "", "")
-    return action.startswith(OFF) or action in (TEXT_OF_BOOL, LITERAL)
+    return action.startswith(OFF) or action == TEXT_OF_BOOL
 
 
-def _declares(script: OwnScript, name: str) -> bool:
+def _declares(script: Script, name: str) -> bool:
     """Return whether a script's text or --help shows an argument for a parameter, under any of its names."""
     return script.argument(_name_in(script, name) or name) is not None
 
 
-def _name_in(script: OwnScript, name: str) -> str | None:
+def _name_in(script: Script, name: str) -> str | None:
     """Return the script's own name for a parameter: the parameter's name or one of its other names (`also` in JobSpec).
 
     If the script declares none of them, return the parameter's name in Hugging Face's scripts if the script passes
@@ -459,6 +489,9 @@ def _name_in(script: OwnScript, name: str) -> str | None:
     """
     names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
     declared = next(filter(None, map(script.argument, names)), None)
+    if declared is None and script.parser in _OF_KEYS and name in _IN_KEYS:  # model.optimizer.lr, data.batch_size
+        inside = [known for known in script.arguments if "." in known and _last(known) in names]
+        declared = inside[0] if len(inside) == 1 else None
     return declared or (_OF_TRANSFORMERS.get(name, name) if script.reads_anything else None)
 
 
@@ -481,7 +514,7 @@ def _inside(parser: str, value: Any) -> str:
     return "null" if value is None else _spelled(value)
 
 
-def _words(script: OwnScript, name: str, value: Any) -> list[str]:
+def _words(script: Script, name: str, value: Any) -> list[str]:
     """Return the words of one option: its name and its value, in one word `--name=-1` if the value begins with -.
 
     A switch has no value: its name is passed or left out. A switch with an opposite is always passed, under the name
@@ -495,16 +528,15 @@ def _words(script: OwnScript, name: str, value: Any) -> list[str]:
         return [f"--{option}" if is_on else f"--{action.removeprefix(OFF)}"]
     if action == TEXT_OF_BOOL:
         return [f"--{option}", "true" if is_on else ""]
-    if action == LITERAL and isinstance(value, bool):
-        return [f"--{option}", str(value)]
     if isinstance(value, list | tuple) and action == SEVERAL:
         return [f"--{option}", *map(_spelled, value)]
-    if isinstance(value, list | tuple) and action == REPEATED:
+    if isinstance(value, list | tuple) and (action == REPEATED or script.parser in ("click", "typer")):
         return [word for item in value for word in (f"--{option}", _spelled(item))]
-    is_whole = isinstance(value, float) and value.is_integer()
+    is_whole = isinstance(value, float) and value.is_integer() and script.types.get(option) != "float"
     text = _spelled(int(value) if is_whole else value)
-    # argparse takes a word such as -1e-05 for an option, unless it follows `=`.
-    return [f"--{option}={text}"] if text.startswith("-") else [f"--{option}", text]
+    # argparse takes a word such as -1e-05 for an option, unless it follows `=`. Parsers of the script's own may split
+    # each word there.
+    return [f"--{option}={text}"] if text.startswith("-") or script.parser == "own" else [f"--{option}", text]
 
 
 def _state(value: Any) -> bool | None:

@@ -12,15 +12,9 @@ from omegaconf import OmegaConf
 from paretune.core.errors import BadInput
 from paretune.jobs.record import params_of
 from paretune.specification.job import JobSpec
-from paretune.specification.script_arguments import (
-    OF_SCRIPTS,
-    accumulates,
-    argument_faults,
-    script_arguments,
-    script_in_words,
-    takes_seed,
-)
 from paretune.studies.definition.file import StudyFile
+from paretune.user_code.binding import OF_SCRIPTS
+from tests.support.bound_scripts import argument_faults, bound, script_arguments, script_in_words
 
 PLAIN = """
 import argparse
@@ -40,6 +34,14 @@ def script(tmp_path: Path) -> Path:
     path = tmp_path / "train.py"
     path.write_text(PLAIN)
     return path
+
+
+def accumulates(spec: JobSpec) -> bool:
+    return bound(spec).accumulates
+
+
+def takes_seed(spec: JobSpec) -> bool:
+    return bound(spec).takes_seed
 
 
 def words(script: Path, **values: Any) -> str:
@@ -91,12 +93,6 @@ def test_a_script_may_have_the_highest_seed(script: Path) -> None:
         (f"{PLAIN}parser.add_argument('--layers', type=int, nargs='+')\n", "--layers 1 2"),
         (f"{PLAIN}parser.add_argument('--layers', action='append')\n", "--layers 1 --layers 2"),
         (f"{PLAIN}parser.add_argument('--layers', nargs='+', action='extend')\n", "--layers 1 2"),
-        (
-            "import click\n@click.command()\n@click.option('--layers', multiple=True)\ndef main(layers): ...\n",
-            "--layers 1 --layers 2",
-        ),
-        ("import click\n@click.command()\n@click.option('--layers', nargs=2)\ndef main(layers): ...\n", "--layers 1 2"),
-        ("import typer\ndef main(layers: list[int] = []): ...\ntyper.run(main)\n", "--layers 1 --layers 2"),
         (f"{PLAIN}parser.add_argument('--layers')\n", "--layers [1, 2]"),
     ],
 )
@@ -115,7 +111,7 @@ def test_argparse_reads_a_value_that_begins_with_a_minus(script: Path) -> None:
     command = [sys.executable, str(script), *script_arguments(spec, spec.plan(), "/out")]
 
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "-1e-05 -x\n"
-    assert script_in_words(spec, spec.plan())["its own defaults"] == "batch-size, epochs, quiet"
+    assert script_in_words(spec)["its own defaults"] == "batch-size, epochs, quiet"
 
 
 def test_files_in_the_home_folder_are_passed_with_their_whole_path(
@@ -221,9 +217,9 @@ def test_a_batch_that_a_script_gets_under_its_own_name_is_accepted(script: Path)
     script.write_text(script.read_text().replace("    batch_size: int = 8\n", steps))
     assert accumulates(job)
     assert not argument_faults(job)
-    first, moved = JobSpec(entry_script=str(script), **types).clusters()
+    first, moved = JobSpec(entry_script=str(script), **types).with_its_batch().clusters()
     assert script_arguments(first, first.plan(), "out") == ["--batch_size", "16", "--gradient_accumulation_steps", "1"]
-    assert script_arguments(moved, moved.plan(), "out") == ["--batch_size", "16", "--gradient_accumulation_steps", "8"]
+    assert script_arguments(first, moved.plan(), "out") == ["--batch_size", "16", "--gradient_accumulation_steps", "8"]
 
 
 @pytest.mark.parametrize("given", [{}, {"global_batch_size": 64}])
@@ -234,9 +230,10 @@ def test_a_script_gets_the_same_batch_on_a_fallback_type(script: Path, given: di
 
     assert not argument_faults(first)
     batch = ["--batch-size", "64"] if given else []  # what nobody types, the script chooses
-    assert script_arguments(moved, moved.plan(), "/out") == ["--output-dir", "/out", *batch]
+    assert script_arguments(first, moved.plan(), "/out") == ["--output-dir", "/out", *batch]
     script.write_text("from transformers import HfArgumentParser\n")
-    assert [each.plan().global_batch_size for each in first.clusters()] == [64, 64]
+    assert bound(first).takes_batch
+    assert [each.plan().global_batch_size for each in first.with_its_batch().clusters()] == [64, 64]
 
 
 def test_arguments_that_only_a_fallback_type_needs_are_checked_before_the_launch(script: Path) -> None:
@@ -258,7 +255,7 @@ def test_a_fallback_type_with_as_many_devices_needs_no_other_arguments(script: P
     first, moved = JobSpec(entry_script=str(script), **types, gradient_accumulation_steps=4).clusters()
 
     assert not argument_faults(first)
-    assert script_arguments(moved, moved.plan(), "/out") == script_arguments(first, first.plan(), "/out")
+    assert script_arguments(first, moved.plan(), "/out") == script_arguments(first, first.plan(), "/out")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +264,6 @@ def test_a_fallback_type_with_as_many_devices_needs_no_other_arguments(script: P
         f"{PLAIN}parser.add_argument('--loud', action='count', default=0)\n",
         f"{PLAIN}parser.add_argument('--loud', action='store_const', const=3)\n",
         f"{PLAIN}parser.add_argument('--loud', dest='modes', action='append_const', const='loud')\n",
-        "import typer\ndef main(loud: int = typer.Option(0, count=True)): ...\ntyper.run(main)\n",
     ],
 )
 def test_an_option_that_takes_no_value_is_passed_as_a_switch(script: Path, body: str) -> None:
@@ -308,9 +304,6 @@ def test_a_number_format_in_the_configuration_of_hydra_is_turned_off_for_another
 
     assert words(script, precision="fp32") == "bf16=false"
     assert words(script, precision="bf16") == "bf16=true"
-
-    script.write_text("from jsonargparse import CLI\ndef main(bf16: bool = True): ...\nCLI(main)\n")
-    assert words(script, precision="fp32") == "--bf16 false"
 
 
 def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(script: Path) -> None:
@@ -407,7 +400,8 @@ NO_ARGUMENTS = "train.py has no argument a, b: it has none; leave them out, or a
         (ALIASES, {"per_device_train_batch_size": 8, "num_train_epochs": 1}, ""),
         (ALIASES, {"training_arguments": {"bs": 8, "num_epochs": 1}}, ""),
         (ALIASES, {"training_arguments": {"bs": 8}}, "train.py does not run without --epochs: add --num_train_epochs"),
-        (CLICK, {"training_arguments": {"bs": 8}}, ""),
+        (CLICK, {}, ""),
+        (CLICK, {"training_arguments": {"bs": 8}}, "train.py reads its options with Click: paretune reads them by run"),
         (HUGGING_FACE, {}, "train.py does not run without --model_name_or_path: add --model VALUE"),
         (HUGGING_FACE, {"model": "gpt2"}, ""),
         (DATA, {"dataset": "nyu-mll/glue"}, ""),
@@ -433,6 +427,96 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
     assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr={lr}"}
 
 
+def test_a_script_that_reads_its_arguments_by_place_is_not_given_another_one_there(script: Path) -> None:
+    script.write_text('import sys\nmodel_name = sys.argv[1] if len(sys.argv) > 1 else "distilroberta-base"\n')
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), learning_rate=3e-5))
+
+    assert fault == (
+        "train.py has no argument learning_rate: it reads only model_name, from sys.argv by place; leave it out, or "
+        "read it with argparse"
+    )
+
+
+def test_the_advice_names_folders_from_where_the_command_is_typed(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.write_text("import sys\nlr = float(sys.argv[1])\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"lr": 0.2})
+    monkeypatch.chdir(script.parent)
+    assert "into ./MLproject, and replace entry_script with `project: .`" in argument_faults(spec)[0]
+    monkeypatch.chdir(script.parent.parent)
+    folder = script.parent.name
+    assert f"into {folder}/MLproject, and replace entry_script with `project: {folder}`" in argument_faults(spec)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        (
+            "import sys\nfor word in sys.argv[1:]:\n    name, value = word.lstrip('-').split('=')\n",
+            {},
+        ),
+        ("lr = 0.1\nexec(open('configurator.py').read())\n", {"configurator.py": "k, v = sys.argv[1].split('=')\n"}),
+    ],
+)
+def test_a_script_with_a_parser_of_its_own_gets_names_and_values_in_one_word(
+    script: Path, text: str, files: dict[str, str]
+) -> None:
+    for name, content in files.items():
+        (script.parent / name).write_text(content)
+    script.write_text(text)
+
+    assert words(script, training_arguments={"trainer.lr": 0.001, "steps": 20}) == "--trainer.lr=0.001 --steps=20"
+    assert argument_faults(JobSpec(entry_script=str(script), training_arguments={"lr": 1})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [("epochs", "two", "a whole number"), ("epochs", 1.5, "a whole number"), ("lr", "x", "a number")],
+)
+def test_a_value_that_the_parser_of_the_script_would_refuse_is_refused_before_the_job(
+    script: Path, name: str, value: object, rule: str
+) -> None:
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), training_arguments={name: value}))
+
+    assert fault == f"--{name} of train.py must be {rule}, got {value}"
+    assert argument_faults(JobSpec(entry_script=str(script), training_arguments={"epochs": 2.0, "lr": 1})) == []
+
+
+def test_nested_keys_of_hydra_are_found_as_rate_and_batch(script: Path) -> None:
+    script.write_text("import hydra\n@hydra.main(config_path='.', config_name='conf')\ndef main(conf): ...\nmain()\n")
+    script.with_name("conf.yaml").write_text("model: {optimizer: {lr: 0.01}}\ndata: {batch_size: 8}\n")
+
+    line = words(script, learning_rate=0.1, per_device_train_batch_size=32)
+
+    assert line == "data.batch_size=32 model.optimizer.lr=0.1"
+
+
+def test_a_script_may_have_any_rate_and_our_own_training_not() -> None:
+    assert JobSpec(entry_script="train.py", learning_rate=160).learning_rate == 160
+    with pytest.raises(BadInput, match="learning_rate must be at most 10, got 160"):
+        JobSpec(learning_rate=160, fine_tuning="lora")
+
+
+def test_every_value_that_a_script_gets_is_recorded(script: Path) -> None:
+    script.write_text("from transformers import HfArgumentParser\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"logging_steps": 5})
+    assert dict(bound(spec).recorded) == {
+        "learning_rate": "5e-05",
+        "per_device_train_batch_size": "16",
+        "gradient_accumulation_steps": "1",
+        "num_train_epochs": "1.0",
+        "seed": "42",
+        "training_arguments.logging_steps": "5",
+        "training_arguments.disable_tqdm": "true",
+        "training_arguments.report_to": "none",
+    }
+    script.write_text("import hydra\n@hydra.main(config_name='conf')\ndef main(conf): ...\nmain()\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"+trainer.limit_train_batches": 15})
+    assert dict(bound(spec).recorded) == {"training_arguments.trainer.limit_train_batches": "15"}
+
+
 def test_a_positional_argument_is_required_even_if_it_has_a_default(script: Path) -> None:
     script.write_text(f"{PLAIN}parser.add_argument('rows', default='data')\nparser.parse_args()\n")
 
@@ -456,8 +540,8 @@ def test_an_argument_of_the_script_given_as_a_parameter_is_refused_with_its_righ
         JobSpec.read({"entry_script": str(script), "quiet": "x", "data": "x", "quiter": "x"})
 
     of_script, of_data, unknown = refused.value.faults
-    assert of_script == "quiet is an argument of train.py: --training_arguments.quiet VALUE"
-    assert of_data == "data is an argument of train.py: --dataset VALUE"
+    assert of_script.endswith("; an argument of train.py is given as --training_arguments.quiet VALUE")
+    assert of_data.startswith("unknown parameter data: did you mean dataset?")
     assert argument_faults(JobSpec(entry_script=str(script)))[0].endswith("--data: add --dataset VALUE")
     assert unknown.startswith("unknown parameter quiter")
 
@@ -495,7 +579,7 @@ def test_a_dry_run_says_what_is_passed_what_is_reported_and_what_is_unclear(scri
     script.write_text(PLAIN + "print(f'epoch {epoch}: loss {loss}, f1 {f1}')\n")
     spec = JobSpec(entry_script=str(script), training_arguments={"lr": 0.2})
 
-    assert script_in_words(spec, spec.plan(), ["f1", "recall"]) == {
+    assert script_in_words(spec, ("f1", "recall")) == {
         "passes": "--output-dir OUTPUT_DIR --lr 0.2",
         "its own defaults": "batch-size, epochs, quiet",
         "reports": "loss, f1",

@@ -7,8 +7,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 
-from paretune.core.script_metrics import Point, write_curves
-from paretune.projects.collection import artifacts_of, collect, read_runs
+from paretune.user_code.collection import artifacts_of, collect, read_runs
+from paretune.user_code.script_metrics import Point, write_curves
 from tests.support.stores import copy_store
 
 PLANTED = {"hub_token": "hf_abcdefghijklmnopqrstuvwxyz", "wandb_api_key": "0123456789abcdef", "db.password": "hunter2"}

@@ -9,13 +9,16 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from paretune.projects.project import PROGRAM_FILES
+from paretune.specification.container import Command, JobDocument
+from paretune.specification.job import JobSpec
+from paretune.user_code.inputs import RUNNER_FILES
 from tests.support.processes import wait_until
 
 
@@ -27,13 +30,15 @@ def ml(tmp_path: Path) -> Path:
     return tmp_path / "ml"
 
 
-def prepare(ml: Path, command: str, **changes: Any) -> None:
-    """Write the files that a job finds."""
-    document = {"requirements": [], "folder": ".", "renamed": {}, "metric_definitions": [], "settings": []}
-    for name, path in PROGRAM_FILES.items():
+def prepare(ml: Path, command: str, *, deadline_s: float | None = None, **changes: Any) -> None:
+    """Write the files that a job finds; `changes` are those of its bound command."""
+    document = JobDocument.first("job", JobSpec(project=str(ml)))
+    bound = Command(words=(command,), folder="project", **changes)
+    for name, path in RUNNER_FILES.items():
         (ml / "input" / "data" / "code" / name).parent.mkdir(exist_ok=True)
         shutil.copy(path, ml / "input" / "data" / "code" / name)
-    (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(document | {"command": command} | changes))
+    raw = replace(document, command=bound, deadline_s=deadline_s).as_json()
+    (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(raw))
 
 
 def run(ml: Path, command: str, **changes: Any) -> tuple[int, list[str]]:
@@ -45,7 +50,7 @@ def run(ml: Path, command: str, **changes: Any) -> tuple[int, list[str]]:
 
 def start(ml: Path, command: str, **changes: Any) -> "subprocess.Popen[str]":
     prepare(ml, command, **changes)
-    words = [sys.executable, "inside.py", str(ml)]
+    words = [sys.executable, "runner.py", str(ml)]
     code = ml / "input" / "data" / "code"
     return subprocess.Popen(words, cwd=code, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -54,7 +59,9 @@ def test_the_command_runs_in_the_project_s_folder_and_gives_the_exit_code(ml: Pa
     code, lines = run(ml, 'echo "it\'s" grün; pwd; exit 3')
 
     assert (code, lines[1:]) == (3, ["it's grün", str(ml / "input" / "data" / "code" / "project")])
-    assert (ml / "output" / "failure").read_text() == "silent: the project's command ended with exit code 3"
+    assert (
+        ml / "output" / "failure"
+    ).read_text() == f"error: the training's command ended with exit code 3: {lines[-1]}"
     assert not (ml / "output" / "data" / "report.json").exists()
 
 
@@ -62,12 +69,12 @@ def test_a_command_that_hangs_is_ended_with_the_reason(ml: Path) -> None:
     prepare(ml, "sleep 600")
     code = ml / "input" / "data" / "code"
     slow_end = "os._exit", "time.sleep(0.5); os._exit"  # the killed command must not end the job with its own exit code
-    for name, (old, new) in {"watchdog.py": ("SILENCE_S = 1800.0", "SILENCE_S = 1.0"), "inside.py": slow_end}.items():
+    for name, (old, new) in {"watchdog.py": ("SILENCE_S = 1800.0", "SILENCE_S = 1.0"), "runner.py": slow_end}.items():
         text = (code / name).read_text()
         assert old in text
         (code / name).write_text(text.replace(old, new))
 
-    process = subprocess.run([sys.executable, "inside.py", str(ml)], cwd=code, capture_output=True, check=False)
+    process = subprocess.run([sys.executable, "runner.py", str(ml)], cwd=code, capture_output=True, check=False)
 
     assert process.returncode == 1
     failure = (ml / "output" / "failure").read_text()
@@ -111,7 +118,7 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
     assert report["metrics"] == logged_and_printed
     assert report["not_finite"] == ["bad", "endless", "strange"]
     sources = "MLflow: auc, f1, fold; out/all_results.json: loss, rows; metric_definitions: pace"
-    assert report["facts"] == {"metrics_from": sources}
+    assert report["facts"]["metrics_from"] == sources
     assert "auc=0.1" in lines
 
 
@@ -119,7 +126,7 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
 def test_the_command_ends_with_the_process_that_has_started_the_job(ml: Path) -> None:
     prepare(ml, "touch ready; exec sleep 613.75")
     code = ml / "input" / "data" / "code"
-    words = f"PARETUNE_STARTER=$$ {sys.executable} inside.py {ml} & while [ ! -e project/ready ]; do sleep 0.02; done"
+    words = f"PARETUNE_STARTER=$$ {sys.executable} runner.py {ml} & while [ ! -e project/ready ]; do sleep 0.02; done"
     subprocess.run(["bash", "-c", words], cwd=code, check=True, timeout=60, stdout=subprocess.DEVNULL)
 
     def sleepers() -> list[psutil.Process]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core import script_help
 from paretune.core.errors import BadInput
-from paretune.core.script_help import ask_options, help_of
 from paretune.specification.job import JobSpec
-from paretune.specification.script_arguments import argument_faults, script_arguments, script_in_words
+from paretune.user_code import sandbox
+from paretune.user_code.sandbox import ask_options, help_of
+from tests.support.bound_scripts import argument_faults, script_arguments, script_in_words
 
 COMPUTED = """
 import argparse
@@ -34,11 +34,11 @@ def test_a_script_that_hides_its_options_is_asked_only_if_it_may_be(script: Path
 
     assert script_arguments(silent, silent.plan(), "/out") == ["--learning_rate", "0.5", "--no-fast"]
     assert script_arguments(asked, asked.plan(), "/out") == ["--learning-rate", "0.5", "--no-fast"]
-    unclear = script_in_words(silent, silent.plan())["unclear"]
+    unclear = script_in_words(silent)["unclear"]
     assert (
         "names that its text does not show are passed as typed; --ask_script true reads them from train.py" in unclear
     )
-    assert "--ask_script" not in script_in_words(asked, asked.plan()).get("unclear", "")
+    assert "--ask_script" not in script_in_words(asked).get("unclear", "")
     wrong = asked.replace(training_arguments={"epoch": 3})
     assert argument_faults(silent.replace(training_arguments={"epoch": 3})) == []
     assert argument_faults(wrong)[0].startswith("train.py has no argument epoch: did you mean epochs?")
@@ -80,7 +80,7 @@ def test_a_script_that_is_asked_sees_no_socket_of_a_daemon(
 ) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "docker.sock").touch()
-    monkeypatch.setattr(script_help, "_SOCKETS", str(tmp_path / "run"))
+    monkeypatch.setattr(sandbox, "_SOCKETS", str(tmp_path / "run"))
     script.write_text(f"import os\nprint(os.listdir({str(tmp_path / 'run')!r}), os.path.isfile(__file__))\n")
 
     assert help_of([sys.executable, script.name], script.parent) == (0, "[] True\n")
@@ -97,10 +97,10 @@ def test_a_script_that_gives_no_answer_is_refused_with_what_to_do(
     script: Path, monkeypatch: pytest.MonkeyPatch, text: str, fault: str
 ) -> None:
     script.write_text(text)
-    monkeypatch.setattr(script_help, "LONGEST_S", 0.5)
+    monkeypatch.setattr(sandbox, "LONGEST_S", 0.5)
 
     with pytest.raises(BadInput) as refused:
-        ask_options(script)
+        ask_options(script, script.read_text())
 
     assert str(refused.value).startswith(fault)
     assert "leave --ask_script true out, and give the names that `python train.py --help` shows" in str(refused.value)
@@ -113,7 +113,7 @@ def test_a_system_that_cannot_keep_it_from_the_network_does_not_ask(
     monkeypatch.setattr(sys, "platform", "darwin")
 
     with pytest.raises(BadInput, match="was not asked for its options, because this system cannot start a process"):
-        ask_options(script)
+        ask_options(script, script.read_text())
 
 
 def test_a_script_that_prints_without_end_is_read_to_a_limit(script: Path) -> None:

@@ -11,7 +11,18 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from .loggers import Point, Source
-from .printed_line import Line, finite_numbers, header_in, numbers_of, read_line, row_in
+from .printed_line import (
+    Line,
+    begins_wrapped,
+    continues,
+    finite_numbers,
+    header_in,
+    is_other_header,
+    is_usual_metric,
+    numbers_of,
+    read_line,
+    row_in,
+)
 
 _MOST_NAMES = 300  # names of printed numbers that are kept; MLflow shows a chart for each
 _MOST_POINTS = 20_000  # points that are kept of a printed curve
@@ -31,18 +42,31 @@ class Gathered(NamedTuple):
 class PrintedNumbers:
     """Collects the numbers of printed lines: the last value of each name, and its curve over the steps.
 
-    If steps are printed, numbers before the first step are left out. Numbers whose names are in `settings`, such as
-    the arguments of the script, never count. `definitions` are SageMaker's `metric_definitions`, whose regular
-    expressions find numbers in lines of any other form.
+    A number becomes a metric only on evidence: its name is in `named`, such as the names in the script's own text, or
+    it has a usual metric word (`is_usual_metric`), or it stands in a dictionary or table row with such a name. Numbers
+    whose names are in `settings`, such as the arguments of the script, never count. If steps are printed, numbers
+    before the first step are left out. `definitions` are SageMaker's `metric_definitions`, whose regular expressions
+    find numbers in lines of any other form.
+
+    Nothing is read from rows and progress bars that were wrapped at the width of a terminal, because their pieces would
+    give values to their neighbors' names.
     """
 
-    def __init__(self, definitions: Iterable[Mapping[str, str]] = (), settings: Collection[str] = ()) -> None:
-        self._definitions, self._settings = list(definitions), frozenset(settings)
+    def __init__(
+        self,
+        definitions: Iterable[Mapping[str, str]] = (),
+        settings: Collection[str] = (),
+        named: Collection[str] = (),
+    ) -> None:
+        self._definitions, self._settings, self._named = list(definitions), frozenset(settings), frozenset(named)
         self._values: dict[str, tuple[float, str]] = {}
         self._curves: dict[str, dict[int, Point]] = {}
         self._step: int | None = None
         self._has_begun = False  # whether a step was printed
         self._header: list[str] = []  # header of the table whose rows are printed
+        self._is_other_table = False  # whether rows of a table that is not about metrics are printed
+        self._held = ""  # the last line, if the next one may continue its cells
+        self._is_wrapped = False  # whether a line has continued the cells of the held one
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
 
     def read(self, line: str, *, has_curve: bool = False) -> None:
@@ -51,19 +75,45 @@ class PrintedNumbers:
         With `has_curve`, only the last value of each number is kept, because events already record its curve.
         """
         text = line.rstrip("\r\n")
+        if self._definitions and text.strip():
+            self._lines.append(text.rpartition("\r")[2])
+        if self._held and continues(self._held, text):
+            self._is_wrapped = True
+            return
+        self._release()
+        if begins_wrapped(text):
+            self._held = text
+        else:
+            self._read(text, has_curve=has_curve)
+
+    def _release(self) -> None:
+        """Read the line that was held until it was known whether the next one continues it."""
+        held, is_wrapped, self._held, self._is_wrapped = self._held, self._is_wrapped, "", False
+        if is_wrapped:
+            self._take(read_line(held)._replace(numbers={}), has_curve=False)
+        elif held:
+            self._read(held)
+
+    def _read(self, text: str, *, has_curve: bool = False) -> None:
+        if header := header_in(text, self._named):
+            self._header, self._is_other_table = header, False
+            self._take(read_line(text)._replace(numbers={}), has_curve=False)
+            return
+        if is_other_header(text):
+            self._header, self._is_other_table = [], True
+            return
+        if self._is_other_table and ("|" in text or not any(map(str.isalnum, text))):
+            return
+        self._is_other_table = False
         states: list[Line] = []  # the newest first
         for state in reversed(text.split("\r")):
             states.append(read_line(state, self._settings))
             if states[-1].numbers:
                 break
-        if header := header_in(text):
-            self._header, states = header, [states[0]._replace(numbers={})]
-        elif self._header and (row := row_in(text, self._header, self._settings)):
+        if self._header and (row := row_in(text, self._header, self._settings)):
             states = [row]
         for found in reversed(states):
             self._take(found, has_curve=has_curve)
-        if self._definitions and text.strip():
-            self._lines.append(text.rpartition("\r")[2])
 
     def _take(self, found: Line, *, has_curve: bool) -> None:
         if found.is_step and not self._has_begun:
@@ -71,7 +121,10 @@ class PrintedNumbers:
             self._values.clear()  # numbers before the first step are settings
             self._curves.clear()
         self._step = found.step if found.step is not None else self._step
+        evident = {name for name in found.numbers if name in self._named or is_usual_metric(name)}
         for name, value in found.numbers.items():
+            if name not in evident and not (found.is_record and evident):
+                continue
             if name not in self._values and len(self._values) >= _MOST_NAMES:
                 continue
             self._values[name] = (value, IN_PER_CENT if name in found.in_per_cent else PRINTED)
@@ -85,6 +138,7 @@ class PrintedNumbers:
         If several of these have a metric of the same name, the last one in this order counts. `renamed` maps names to
         new names; the metrics in it appear under both.
         """
+        self._release()
         numbers = dict(self._values)
         curves = {name: list(points.values()) for name, points in self._curves.items() if len(points) > 1}
         for source in sources:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.own_script import read_own_script
+from paretune.user_code.script import Script
 
 PARSER = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\n"
 
@@ -25,7 +25,7 @@ def test_arguments_are_those_that_argparse_would_list(script: Path) -> None:
         "g.add_argument('--shuffle', action=argparse.BooleanOptionalAction)\n"
     )
 
-    own = read_own_script(script)
+    own = Script.read(script)
 
     assert dict(own.arguments) == {
         "lr": "",
@@ -48,7 +48,7 @@ def test_a_module_of_a_package_next_to_it_may_declare_the_arguments(script: Path
     )
     for text in ("from utils import parser\n", "import utils.options\n", "from utils.options import parser\n"):
         script.write_text(text)
-        own = read_own_script(script)
+        own = Script.read(script)
         assert (list(own.arguments), own.is_complete, own.required) == (["depth"], True, ())
 
 
@@ -58,7 +58,7 @@ def test_its_own_functions_that_get_the_parser_hide_no_argument_nor_does_another
     more = "def add_more_args(p):\n    p.add_argument('--depth')\n"
     script.write_text(f"{more}{PARSER}add_more_args(p)\nfor p in model.parameters():\n    print(torch.argmax(p))\n")
 
-    own = read_own_script(script)
+    own = Script.read(script)
 
     assert (sorted(own.arguments), own.is_complete) == (["depth", "lr"], True)
 
@@ -87,7 +87,7 @@ def test_a_script_whose_arguments_its_text_does_not_show_is_not_complete(
 ) -> None:
     script.write_text(text)
 
-    own = read_own_script(script)
+    own = Script.read(script)
 
     assert not own.is_complete
     assert own.reads_anything is reads_anything
@@ -102,7 +102,7 @@ def test_the_numbers_that_its_text_shows_it_to_report_are_expected(script: Path)
     )
 
     names = {"eval_f1", "eval_recall", "eval_loss", "perplexity", "loss", "val_acc", "rmse", "ndcg", "r2", "mae"}
-    assert set(read_own_script(script).metrics) == names
+    assert set(Script.read(script).metrics) == names
 
 
 def test_metrics_are_found_in_the_calls_of_every_usual_logger_and_settings_are_none(script: Path) -> None:
@@ -117,7 +117,7 @@ def test_metrics_are_found_in_the_calls_of_every_usual_logger_and_settings_are_n
     (script.parent / "conf").mkdir()
     (script.parent / "conf" / "config.yaml").write_text("optimizer:\n  momentum: 0.9\nname: x\ndepth: 4  # layers\n")
 
-    own = read_own_script(script)
+    own = Script.read(script)
 
     names = {"valid_f1", "val/acc", "best_acc", "loss/train", "test_acc", "val_loss", "Val_F1", "dice", "iou", "count"}
     assert set(own.metrics) == names
@@ -145,4 +145,4 @@ def test_a_script_that_imports_a_library_without_its_trainer_does_not_log_with_i
 ) -> None:
     script.write_text(text)
 
-    assert read_own_script(script).loggers == loggers
+    assert Script.read(script).loggers == loggers

@@ -1,26 +1,31 @@
-"""A user's own Python script, read without running it: its arguments, its metrics, and the loggers that it uses."""
+"""A user's own Python script, read once and without running it: its arguments, its metrics, and its loggers.
+
+`Script.read` reads the text of the script and of the modules next to it. If the user allows it and the text does not
+show all options, `sandbox` runs the script with `--help`.
+"""
 
 import ast
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from paretune.core.errors import BadInput
 from paretune.core.reading import LARGEST_SCRIPT, read_text
-from paretune.core.script_metrics import is_setting, numbers_in, setting_names
-from paretune.core.script_options import (
-    OFF,
-    REPEATED,
-    SEVERAL,
-    SWITCH,
-    SWITCHED_OFF,
-    TEXT_OF_BOOL,
+from paretune.user_code.interface import (
     Options,
     Program,
+    added_options,
+    options_of,
     read_options,
+    required_by,
+    types_of,
 )
+from paretune.user_code.sandbox import ask_options
+from paretune.user_code.script_metrics import is_setting, numbers_in, setting_names
 
 _PARSERS = {
     "hugging face": r"\b(?:HfArgumentParser|TrlParser)\b",
@@ -37,6 +42,19 @@ _PARSERS = {
     "argparse": r"\.add_argument\(",
 }
 """Command-line parsers, each with a pattern that reveals it in a script's text. The first match counts."""
+ASKED = {
+    "click": "Click",
+    "typer": "Typer",
+    "fire": "fire",
+    "absl": "absl",
+    "tyro": "tyro",
+    "docopt": "docopt",
+    "jsonargparse": "jsonargparse",
+    "simple-parsing": "simple-parsing",
+}
+"""Parsers whose options only `--help` shows, with their names. Those of the others are read from the text."""
+_SPLITS_WORDS = re.compile(r"\.(?:r?split|partition)\(\s*['\"]=['\"]")  # a parser of the script's own: --name=value
+_OPENED = re.compile(r"open\(\s*['\"]([\w./-]+\.py)['\"]")
 _MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # reveals that a script may parse arguments in its own way
 _PLACES = re.compile(r"\bargv\[\d+\]")
 _ELSEWHERE = re.compile(r"\bexec\(\s*(?:compile\(\s*)?open\(|\brunpy\.run_")
@@ -65,20 +83,27 @@ _PRINTS = {"print", "info", "debug", "warning", "echo", "write", "set_descriptio
 _LOGS_NAME = {"log_metric", "add_scalar", "log"}
 _LOGS_DICTIONARY = {"print", "log_metrics", "dump", "dumps", "log", "log_dict", "set_postfix", "info", "add_scalars"}
 _ADDS_OPTION = {"add_argument", "option", "Option"}  # of argparse, Click and Typer
+_NAME = re.compile(r"[A-Za-z_][\w ./@-]{0,60}")
+_QUOTED = re.compile(r"[\"']\s*([A-Za-z_][\w ./@-]{0,60}?)\s*(?:[:=][^\"'\n]{0,40})?\\?[\"']")
 _MAY_ADD_OPTIONS = re.compile(r"(?:^|_)(?:args?|arguments?|options?|flags?)(?:_|$)")
 """Reveals a function that adds options to a parser, such as DeepSpeed's `add_config_arguments(parser)`."""
 _MOST_MODULES = 50  # modules that are read: the script, and those of its folder that it imports, even indirectly
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnScript:
+class Script:
     """Arguments, metrics and loggers of a script, read from its text and from the modules next to it."""
 
+    path: Path
     parser: str
-    """A key of `_PARSERS`; `places` for positional arguments such as sys.argv[1]; `elsewhere` if another file that the
-    script runs may read arguments; `none` if it takes no arguments; `unknown` if it may take some."""
+    """A key of `_PARSERS`; `own` for code of its own that reads --name=value; `places` for positional arguments such as
+    sys.argv[1]; `elsewhere` if another file that the script runs may read arguments; `none` if it takes no arguments;
+    `unknown` if it may take some."""
     arguments: Mapping[str, str]
     """Maps each option, spelled as in the script but without leading dashes, to its action (see `Options`)."""
+    types: Mapping[str, str]  # `int` or `float`, for options that take a number
+    defaults: Mapping[str, float]  # defaults that are numbers, of keys in configuration files
+    places: tuple[str, ...]  # names of the values that it reads from sys.argv by place, if it has no other arguments
     required: tuple[str, ...]  # required arguments; without -- if positional
     aliases: tuple[frozenset[str], ...]  # groups of options that are spellings of the same one
     is_complete: bool  # whether there are no other arguments
@@ -91,8 +116,14 @@ class OwnScript:
     settings: frozenset[str]
     """Names of settings, which are not metrics even if the script prints them, such as its arguments, top-level
     constants, and keys of the configuration files in its folder."""
+    named: frozenset[str]
+    """Names that stand in its text, as metrics or as other strings: a number printed with one may be a metric."""
     loggers: tuple[str, ...]  # keys of `_LOGGERS` that its text reveals
     sets_tracking: bool  # whether it chooses MLflow's tracking server itself
+    files: tuple[Path, ...]  # the script, and the modules in its folder that it imports
+    syntax_fault: str = ""  # why this version of Python cannot parse it; "" if it can, and for other languages
+    was_asked: bool = False  # whether its --help has answered
+    help_fault: str = ""  # why its --help did not answer, although it may be asked
 
     @property
     def has_hugging_face_parser(self) -> bool:
@@ -109,38 +140,43 @@ class OwnScript:
         plain = name.replace("-", "_")
         return next((spelling for spelling in self.arguments if spelling.replace("-", "_") == plain), None)
 
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether this system can run its --help without network and write access."""
+        return sys.platform == "linux" and self.path.is_file()
 
-def with_options(script: OwnScript, options: Options) -> OwnScript:
-    """Return the script with `options`, which its own `--help` listed, instead of the arguments read from its source.
+    @classmethod
+    def read(cls, path: Path, *, may_ask: bool = False) -> "Script":
+        """Read a script. One that is missing, or that Python cannot parse, counts as taking any argument.
 
-    Required arguments that the source shows are kept.
-    """
-    required = tuple(dict.fromkeys((*script.required, *options.required)))
-    return replace(
-        script,
-        arguments={**options.actions},
-        required=required,
-        is_complete=options.is_complete,
-        declares_all=options.is_complete,
-    )
-
-
-def read_own_script(path: Path) -> OwnScript:
-    """Read a script. One that is missing, or that Python cannot parse, counts as taking any argument.
-
-    Raises BadInput if the script, or a module that it imports, is too large or is not UTF-8.
-    """
-    texts, configurations = sources_of(path)
-    options = read_options(*_parsed(path, texts))  # Hydra's are in files that may be in any folder
-    return _declared(path, texts, configurations, options)
+        If `may_ask` and its text does not show all options, its --help is run, in a sandbox. Raises BadInput if the
+        script, or a module that it imports, is too large or is not UTF-8.
+        """
+        texts, configurations = _sources_of(path)
+        script = _declared(path, texts, configurations, read_options(*_parsed(path, texts)))
+        if not may_ask or script.is_complete or not path.is_file():
+            return script
+        try:
+            options = ask_options(path, (texts, configurations))
+        except BadInput as error:
+            return replace(script, help_fault=error.faults[0])
+        return replace(
+            script,
+            arguments={**options.actions},
+            required=tuple(dict.fromkeys((*script.required, *options.required))),
+            is_complete=options.is_complete,
+            declares_all=options.is_complete,
+            first_words=script.first_words or options.commands,
+            was_asked=True,
+        )
 
 
 _Texts = tuple[tuple[Path, str], ...]
 _Configurations = tuple[tuple[Path, int, int], ...]
 
 
-def sources_of(path: Path) -> tuple[_Texts, _Configurations]:
-    """Return the files that a script is read from; if they are unchanged, reading them again is of no use.
+def _sources_of(path: Path) -> tuple[_Texts, _Configurations]:
+    """Return the files that a script is read from; if they are unchanged, a study need not read them for each trial.
 
     First come the script and the modules in its folder that it imports, each with its text. Then come the configuration
     files in its folder, each with the time of its last change, in nanoseconds, and its size, in bytes. Raises BadInput
@@ -149,9 +185,8 @@ def sources_of(path: Path) -> tuple[_Texts, _Configurations]:
     return tuple(_modules(path)) if path.is_file() else (), tuple(_configurations(path.parent))
 
 
-@lru_cache(maxsize=8)  # one command reads the same script several times
 def _parsed(path: Path, texts: _Texts) -> tuple[str, Program]:
-    """Return a script's parser (see `OwnScript`) and syntax trees."""
+    """Return a script's parser (see `Script`) and syntax trees."""
     modules = dict(texts)
     text, main = "\n".join(modules.values()), modules.get(path, "")
     parser = next((name for name, trace in _PARSERS.items() if re.search(trace, text, re.MULTILINE)), "")
@@ -160,26 +195,37 @@ def _parsed(path: Path, texts: _Texts) -> tuple[str, Program]:
         parser = "places" if _PLACES.search(main) else "unknown" if may_parse else "none"
         if _ELSEWHERE.search(main):
             parser = "elsewhere"
+        opened = (path.parent / name for name in _OPENED.findall(main) if parser == "elsewhere")
+        others = [file.read_text(errors="replace") for file in opened if file.is_file()]
+        if "argv" in text + "".join(others) and _SPLITS_WORDS.search("\n".join([text, *others])):
+            parser = "own"
     return parser, Program(path, {file: ast.parse(module) for file, module in modules.items()})
 
 
 @lru_cache(maxsize=8)
-def _declared(path: Path, texts: _Texts, configurations: _Configurations, options: Options) -> OwnScript:
+def _declared(path: Path, texts: _Texts, configurations: _Configurations, options: Options) -> Script:
     modules, (parser, program) = dict(texts), _parsed(path, texts)
     text, main = "\n".join(modules.values()), modules.get(path, "")
     nodes = {file: list(ast.walk(tree)) for file, tree in program.trees.items()}
     calls = [(file, node) for file, inside in nodes.items() for node in inside if isinstance(node, ast.Call)]
     declared = [(file, call) for file, call in calls if getattr(call.func, "attr", "") == "add_argument"]
     words = [(word, call) for _, call in declared for word in call.args]
-    arguments = {**_added(words), **options.actions}
-    spellings = (frozenset(_options(call)) for _, call in calls if _name(call.func) in _ADDS_OPTION)
-    required = [_required(call) for file, call in declared if file.parent == path.parent]
+    arguments, types = {**added_options(words), **options.actions}, types_of(words)
+    spellings = (frozenset(options_of(call)) for _, call in calls if _name(call.func) in _ADDS_OPTION)
+    required = [required_by(call) for file, call in declared if file.parent == path.parent]
     settings = _settings(main, [file for file, *_ in configurations], program.nodes, arguments)
     sets_tracking = bool(re.search(r"\bset_tracking_uri\(", text))
     is_named = all(isinstance(word, ast.Constant) for word, _ in words)
+    metrics = tuple(dict.fromkeys(name for node in program.nodes for name in _metrics(node, settings)))
     is_argparse = parser == "argparse" and bool(arguments)
     declares_all = parser in ("places", "none") or ((options.is_complete or is_argparse) and is_named)
-    return OwnScript(
+    return Script(
+        path=path,
+        files=tuple(modules),
+        types=types,
+        defaults=options.defaults,
+        places=tuple(_places(program)) if parser == "places" else (),
+        syntax_fault=_syntax_fault(path),
         settings=settings,
         loggers=tuple(name for name, trace in _LOGGERS.items() if re.search(trace, text, re.MULTILINE)),
         sets_tracking=sets_tracking,
@@ -190,11 +236,66 @@ def _declared(path: Path, texts: _Texts, configurations: _Configurations, option
         is_complete=declares_all and not (declared and _may_be_extended(program, [call for _, call in declared])),
         declares_all=declares_all,
         mentions_seed=bool(re.search(r"\bseed\b", text)),
-        first_words=("fit",) if _FIT.search(main) else options.commands,
+        first_words=("fit",) if _FIT.search(main) else (*options.commands, *_commands(program)),
         is_notebook=bool(_NOTEBOOK.search(main)),
         constants={name: node.lineno for node in ast.parse(main).body for name in _constants(node)},
-        metrics=tuple(dict.fromkeys(name for node in program.nodes for name in _metrics(node, settings))),
+        metrics=metrics,
+        named=frozenset((*metrics, *_strings(program.nodes))),
     )
+
+
+def _strings(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAME.fullmatch(node.value):
+            yield "_".join(node.value.split())
+
+
+def names_in_text(text: str) -> frozenset[str]:
+    """Return the names in quotes in a program of another language, or in a notebook, such as `kpi` of "kpi: "."""
+    return frozenset("_".join(name.split()) for name in _QUOTED.findall(text))
+
+
+def _syntax_fault(path: Path) -> str:
+    try:
+        if path.suffix == ".py" and path.is_file():
+            ast.parse(read_text(path, LARGEST_SCRIPT))
+    except SyntaxError as error:
+        return f"entry_script {path.name}, line {error.lineno}: Python cannot read it: {error.msg}"
+    return ""
+
+
+def _commands(program: Program) -> Iterator[str]:
+    """Yield the words one of which a script of argparse or fire needs before its options, such as its subcommands."""
+    needs = any(
+        item.arg == "required" and isinstance(item.value, ast.Constant) and item.value.value is True
+        for call in program.calls_of("add_subparsers")
+        for item in call.keywords
+    )
+    for call in sorted(program.calls_of("add_parser"), key=lambda call: call.lineno) if needs else ():
+        yield from (str(word.value) for word in call.args[:1] if isinstance(word, ast.Constant))
+    for call in program.calls_of("Fire"):
+        yield from (key for word in call.args[:1] for key in _all_keys(word))
+        if not (call.args or call.keywords):
+            yield from (node.name for node in program.trees[program.script].body if isinstance(node, ast.FunctionDef))
+
+
+def _places(program: Program) -> Iterator[str]:
+    """Yield the names of the variables that the script sets from sys.argv[1], sys.argv[2] and so on, in this order."""
+    found = dict[int, str]()
+    for node in program.nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            for inner in ast.walk(node.value):
+                if isinstance(inner, ast.Subscript) and _name(inner.value) == "argv":
+                    place = getattr(inner.slice, "value", None)
+                    if isinstance(place, int) and place > 0:
+                        found.setdefault(place, node.targets[0].id)
+    if sorted(found) == list(range(1, len(found) + 1)):
+        yield from (found[place] for place in sorted(found))
+
+
+def _all_keys(node: ast.AST) -> Iterator[str]:
+    keys = node.keys if isinstance(node, ast.Dict) else ()
+    yield from (str(key.value) for key in keys if isinstance(key, ast.Constant))
 
 
 def _may_be_extended(program: Program, declared: Iterable[ast.Call]) -> bool:
@@ -237,7 +338,6 @@ def _modules(script: Path) -> Iterator[tuple[Path, str]]:
         seen |= imported
 
 
-@lru_cache(maxsize=256)  # a study reads its script again for each of its jobs
 def _imports_of(path: Path, text: str, root: Path) -> frozenset[Path] | None:
     """Return the files below `root` that a module may import; None if its text is not valid Python."""
     try:
@@ -348,52 +448,3 @@ def _keys(node: ast.AST | None) -> Iterator[str]:
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant) and not isinstance(value, ast.Dict | ast.List | ast.ListComp):
                 yield str(key.value)
-
-
-_WITHOUT_VALUE = {"count", "store_const", "append_const"}  # actions of argparse
-_NARGS = {"OPTIONAL": "?", "ZERO_OR_MORE": "*", "REMAINDER": "..."}  # constants of argparse
-
-
-def _nargs(keywords: Mapping[str | None, str]) -> str:
-    """Return the `nargs` of a call of `add_argument` without quotes; "" if it has none."""
-    text = keywords.get("nargs", "").strip("'\"")
-    return _NARGS.get(text.rpartition(".")[2], text)
-
-
-def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
-    """Return the options that `add_argument` declares, with their actions."""
-    actions = dict[str, str]()
-    for word, call in words:
-        if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value.startswith("--"):
-            name, keywords = word.value[2:], {item.arg: ast.unparse(item.value) for item in call.keywords}
-            plain = name.replace("-", "_")
-            action = keywords.get("action", "").strip("'\"").rpartition(".")[2]
-            if action == "BooleanOptionalAction":
-                actions |= {name: f"{OFF}no-{name}", f"no-{name}": f"{OFF}{name}"}
-            elif keywords.get("type") == "bool":
-                actions[name] = TEXT_OF_BOOL
-            elif action in _WITHOUT_VALUE:
-                actions[name] = SWITCH
-            elif action == SWITCHED_OFF and keywords.get("dest", f"'{plain}'") != f"'{plain}'":
-                actions[name] = SWITCH  # --no-shuffle with dest="shuffle": `no-shuffle` is true if it is passed
-            elif action == REPEATED or (action != "extend" and "nargs" not in keywords):
-                actions[name] = action if action in (SWITCH, SWITCHED_OFF, REPEATED) else ""
-            else:
-                actions[name] = "" if _nargs(keywords) == "?" else SEVERAL
-    return actions
-
-
-def _options(call: ast.Call) -> list[str]:
-    """Return the options that a call declares, without their leading dashes."""
-    words = [word.value for word in call.args if isinstance(word, ast.Constant)]
-    return [word[2:] for word in words if isinstance(word, str) and word.startswith("--")]
-
-
-def _required(call: ast.Call) -> str:
-    words = [str(word.value) for word in call.args if isinstance(word, ast.Constant)]
-    options = {item.arg: ast.unparse(item.value) for item in call.keywords}
-    if not words:
-        return ""
-    if not words[0].startswith("-"):
-        return "" if _nargs(options) in {"?", "*", "..."} else words[0]  # argparse ignores any other one's default
-    return next((word for word in words if word.startswith("--")), "") if options.get("required") == "True" else ""

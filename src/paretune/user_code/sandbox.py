@@ -1,7 +1,7 @@
 """The options that a script lists when it runs with `--help`, in a process without network or write access.
 
 The script runs only if its source does not show all options, because it computes them or declares them with a library
-that `script_options` does not read. The user must allow this, because the script's code runs up to the line that parses
+that `interface` does not read. The user must allow this, because the script's code runs up to the line that parses
 the arguments.
 """
 
@@ -17,9 +17,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.core.own_script import sources_of
-from paretune.core.script_options import Options, options_in_help
 from paretune.core.shell import options
+from paretune.user_code.interface import Options, options_in_help
 
 LONGEST_S = 10.0  # seconds after which the script is killed
 _MOST_OUTPUT = 1_000_000  # bytes of its output that are read
@@ -33,16 +32,12 @@ _MOUNT_SETATTR, _CURRENT, _RECURSIVE = 442, -100, 0x8000  # the system call, AT_
 _SOCKETS = "/run"  # has sockets of daemons, through which the script could do what it must not do itself
 
 
-def ask_options(script: Path) -> Options:
+@lru_cache(maxsize=8)
+def ask_options(script: Path, _sources: object) -> Options:
     """Run `python SCRIPT --help` and return the options that it lists. Raises BadInput if it fails or lists none.
 
-    The script runs again only if it, or a file that `sources_of` returns, has changed.
+    The script runs again only if `_sources`, the files that it is read from, have changed.
     """
-    return _asked(script, sources_of(script))
-
-
-@lru_cache(maxsize=8)
-def _asked(script: Path, _sources: object) -> Options:
     instead = f"leave {options(ask_script='true')} out, and give the names that `python {script.name} --help` shows"
     try:
         code, text = help_of([sys.executable, script.name], script.parent)
@@ -52,7 +47,7 @@ def _asked(script: Path, _sources: object) -> Options:
         reason = "this system cannot start a process that has no network and cannot write files"
         raise BadInput([f"{script.name} was not asked for its options, because {reason}: {instead}"]) from error
     answer = options_in_help(text)
-    if not answer.actions:
+    if not answer.actions and not answer.commands:
         last_line = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), f"exit code {code}")
         raise BadInput([f"{script.name} --help names no option ({last_line[:200]}): {instead}"])
     return answer

@@ -1,0 +1,122 @@
+"""Reads and binds a user's own script, and prepares its job: the files of its folder and the data that it reads."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from paretune.core import watchdog
+from paretune.core.errors import collecting, refuse
+from paretune.core.reading import LARGEST_SETTINGS, at_home, exists, read_text
+from paretune.core.shell import options
+from paretune.launchers import archive
+from paretune.launchers.job_folder import RUNNER
+from paretune.specification.container import Command, JobInputs, UserCode
+from paretune.specification.inputs import CHANNELS, IN_S3, SCRIPT_CHANNELS, in_channel, missing_files
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import SCRIPT_METRICS
+from paretune.user_code import child, runner, script_metrics
+from paretune.user_code.binding import Binding, bind, described
+from paretune.user_code.script import Script
+
+RUNNER_FILES = {
+    RUNNER: Path(runner.__file__),
+    "child.py": Path(child.__file__),
+    "watchdog.py": Path(watchdog.__file__),
+    **{f"script_metrics/{path.name}": path for path in Path(script_metrics.__file__).parent.glob("*.py")},
+}
+"""Maps the name of each file that a job needs to run a user's own training to the file that it is a copy of."""
+
+
+def script_of(spec: JobSpec) -> Script:
+    """Read the script of a job, and its options by --help if the job allows it."""
+    return Script.read(at_home(spec.entry_script or "").resolve(), may_ask=spec.ask_script)
+
+
+def script_faults(spec: JobSpec) -> list[str]:
+    """Return why a job's script cannot run with the parameters that were given; empty if it can."""
+    return list(bind(spec, script_of(spec)).faults)
+
+
+def takes_seed(spec: JobSpec) -> bool:
+    """Return whether a different seed changes the job: False only for a script without an argument for the seed."""
+    return spec.entry_script is None or bind(spec, script_of(spec)).takes_seed
+
+
+def script_inputs(spec: JobSpec) -> JobInputs:
+    """Return the inputs of a job that runs an `entry_script`.
+
+    A job on this machine uses the script and its data where they are. If the launcher uploads files, the script's
+    folder is uploaded, and the data reach the job as channels. Raises BadInput with all faults; the script's arguments
+    are checked only if no file is missing.
+    """
+    refuse(missing_files(spec.as_text()))
+    script, travels = script_of(spec), spec.runs_on.files_travel
+    path, moved, inputs = script.path, dict[str, str](), dict[str, Path | str]()
+    for name, channel in SCRIPT_CHANNELS.items():
+        text = str(getattr(spec, name) or "")
+        if travels and text.startswith(IN_S3):  # the job reads it from S3; it does not pass through this machine
+            inputs[channel], moved[name] = in_channel(channel, text)
+        elif travels and text and exists(text):
+            inputs[channel], moved[name] = in_channel(channel, at_home(text).resolve())
+        elif text and exists(text):
+            inputs[channel] = at_home(text).absolute()
+    faults, files, requirements = list(bind(spec, script).faults), dict[str, Path](), ""
+    with collecting(faults):
+        is_sent = travels and path.is_file()
+        sent = {**archive.project_files(path.parent), path.name: path} if is_sent else {}
+        if (listed := sent.get(archive.REQUIREMENTS)) is not None:
+            requirements = read_text(listed, LARGEST_SETTINGS)
+        files = {f"{archive.SCRIPT_FOLDER}/{name}": each for name, each in sent.items()}
+    refuse(faults)
+    # In the job, a parameter that names a file has the file's path there. It is recorded as it was given.
+    given = bind(spec, script)
+    binding = replace(bind(spec, script, moved), recorded=given.recorded) if moved else given
+    place = f"{CHANNELS}/code/{archive.SCRIPT_FOLDER}/{path.name}" if travels else str(path)
+    command = command_of(spec, binding, [script], script=place)
+    return JobInputs(
+        code=UserCode(
+            command=command,
+            files={**files, **RUNNER_FILES},
+            key=archive.code_key(files) if is_sent else "",
+            left_behind=archive.left_behind(path.parent) if travels else (),
+            inputs=inputs,
+            requirements=tuple(requirements.split("\n")) if requirements else (),
+            texts=texts_of(script.files, path.parent),
+            described=described(given, spec, script),
+            parameters={channel: name for name, channel in SCRIPT_CHANNELS.items()},
+        )
+    )
+
+
+def command_of(spec: JobSpec, binding: Binding, scripts: Iterable[Script], *, script: str) -> Command:
+    """Return the command of a bound script, which is at the path `script` in the job."""
+    scripts = list(scripts)
+    asked = options(ask_script="true")
+    name = Path(script).name
+    return Command(
+        words=binding.words,
+        script=script,
+        recorded=binding.recorded,
+        takes_seed=binding.takes_seed,
+        takes_batch=binding.takes_batch,
+        accumulates=binding.accumulates,
+        settings=tuple(sorted(settings_of(spec, scripts))),
+        named=tuple(sorted({name for each in scripts for name in each.named})),
+        renamed=dict(SCRIPT_METRICS),
+        metric_definitions=spec.metric_definitions,
+        logging_steps=binding.logging_steps,
+        leaves_model=True,
+        usage_hint=f"; use --training_arguments.NAME VALUE to pass an option that `python {name} --help` lists, or add "
+        f"{asked}",
+    )
+
+
+def settings_of(spec: JobSpec, scripts: Iterable[Script]) -> set[str]:
+    """Return the names that do not count as metrics if the command prints them: its arguments and settings."""
+    given = script_metrics.setting_names(spec.training_arguments)
+    return {*given, *(name for script in scripts for name in script.settings)}
+
+
+def texts_of(files: Iterable[Path], root: Path) -> dict[str, Path]:
+    """Return source files by the names that they have among the artifacts of the job's run."""
+    return {path.relative_to(root).as_posix(): path for path in files if path.is_relative_to(root)}

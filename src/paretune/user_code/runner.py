@@ -1,0 +1,522 @@
+"""The one program inside a job of a user's own training: `python3 runner.py ML`.
+
+ML is the job's folder, /opt/ml on SageMaker. The program installs the dependencies that the job's document lists,
+provides an MLflow store for the training's records, and runs the training's command. It remains the parent of the
+command: it reads the lines that the command prints, passes signals on to the command and all its descendants, ends a
+command that hangs or reaches its deadline, and writes what the command has measured, however it ended. A script runs
+with `child`, which writes the script's exception as data. Next to this file are child.py, watchdog.py, with_secrets.py
+and script_metrics. All of them need only the standard library of Python 3.8 or newer.
+
+    ML/input/data/job/job.json     the document; `command` in it is the bound command (specification.container.Command)
+    ML/output/data/paretune/       mlflow.db and mlruns, if the command uses MLflow; the curves of other loggers;
+                                   log.txt, command.txt, versions.txt, and traceback.txt after an exception
+    ML/output/data/events.jsonl    dictionaries that a Trainer prints, while the job runs
+    ML/output/data/report.json     the metrics, and where each comes from
+    ML/output/data/partial.json    the same of a command that failed or was stopped
+    ML/output/failure              why the job failed: its cause (`specification.ending.Cause`), a colon, one sentence
+
+Metrics come from what the command prints and logs (see script_metrics). If several of its MLflow runs have a metric,
+the last value in the first run counts. If the first run lacks the metric, the last value in the newest run that has it
+counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paretune.user_code.script_metrics import PrintedNumbers
+
+GRACE_S = 110.0  # seconds from SIGTERM until a command that still runs is killed
+LOG, COMMAND, VERSIONS, TRACEBACK = "log.txt", "command.txt", "versions.txt", "traceback.txt"
+REQUIREMENTS = ".paretune-requirements.txt"
+_INSTALLER = "input/data/code/container_start.py"
+_LONGEST_READ = 2**16  # bytes of the output that are read at a time
+_LONGEST_LINE = 2**16  # characters of a line that are kept for reading
+_LARGEST_BEGIN, _LARGEST_END = 4_000_000, 1_000_000  # bytes of the begin and the end of a log that are kept
+_LAST_LINES = 60  # printed lines in which the reason of a failure is looked for
+_ENDED = re.compile(
+    r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning|NotFound|Missing))\b(?::|$)"
+)
+"""The last line of a traceback."""
+_ERROR_LINE = re.compile(r"^(?:\S+: )?(?:error|ERROR|Error):\s*(\S.*)$")  # of argparse, fire and others
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+_USAGE = re.compile(
+    r"\b(?:no such (?:option|command)|unrecognized arguments|unknown (?:command.line flag|option)|missing option"
+    r"|missing argument|arguments are required|could not consume|unexpected extra argument|cannot find key"
+    r"|not used by the HfArgumentParser)",
+    re.IGNORECASE,
+)
+"""Messages of command-line parsers about unknown and missing options."""
+_ERROR_IN_CODE = re.compile(
+    r"^(?:[\w.]+\.)?(?:(?:Import|Syntax|Name|Type|Attribute|Key|Index|Value|FileNotFound|NotImplemented|Assertion"
+    r"|ModuleNotFound|Indentation|UnboundLocal)Error)\b|No matching distribution found|error: argument"
+)
+"""How Python prints an exception for wrong code or a missing package, and what pip and argparse print."""
+
+
+def main(ml: Path) -> int:
+    """Run the job and return the exit code of the command, or of the installation if the command was not started."""
+    document = json.loads((ml / "input" / "data" / "job" / "job.json").read_text(encoding="utf-8"))
+    command = document["command"]
+    code_folder = Path(__file__).resolve().parent
+    folder = code_folder / command["folder"] if command["folder"] else Path.cwd()
+    supervisor = Supervisor()
+    watchdog = importlib.import_module("watchdog")
+    grace_s = max(GRACE_S, document["max_seconds"] - (document.get("deadline_s") or document["max_seconds"]))
+    late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
+    if starter := os.environ.pop("PARETUNE_STARTER", ""):  # process id of the parent: a launcher or with_secrets.py
+        watchdog.end_with(int(starter), grace_s, late)
+    if is_first():
+        watchdog.watch(ml / "output" / "data" / "events.jsonl", partial(supervisor.end, ml, 1))
+    if document.get("deadline_s") is not None:  # a job on a user's machine has no deadline here
+        watchdog.stop_at(document["deadline_s"], grace_s, partial(write_failure, ml, "time_limit"), late)
+    if command["requirements"]:
+        code = install(command["requirements"], folder / command["requirements_folder"], ml, supervisor)
+        if code or supervisor.was_stopped:
+            return code
+    return Training(ml, document, folder, supervisor).run(grace_s)
+
+
+class Training:
+    """One run of the command: its environment, its words, what it printed, and its report."""
+
+    def __init__(self, ml: Path, document: dict[str, Any], folder: Path, supervisor: Supervisor) -> None:
+        self._ml, self._document, self._folder, self._supervisor = ml, document, folder, supervisor
+        self._command = document["command"]
+        self._metrics = importlib.import_module("script_metrics")
+        # Only the records of the first instance are kept.
+        self._data = ml / "output" / "data" if is_first() else Path(tempfile.mkdtemp())
+        self._store = self._data / self._metrics.STORE
+        self._ending, self._written = self._data / "ending.json", self._data / "written.txt"
+        self._is_script, self._is_alone = bool(self._command["script"]), document.get("deadline_s") is not None
+        settings, named = self._command["settings"], self._command["named"]
+        self._printed = self._metrics.PrintedNumbers(self._command["metric_definitions"], settings, named)
+
+    def run(self, grace_s: float) -> int:
+        """Run the command, write what it has measured, and return its exit code."""
+        words, began = self._words(grace_s), time.time()
+        self._store.mkdir(parents=True, exist_ok=True)
+        (self._store / COMMAND).write_text(shlex.join(self._shown()) + "\n", encoding="utf-8")
+        (self._store / VERSIONS).write_text(versions(), encoding="utf-8")
+        for path in (self._ending, self._written):
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+        output = Output(self._store / LOG, self._printed, self._trainer(), self._hidden())
+        options = {"env": self._environment(), **({"cwd": str(self._folder)} if self._command["folder"] else {})}
+        if (self._is_alone or not self._is_script) and not os.path.lexists(str(self._folder / "mlruns")):
+            (self._folder / "mlruns").symlink_to(self._store / "mlruns")  # where MLflow before 3.11 puts files
+        say("starting the training's command")
+        code = self._supervisor.run(words, output, **options)
+        output.finish()
+        ending = self._read_ending()
+        if ending.get("traceback") and not ending.get("exit"):
+            (self._store / TRACEBACK).write_text(output.masked(ending["traceback"]), encoding="utf-8")
+        if code and not self._supervisor.was_stopped:
+            code = self._fail(code, ending, output)
+        if is_first():
+            self._report(began, has_completed=not code and not self._supervisor.was_stopped)
+        return code
+
+    def _words(self, grace_s: float) -> list[str]:
+        """Return the words that start the command: bash, or the script in one process or in one for each device."""
+        words = self._filled()
+        if not self._is_script:
+            return ["bash", "-c", words[0]]
+        child, script = str(Path(__file__).resolve().parent / "child.py"), self._command["script"]
+        hosts, processes = json.loads(os.environ.get("SM_HOSTS", "[]")), int(self._command["processes"])
+        is_cluster = self._is_alone and len(hosts) > 1
+        if processes * (len(hosts) if is_cluster else 1) == 1:
+            return [sys.executable, child, script, *words]
+        spread = ["--standalone", f"--nproc-per-node={processes}"]
+        if self._is_alone:
+            spread = [
+                f"--nnodes={len(hosts)}",
+                f"--node-rank={os.environ['SM_CURRENT_HOST_RANK']}",
+                f"--nproc-per-node={processes}",
+                f"--master-addr={hosts[0]}",
+                f"--master-port={os.environ.get('SM_MASTER_PORT', '7777')}",
+            ]
+        return [sys.executable, child, "--spread", str(grace_s), *spread, "--", script, *words]
+
+    def _filled(self) -> list[str]:
+        plan = self._document["plan"]
+        batch, steps = plan["per_device_train_batch_size"], plan["gradient_accumulation_steps"]
+        values = {"batch": batch, "steps": steps, "total": plan["global_batch_size"], "share": batch * steps}
+        values["output"] = self._ml / "model"
+        words = list(self._command["words"])
+        for name, value in values.items():
+            words = [word.replace(f"\0{name}\0", str(value)) for word in words]
+        return words
+
+    def _shown(self) -> list[str]:
+        words = self._filled()
+        return ["python", self._command["script"], *words] if self._is_script else ["bash", "-c", words[0]]
+
+    def _environment(self) -> dict[str, str]:
+        variables = dict(os.environ, **self._metrics.logging_environment(self._data, os.environ))
+        variables.setdefault("HYDRA_FULL_ERROR", "1")  # otherwise Hydra prints no traceback and exits with code 1
+        variables.setdefault("PYTHONUNBUFFERED", "1")
+        if self._is_script:
+            variables["PARETUNE_ENDING"], variables["PARETUNE_WRITTEN"] = str(self._ending), str(self._written)
+            variables["PARETUNE_RUNNER"] = str(os.getpid())
+            if self._is_alone:
+                interface = os.environ.get("SM_NETWORK_INTERFACE_NAME", "eth0")
+                for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
+                    variables.setdefault(name, interface)
+        return variables
+
+    def _trainer(self) -> TrainerLog | None:
+        steps = self._command["logging_steps"]
+        return TrainerLog(self._data / "events.jsonl", steps, self._metrics) if steps and is_first() else None
+
+    def _hidden(self) -> list[bytes]:
+        """Return the forms in which the job's secrets may be printed."""
+        named = (self._document.get("spec") or {}).get("environment") or {}
+        secrets = [os.environ.get(name, "") for name, text in named.items() if str(text).startswith("secret:arn:")]
+        lines = {line for text in secrets for line in text.splitlines()}
+        if not lines:
+            return []
+        masks = importlib.import_module("with_secrets")
+        forms = {form for line in lines if len(line) >= masks.SHORTEST for form in masks.forms(line)}
+        return sorted(forms, key=len, reverse=True)
+
+    def _read_ending(self) -> dict[str, Any]:
+        with contextlib.suppress(OSError, ValueError):
+            ending: dict[str, Any] = json.loads(self._ending.read_text(encoding="utf-8"))
+            return ending
+        return {}
+
+    def _fail(self, code: int, ending: dict[str, Any], output: Output) -> int:
+        """Write why the command failed, and return the exit code of the job."""
+        if ending and not ending.get("exit"):
+            cause, sentence = str(ending["cause"]), str(ending["sentence"])
+            local = f"install it for {sys.executable}"
+            remedy = "list it in the job's requirements, or set sagemaker.training_image to an image that has it"
+            write_failure(self._ml, cause, sentence.replace("{install}", remedy if self._is_alone else local))
+            return errno.ENOSPC if cause == "disk_full" else 1
+        if code - 128 in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
+            return code  # the launcher says what that means, and why the system may have killed it
+        name = Path(self._command["script"]).name if self._is_script else "the training's command"
+        text = ending.get("exit")  # sys.exit("message") prints the message
+        number, words = (1, text.strip().splitlines()[-1:]) if isinstance(text, str) and text.strip() else (code, None)
+        reason = words[0] if words else output.reason()
+        sentence = f"{name} ended with exit code {number}" + (f": {reason}" if reason else "")
+        is_usage = _USAGE.search(reason) is not None
+        if self._is_script and is_usage:
+            sentence += self._command["usage_hint"]
+        is_code = is_usage or _ERROR_IN_CODE.search(reason) is not None
+        write_failure(self._ml, "code" if is_code else "error" if reason else "silent", sentence)
+        return code
+
+    def _report(self, began: float, *, has_completed: bool) -> None:
+        """Write the metrics and curves of the command, and describe its model if it has finished."""
+        roots = [self._ml / "model", *([self._folder] if self._is_alone or not self._is_script else [])]
+        with contextlib.suppress(OSError):  # a full disk must not hide why the command failed
+            written = self._written.read_text(encoding="utf-8").splitlines() if self._written.exists() else []
+            settings = self._command["settings"]
+            sources = self._metrics.logged(self._data, roots, began, {Path(line) for line in written}, settings)
+            results = self._printed.results(sources, self._command["renamed"])
+            self._metrics.write_curves(results.curves, self._store)
+            facts = {"device": device_name(), "metrics_from": results.sources}
+            report = {"metrics": results.metrics, "not_finite": results.not_finite, "facts": facts}
+            if has_completed and self._command["leaves_model"]:
+                trim_model_folder(self._ml / "model") if self._is_alone else None
+                report["model_fault"] = describe_model(self._ml / "model")
+            name = "report.json" if has_completed else "partial.json"
+            draft = self._data / f".{name}"
+            draft.write_text(json.dumps(report), encoding="utf-8")
+            draft.replace(self._data / name)
+            for path in (self._ending, self._written):
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()
+
+
+class Output:
+    """The output of the command: passed on as it comes, read line by line, and kept in a file of limited size."""
+
+    def __init__(self, log: Path, printed: PrintedNumbers, trainer: TrainerLog | None, hidden: list[bytes]) -> None:
+        self._log: IO[bytes] = log.open("wb")
+        self._printed, self._trainer, self._hidden = printed, trainer, hidden
+        self._line = b""
+        self._size = 0
+        self._end: deque[bytes] = deque()
+        self._end_size = self._left_out = 0
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._lock = threading.Lock()
+
+    def take(self, data: bytes) -> None:
+        """Pass on bytes of the output, and read the lines that they complete."""
+        with self._lock:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            *lines, self._line = (self._line + data).split(b"\n")
+            for line in lines:
+                self._read(line)
+            if len(self._line) > _LONGEST_LINE:
+                self._read(self._line)
+                self._line = b""
+
+    def finish(self) -> None:
+        """Read the last line, if no newline follows it, and close the log."""
+        with self._lock:
+            if self._line:
+                self._read(self._line)
+                self._line = b""
+            with contextlib.suppress(OSError, ValueError):
+                if self._left_out:
+                    self._log.write(b"... %d bytes are left out here ...\n" % self._left_out)
+                self._log.writelines(self._end)
+                self._log.close()
+
+    def reason(self) -> str:
+        """Return why the command failed according to its last lines: its exception, an error, or its last words."""
+        lines = [_COLOR.sub("", line).rstrip() for line in self._last_lines]
+        while lines and not re.search(r"\w", lines[-1]):
+            lines.pop()
+        starts = [number for number, line in enumerate(lines) if line.lstrip().startswith("Traceback (most recent")]
+        for start in reversed(starts):
+            indent = len(lines[start]) - len(lines[start].lstrip())
+            below = (line[indent:] for line in lines[start + 1 :] if line.strip())
+            found = next((line for line in below if not line.startswith((" ", "+", "|"))), "")
+            if found and not found.startswith(("subprocess.CalledProcessError", "torch.distributed.elastic")):
+                return found
+        last = lines[-1].strip() if lines else ""
+        if not _ENDED.match(last):
+            errors = [match[1] for line in lines if (match := _ERROR_LINE.match(line.strip()))]
+            boxed = [line for line in lines if line.startswith("│")]
+            if boxed and lines[-1].startswith(("│", "╰")):
+                return " ".join(line.strip("│ ") for line in boxed)
+            exceptions = [line for line in lines if _ENDED.match(line)]
+            return (exceptions or errors or [last])[-1]
+        return last
+
+    def masked(self, text: str) -> str:
+        """Return the text without the job's secrets."""
+        data = text.encode(errors="replace")
+        for secret in self._hidden:
+            data = data.replace(secret, b"...")
+        return data.decode(errors="replace")
+
+    def _read(self, line: bytes) -> None:
+        text = line.decode(errors="replace")
+        self._last_lines.extend(part for part in text.rstrip("\r").split("\r")[-1:])
+        has_curve = self._trainer is not None and self._trainer.read(text.strip())
+        self._printed.read(text, has_curve=has_curve)
+        for secret in self._hidden:
+            line = line.replace(secret, b"...")
+        self._keep(line.rpartition(b"\r")[2] + b"\n" if b"\r" in line.rstrip(b"\r") else line + b"\n")
+
+    def _keep(self, line: bytes) -> None:
+        with contextlib.suppress(OSError, ValueError):  # a full disk must not end the command
+            if self._size + len(line) <= _LARGEST_BEGIN:
+                self._size += len(line)
+                self._log.write(line)
+                self._log.flush()
+                return
+        self._size = _LARGEST_BEGIN
+        self._end.append(line)
+        self._end_size += len(line)
+        while self._end_size > _LARGEST_END and len(self._end) > 1:
+            size = len(self._end.popleft())
+            self._end_size, self._left_out = self._end_size - size, self._left_out + size
+
+
+class TrainerLog:
+    """Writes the dictionaries that Hugging Face's Trainer prints as events, so that MLflow shows them during the job.
+
+    The Trainer does not print the step. Each dictionary of training metrics adds `logging_steps` to the step. That of
+    an evaluation follows from its epoch, and the steps in an epoch so far; without them, it is left out here, and read
+    from the Trainer's files when the job ends.
+    """
+
+    def __init__(self, events: Path, logging_steps: int, metrics: Any) -> None:
+        self._events, self._logging_steps, self._metrics = events, logging_steps, metrics  # the module script_metrics
+        self._step = 0
+        self._epoch = 0.0
+
+    def read(self, line: str) -> bool:
+        """Write an event if the line is a dictionary of metrics, and return whether it is one."""
+        if not line.startswith("{"):
+            return False
+        numbers = self._metrics.finite_numbers(self._metrics.dictionary_in(line))
+        if "train_runtime" in numbers or not numbers:
+            return False  # nothing, or the summary, which is also in train_results.json
+        epoch = numbers.get("epoch", 0.0)
+        if any(name.startswith("eval_") for name in numbers):
+            step = round(epoch * self._step / self._epoch) if self._epoch and epoch else 0
+        else:
+            self._step, self._epoch = self._step + self._logging_steps, epoch
+            step = self._step
+        metrics = {name: value for name, value in numbers.items() if not self._metrics.is_setting(name)}
+        if not (step and metrics):
+            return False
+        event = json.dumps({"time": time.time(), "step": step, "metrics": metrics})
+        with contextlib.suppress(OSError), self._events.open("a", encoding="utf-8") as file:
+            file.write(event + "\n")
+        print(event, flush=True)
+        return True
+
+
+class Supervisor:
+    """Runs one process after another, and passes SIGTERM on to the running process and all its descendants."""
+
+    def __init__(self) -> None:
+        self.was_stopped = False
+        self._is_ending = False  # whether `end` is ending this process from another thread
+        self._group: int | None = None
+        signal.signal(signal.SIGTERM, self._pass_on)
+
+    def run(self, words: list[str], output: Output | None = None, **options: Any) -> int:
+        """Run a process and return its exit code, or 128 + the number of the signal that ended it.
+
+        If SIGTERM has arrived, wait until the whole process group has ended. If `output` is given, it takes what the
+        process prints.
+        """
+        if output is not None:
+            options.update(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(words, start_new_session=True, **options)
+        reader = threading.Thread(target=_pass_on, args=(process.stdout, output), daemon=True)
+        reader.start()
+        self._group = process.pid
+        if self.was_stopped:
+            self._pass_on()
+        code = process.wait()
+        while self._is_ending:  # `end` exits from its thread, with its own code
+            time.sleep(1)
+        while self.was_stopped and self._has_members(process.pid):
+            time.sleep(0.05)
+        self._group = None
+        reader.join(5.0)  # a process in the background may keep the pipe open for longer
+        return code if code >= 0 else 128 - code
+
+    def send(self, number: int) -> None:
+        """Send a signal to the running process and all its descendants."""
+        if self._group is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._group, number)
+
+    def end(self, ml: Path, code: int, sentence: str = "") -> None:
+        """Kill the command and exit with `code`. A `sentence` is recorded as the reason, unless a reason exists."""
+        if sentence:
+            write_failure(ml, "error", sentence)
+        self._is_ending = True
+        self.send(signal.SIGKILL)
+        os._exit(code)
+
+    def _pass_on(self, *_: Any) -> None:
+        self.was_stopped = True
+        self.send(signal.SIGTERM)
+
+    def _has_members(self, group: int) -> bool:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)  # reap an orphan: orphans become children of the container's first process
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+def _pass_on(stream: IO[bytes] | None, output: Output | None) -> None:
+    while stream is not None and output is not None and (data := os.read(stream.fileno(), _LONGEST_READ)):
+        output.take(data)
+
+
+def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:
+    """Install the requirements with container_start.py, and return its exit code.
+
+    Relative paths in the requirements are relative to `folder`.
+    """
+    say("installing the training's dependencies")
+    path = folder / REQUIREMENTS
+    path.write_text("\n".join(requirements) + "\n", encoding="utf-8")
+    try:
+        words = [sys.executable, str(ml / _INSTALLER), "--install", path.name, str(ml)]
+        return supervisor.run(words, cwd=str(folder))
+    finally:
+        path.unlink()
+
+
+def versions() -> str:
+    """Return the versions of Python, of the system and of all installed packages, one on each line."""
+    lines = [f"python=={platform.python_version()}", f"# {platform.platform()}"]
+    with contextlib.suppress(Exception):  # a broken package must not end the job
+        metadata = importlib.import_module("importlib.metadata")
+        names = {str(each.metadata["Name"]): str(each.version) for each in metadata.distributions()}
+        lines += sorted((f"{name}=={version}" for name, version in names.items()), key=str.lower)
+    return "\n".join(lines) + "\n"
+
+
+def device_name() -> str:
+    """Return the name of the GPU, or of the CPU if there is no GPU."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        if names := subprocess.run(words, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines():
+            return names[0].strip()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return platform.processor() or platform.machine()
+
+
+def trim_model_folder(folder: Path) -> None:
+    """Remove the Trainer's checkpoints from the model's folder. Keep the newest if the folder has no other model."""
+    checkpoints = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal()]
+    checkpoints.sort(key=lambda path: int(path.name[11:]))
+    weights = ("model*.safetensors", "pytorch_model*.bin", "adapter_model*")
+    has_model = any(path for pattern in weights for path in folder.glob(pattern))
+    for path in checkpoints if has_model else checkpoints[:-1]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def describe_model(folder: Path) -> str:
+    """Write the files that MLflow needs to load the model in `folder`. Returns why that is impossible, or ""."""
+    words = [sys.executable, "-m", "paretune.training.mlflow_model", str(folder)]
+    variables = dict(os.environ, PYTHONPATH=os.pathsep.join([str(Path(__file__).resolve().parent), *sys.path[1:]]))
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, env=variables, timeout=600, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"its files could not be read ({error})"
+    lines = done.stderr.strip().splitlines()
+    return done.stdout.strip() if not done.returncode else f"its files could not be read ({(lines or [''])[-1]})"
+
+
+def is_first() -> bool:
+    """Return whether this is the first instance of the cluster (container_start.py numbers them), or a local job."""
+    return os.environ.get("SM_CURRENT_HOST_RANK", "0") == "0"
+
+
+def write_failure(ml: Path, cause: str, sentence: str) -> None:
+    """Write why the job failed, unless a reason has been written already. `cause` is a value of `Cause`."""
+    path = ml / "output" / "failure"
+    with contextlib.suppress(OSError):
+        if not path.exists():
+            path.write_text(f"{cause}: {sentence}")
+
+
+def say(sentence: str) -> None:
+    """Print one line of the log; the launcher shows the log starting with the first of these lines."""
+    print(f"paretune: {sentence}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
