@@ -130,6 +130,33 @@ def test_pointing_at_a_mark_shows_its_parameters_and_a_click_opens_its_run(opene
     assert output.locator("#run a").get_attribute("href").startswith(address(""))
 
 
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize(("count", "seed"), [(20, 4), (40, 3), (40, 11), (40, 14), (40, 24)])
+def test_no_label_runs_into_the_ring_or_the_label_of_another_mark(
+    opened: Open, width: int, count: int, seed: int
+) -> None:
+    output = opened(page_of(many_trials(count, seed), ALL_THREE), width=width)
+    boxes = """() => {
+      const box = node => { const {left, top, right, bottom} = node.getBoundingClientRect();
+                            return {left, top, right, bottom}; };
+      const trace = [...document.querySelectorAll("#plot .scatterlayer .trace")].find(
+        node => node.querySelectorAll(".textpoint").length > 0);
+      return [[...trace.querySelectorAll(".point")].map(box), [...trace.querySelectorAll(".textpoint")].map(box)];
+    }"""
+    rings, labels = output.evaluate(boxes)
+    assert len(rings) == len(labels) > 1
+
+    def overlap(one: dict[str, float], other: dict[str, float]) -> float:
+        across = min(one["right"], other["right"]) - max(one["left"], other["left"])
+        down = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
+        return min(across, down)  # pixels; a box around a text is higher than its letters
+
+    for index, label in enumerate(labels):
+        assert label["right"] <= width
+        for other in [*(ring for n, ring in enumerate(rings) if n != index), *labels[:index]]:
+            assert overlap(label, other) < 4
+
+
 def test_any_two_objectives_can_be_axes(opened: Open) -> None:
     output, scale = opened(page_of(with_outlier(), ALL_THREE)), "document.getElementById('plot').layout.xaxis.type"
     assert output.evaluate(scale) == "log"  # one trial costs a hundred times as much

@@ -67,10 +67,15 @@ def launch(name: str, home: Path) -> tuple[Run, dict[str, Any]]:
     spec = paretune.JobSpec(entry_script=f"{name}/train.py", training_arguments=own, **parameters)
     try:
         run_id = paretune.launch(spec, quiet=True).run_id
-    except BadInput as error:  # another file reads nanoGPT's settings: the message has the lines to add
-        first, second = str(error).splitlines()[-2:]
-        (home / name / "MLproject").write_text(f"{first.strip()}\n{second.strip()}\n")
-        spec = paretune.JobSpec(project=name, training_arguments=given)
+    except BadInput as error:  # the message names the option to add, or the two to give instead
+        _, *lines = map(str.strip, str(error).splitlines())
+        if lines:
+            project = dict(line.split(": ") for line in lines)
+            spec = paretune.JobSpec(**project, training_arguments=given)
+        elif str(error).endswith(": add --ask_script true"):
+            spec = spec.replace(ask_script=True)
+        else:
+            raise
         run_id = paretune.launch(spec, quiet=True).run_id
     truth = next(path for path in home.parent.rglob("truth.json"))
     return MlflowClient(mlflow.get_tracking_uri()).get_run(run_id), json.loads(truth.read_text())
@@ -131,7 +136,8 @@ def test_the_runs_of_a_script_below_its_own_are_children_of_the_run_of_its_job(h
     others = [each for each in client.search_runs([run.info.experiment_id]) if each.info.run_id != run.info.run_id]
     assert sorted(each.info.run_name for each in others) == ["fold 0", "fold 1"]
     assert {each.data.tags["mlflow.parentRunId"] for each in others} == {run.info.run_id}
-    assert [item.path for item in client.list_artifacts(run.info.run_id)] == ["report.json", "weights.txt"]
+    names = {"code", "command.txt", "log.txt", "report.json", "versions.txt", "weights.txt"}
+    assert {item.path for item in client.list_artifacts(run.info.run_id)} == names
     assert run.data.params["solver"] == "gradient descent"
     assert len(client.search_experiments()) == 1
     assert "paretune.remarks" not in run.data.tags

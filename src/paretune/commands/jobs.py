@@ -59,7 +59,7 @@ def _status(_: Parameters) -> CommandOutput:
     from paretune.presentation.text import aligned, duration, plain
 
     workplaces, tracking = _open_store("status")
-    jobs = running_jobs(tracking, workplaces.of)
+    jobs = running_jobs(tracking, workplaces.of, workplaces.with_budgets())
     columns = {
         "run": [job["run_id"][:8] for job in jobs],
         "job": [job["title"][:50] for job in jobs],
@@ -88,7 +88,7 @@ def _logs(options: LogsOptions) -> CommandOutput:
     from paretune.jobs.running import find_run, followed, lines_of
 
     workplaces, tracking = _open_store("logs")
-    run = find_run(tracking, options.run.strip(), workplaces.of)
+    run = find_run(tracking, options.run.strip(), workplaces.of, workplaces.with_budgets())
     if options.follow:
         with workplaces.interruption.listening():
             for line in followed(run, workplaces.of, workplaces.interruption, options.lines):
@@ -104,7 +104,7 @@ def _stop(options: RunOptions) -> CommandOutput:
     from paretune.jobs.running import find_run, stop
 
     workplaces, tracking = _open_store("stop")
-    run = find_run(tracking, options.run.strip(), workplaces.of)
+    run = find_run(tracking, options.run.strip(), workplaces.of, workplaces.with_budgets())
     with watched(workplaces.interruption) as on_events:
         end = stop(run, replace(workplaces, on_events=on_events).of)
     return CommandOutput(text=f"run {run.run_id}: {end.in_one_line()}", document=end.to_dict())
@@ -117,9 +117,10 @@ def _sync(_: Parameters) -> CommandOutput:
     workplaces, tracking = _open_store("sync")
     with watched(workplaces.interruption) as on_events:
         of = replace(workplaces, on_events=on_events).of
-        jobs = Sync(workplace_of=of, tracking=tracking, interruption=workplaces.interruption).run()
+        budgeted = workplaces.with_budgets()
+        jobs = Sync(workplace_of=of, tracking=tracking, interruption=workplaces.interruption, budgeted=budgeted).run()
     lines = [str(job.result) for job in jobs if job.result is not None]
-    lines += [f"run {job.run_id}: {job.remark}" for job in jobs if job.remark]
+    lines += [f"run {job.run_id}: {job.remark}" if job.run_id else job.remark for job in jobs if job.remark]
     runs = [
         {"run_id": job.run_id, "remark": job.remark or None, "result": job.result and job.result.to_dict()}
         for job in jobs

@@ -69,6 +69,7 @@ _ARGUMENTS_OF_AGENTS: Mapping[str, type[float | int | str]] = {
 }
 """The entries of training_arguments that an agent may set: none sends data anywhere or names a file."""
 _KINDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
+_MOST_LEVELS = 20  # of lists and mappings in a parameter
 _SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # what agents see of a parameter
 _JOB = re.compile(r"^(?:simulated )?job ([\w-]+)", re.MULTILINE)  # the job's name, as `launch` announces it
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
@@ -312,6 +313,9 @@ def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str
     texts, faults = dict[str, str](), list[str]()
     for name, value in parameters.items():
         name = name.replace("-", "_")
+        if _levels_exceed(value, _MOST_LEVELS):
+            faults.append(f"{name} must be a value with at most {_MOST_LEVELS} levels of lists and mappings")
+            continue
         text = texts[name] = ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
         root, _, inner = name.partition(".")
         if root not in _JOB_OF_AGENTS:
@@ -324,6 +328,19 @@ def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str
             faults += _path_faults(root, path, reads)
     refuse(list(dict.fromkeys(faults)))
     return texts
+
+
+def _levels_exceed(value: object, most: int) -> bool:
+    """Return whether lists and mappings are nested in more than `most` levels."""
+    level = [value]
+    for _ in range(most + 1):
+        parts = [
+            part.values() if isinstance(part, Mapping) else part for part in level if isinstance(part, Mapping | list)
+        ]
+        if not parts:
+            return False
+        level = [inner for part in parts for inner in part]
+    return True
 
 
 def _argument_faults(given: object) -> Iterator[str]:

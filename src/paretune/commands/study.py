@@ -161,12 +161,15 @@ def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
     script = Script.read(path.resolve())
     reported = [*script.metrics, *(item["Name"] for item in spec.metric_definitions)]
     known_as = {*reported, *(metrics.SCRIPT_METRICS.get(name) for name in reported)}
-    question = did_you_mean(metric, reported)
+    same = [name for name in reported if name.lower() == metric.lower()]
+    question = f"did you mean {same[0]}?" if same else did_you_mean(metric, reported)
     comes_from_elsewhere = not script.metrics or script.loggers
     if metric in known_as or metric in metrics.OF_THE_CLUSTER or (comes_from_elsewhere and not question):
         return []
+    if not re.fullmatch(r"[\w\-. :/@]*\w[\w\-. :/@]*", metric):
+        return [f"{metric} is not the name of a metric: name one, such as val_f1"]
     words = {word.lower() for word in re.findall(r"[A-Za-z0-9]+", read_text(path, LARGEST_SCRIPT))}
-    if words.issuperset(word.lower() for word in re.findall(r"[A-Za-z0-9]+", metric)):
+    if not same and words.issuperset(word.lower() for word in re.findall(r"[A-Za-z0-9]+", metric)):
         return []
     remedy = "if it does, show paretune where: set metric_definitions, or name it in the objectives of a study file"
     hint = f"{question} It reports" if question else "as far as its text shows, it reports"

@@ -19,6 +19,16 @@ _SECRET_NAME = re.compile(
     r"|\.(env|pem|key|p12|pfx|ppk|keystore|keytab|jks|kdbx?|tfvars|tfstate)(\.|$)",
     re.IGNORECASE,
 )
+_SECRET_FILE = re.compile(
+    r"(^|/)(((access|api|auth|bearer|refresh|hf|github)[-_.]?)?tokens?\.(json|csv|ya?ml|toml)"
+    r"|((access|api|auth|bearer|refresh|hf|github)[-_.]?)tokens?(\.(txt|md|json|csv|ya?ml|toml))?"
+    r"|token(\.(txt|md))?|bearer(\.(txt|json))?|pat\.(txt|json|csv)"
+    r"|cookies?(\.(txt|json|sqlite|db))?|rclone\.conf|wallet\.(dat|json)|[\w.-]*\.(ovpn|wallet|keychain(-db)?)"
+    r"|[\w.-]*dump[\w.-]*\.sql(\.\w+)?|[\w.-]*\.sql\.(gz|bz2|xz|zst))$",
+    re.IGNORECASE,
+)
+"""Further names of files that hold tokens, cookies, keys, or whole databases. Not tokens.txt, the usual vocabulary of
+speech models, and not added_tokens.json of a tokenizer."""
 _SOURCE_CODE = re.compile(
     r"\.(pyi?|pyx|ipynb|c|cc|cpp|cu|cuh|h|hpp|java|jl|js|ts|r|rs|go|md|rst|html|css)$", re.IGNORECASE
 )
@@ -86,6 +96,15 @@ def is_secret_name(name: str) -> bool:
     (True, True, False)
     """
     return bool(_SECRET_NAME.search(name)) and not _SOURCE_CODE.search(name)
+
+
+def is_secret_file(path: str) -> bool:
+    """Return whether a file of this name, or at this relative path, probably holds a password, a key or private data.
+
+    >>> is_secret_file("tokens.json"), is_secret_file("conf/rclone.conf"), is_secret_file("added_tokens.json")
+    (True, True, False)
+    """
+    return is_secret_name(path) or bool(_SECRET_FILE.search(path))
 
 
 def masked(name: str, text: str) -> str:

@@ -65,8 +65,10 @@ class Attempts:
 
     def __post_init__(self) -> None:
         record, spec = self.record, self.record.spec
-        self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.run.run_id)
+        self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.owner)
         self.bill = Bill(spec, record.price(spec))
+        if self.admitted is not None:
+            record.command = self.admitted.command
 
     @property
     def _launcher(self) -> Launcher:
@@ -319,7 +321,8 @@ class Attempts:
 
     def _reserve(self) -> None:
         record = self.record
-        record.workplace.reserve(record.spec, record.attribution, record.run.run_id, self._worst_usd)
+        name = job_name(record.job, 1)
+        record.workplace.reserve(record.spec, record.attribution, record.owner, self._worst_usd, name)
 
     def _first_attempt(self) -> tuple[JobDocument, JobInputs, JobSetup]:
         """Return document, inputs and setup of the first attempt.
@@ -331,6 +334,7 @@ class Attempts:
         if self.admitted is None:
             self.admitted = admit(record.spec, workplace, revision=record.revision, judges_limit=False)
             record.log_setup(self.admitted.setup)
+            record.command = self.admitted.command
         if self._launcher.traits.files_travel:
             workplace.say("uploading code, data and model, and creating the job")
         return self.document, self.admitted.inputs, self.admitted.setup
@@ -364,7 +368,7 @@ class Attempts:
 
         AWS accepts each name only once, and identical jobs have the same name, so one of several runs owns the job.
         """
-        if job is None or job.run_id == self.record.run.run_id:
+        if job is None or job.run_id == self.record.owner:
             return job
         self.taken_by = job.run_id
         return None

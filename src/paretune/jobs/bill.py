@@ -184,10 +184,11 @@ class Bill:
         is_new, values = metrics.WARM_POOL_SECONDS not in run.metrics, self.metrics()
         names = (metrics.WARM_POOL_SECONDS, metrics.COST_USD)
         values = metrics.to_known_digits({name: values[name] for name in names if is_new and name in values})
+        owner = run.tags.get(schema.CONTINUES) or run.run_id
         written, tags = workplace.tracking.run(run.run_id), {schema.WARM_POOL: pool.status}
         with suppress(BadInput):  # the budget file may be gone
             if (ledger := workplace.budget_ledger(run.budget)) is not None:
-                ledger.record_cost(run.run_id, values.get(metrics.COST_USD, run.cost_usd))
+                ledger.record_cost(owner, values.get(metrics.COST_USD, run.cost_usd))
                 tags |= {schema.RESERVED: ""} if run.tags.get(schema.RESERVED) else {}
         title = new_name(run.tags, self.ran, run.metrics, {**run.metrics, **values})
         with written.later():

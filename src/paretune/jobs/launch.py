@@ -122,6 +122,8 @@ def finish_job(job: Attempts) -> JobOutcome:
                 f"{error}; {job.document.job_name} has {job.outcome.state.value.lower()}{checkpoint}"
             ) from error
         raise
+    if workplace.launcher.jobs_outlive_submitter:
+        job.record.run.set_tags({schema.UNSEEN: ""})
     if spec.runs_on.keeps_instances and not job.record.is_watched_elsewhere:
         with suppress(ParetuneError):  # if this fails, a later `sync` records the pool that the job reused, and its own
             records = record_pools(workplace.tracking, lambda run: None if workplace.elsewhere(run.tags) else workplace)
@@ -158,7 +160,8 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
 
     Processes that run the same command at the same moment give their jobs the same name. AWS accepts a name only once,
     so only one of these jobs is created, and it records the id of its run. The other processes find that run, close
-    their own runs, and follow the job. If the run is not in this MLflow store, the next name is tried.
+    their own runs, and follow the job. If that run was removed from MLflow for good and its job still runs, this
+    process's run continues the record. If such a job has ended, or if its run was deleted, the next name is tried.
     """
     workplace = record.workplace
     while True:
@@ -171,26 +174,39 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
             raise
         if not job.taken_by:
             return job
-        if workplace.tracking.recorded(job.taken_by):
+        taken = workplace.tracking.recorder_of(job.taken_by)
+        if taken is not None and not (taken.is_deleted and taken.state in ENDED):
             workplace.record_cost(record.spec, record.run.run_id, 0.0, None)
-            return _begun(_adopted(record.spec, workplace, job.taken_by, record.run))
+            return _begun(_adopted(record.spec, workplace, taken.run_id, record.run))
+        if taken is None and _runs(job.document.job_name, workplace):
+            record.take_over(job.taken_by)
+            gone = f"run {job.taken_by} of job {job.document.job_name} was removed from MLflow, but the job runs"
+            workplace.say(f"{gone}: run {record.run.run_id} records it now, so that nothing is paid for twice")
+            continue
         assert names is not None  # without `names`, a job is named after its run, so no other run has its name
         record.job, record.is_adopted = next(names), False
+
+
+def _runs(name: str, workplace: Workplace) -> bool:
+    """Return whether a job of this name exists and has not ended."""
+    job = workplace.launcher.attach(name)
+    return job is not None and not job.state().is_terminal
 
 
 def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None:
     """Return runs of jobs with the same given parameters, data and code, newest first, without the trials of studies.
 
-    Returns None if no earlier job may be followed: with `force=again`, or if jobs end with the process that launched
-    them.
+    A deleted run counts only if its job has not ended, as far as the run says. Returns None if no earlier job may be
+    followed: with `force=again`, or if jobs end with the process that launched them.
     """
     identity = job.identity
     if "again" in job.spec.force or not workplace.launcher.jobs_outlive_submitter:
         return None
     return [
         run
-        for run in workplace.tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{identity.computation}'")
+        for run in workplace.tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{identity.computation}'", deleted=True)
         if identity.is_requested_by(schema.given_by(run.tags))
+        and (not run.is_deleted or run.state == JobState.RUNNING.value)
         and run.tags.get(schema.DATASET_KEY) == identity.data_key
         and run.tags.get(schema.CODE_KEY) == identity.code_key
         and schema.TRIAL not in run.tags
@@ -219,18 +235,33 @@ def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened
 def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
     """Return the run id of an identical job that is running where this command's jobs run.
 
-    If there is none, return the run id of an identical job that was never created because its process died, or None.
+    If there is none, return the run id of an identical job that has completed without a command that showed its result.
+    If there is none either, return that of a job that was never created because its process died, or None.
     """
     location = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
-    dead = None
+    dead, unseen = None, list[RecordedRun]()
     for run in equal:
-        if run.tags.get(schema.STATE) != JobState.RUNNING.value or not location.items() <= run.tags.items():
+        if (
+            run.state not in (JobState.RUNNING.value, JobState.COMPLETED.value)
+            or not location.items() <= run.tags.items()
+        ):
+            continue
+        if run.is_completed:
+            if run.tags.get(schema.UNSEEN) == "true":
+                unseen.append(run)
             continue
         if find_job(run.run_id, run.tags, workplace) is not None:
             return run.run_id
         watched_by = run.tags.get(schema.WATCHED_BY, "")
-        if not watched_by or is_alive(watched_by) is False:
+        if (not watched_by or is_alive(watched_by) is False) and not run.is_deleted:
             dead = dead or run.run_id
+    for run in unseen:
+        if find_job(run.run_id, run.tags, workplace) is not None:
+            workplace.say(
+                f"run {run.run_id}: its job completed after the command that launched it was interrupted, and its "
+                "result has not been shown yet; it is shown now, and nothing new is paid for"
+            )
+            return run.run_id
     return dead
 
 

@@ -18,7 +18,7 @@ from paretune.core.shell import command_line, options
 from paretune.estimating.workload import whole_argument
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
-from paretune.jobs.record import JobRecord, params_of
+from paretune.jobs.record import RESTORED, JobRecord, params_of
 from paretune.jobs.run_names import new_name, run_name
 from paretune.launchers.base import Job
 from paretune.pricing import ROUNDING_USD, Price
@@ -215,7 +215,7 @@ def end_job(
         longer = "stopping or uploading took longer than the worst case allows for; the whole cost is recorded"
         remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
     # The cost is recorded while the run is still open. If this process is killed before that, `sync` records the cost.
-    unrecorded = workplace.record_cost(spec, run_id, bill.cost_usd, bill.kept_usd)
+    unrecorded = workplace.record_cost(spec, record.owner, bill.cost_usd, bill.kept_usd)
     still_reserved = [unrecorded.sentence] if unrecorded is not None and unrecorded.is_reserved else []
     tags[schema.RESERVED] = "".join(still_reserved) or None
     if unrecorded is not None and not still_reserved:
@@ -283,6 +283,10 @@ def close_run(
     # The run is ended before its state is set. If this process is killed in between, the state is still Running, and
     # `sync` returns to the run.
     is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
+    if not is_closed and run.undelete():
+        outcome = replace(outcome, remarks=(*outcome.remarks, f"its run was deleted in MLflow: {RESTORED}"))
+        run.has_gap = False
+        is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
     recorded = run.tags()
     values = metrics.to_known_digits(outcome.metrics)
     name = new_name(recorded, outcome.ran or record.spec, record.former_metrics, values)
@@ -402,6 +406,11 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
         return []
     lost = ", ".join(report.not_finite)
     remarks = [f"not recorded, because the last value was NaN or infinite: {lost}"] if lost else []
+    if left_out := int(report.facts.get("names_left_out", 0)):
+        kept = "names that differ from others only in numbers are left out first; metric_definitions keeps a name"
+        remarks.append(
+            f"{left_out:,} more names of printed numbers are not recorded, because there are too many: {kept}"
+        )
     if spec.project is not None:
         no_metric = f"no metric of the command was found in {LOGGERS}: {ADD_A_METRIC}, {_DEFINITION}"
         return remarks if report.metrics or lost else [no_metric]

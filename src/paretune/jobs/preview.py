@@ -26,7 +26,7 @@ from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
 from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.container import Command, JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
 from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec, default_learning_rate
@@ -75,6 +75,11 @@ class Admitted(ForeseenJob):
     setup: JobSetup  # its launcher's choices, such as role, image and volume, or the timeline of a simulated job
     worst_usd: float | None  # worst case in dollars, on its most expensive instance type; None if a price is unknown
     warnings: tuple[str, ...]
+
+    @property
+    def command(self) -> Command | None:
+        """The command of a user's own training; None for paretune's."""
+        return None if self.inputs.code is None else self.inputs.code.command
 
     @property
     def identity(self) -> JobIdentity:

@@ -5,12 +5,13 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from paretune.core.errors import LostContact
+from paretune.core.errors import Interrupted, LostContact, ParetuneError, TrackingUnavailable, first_line
 from paretune.core.reading import absolute
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
@@ -36,6 +37,7 @@ from paretune.user_code.script_metrics import STORE
 
 ENDED = {state.value for state in JobState if state.is_terminal}
 """Values of the state tag for a job that has ended."""
+RESTORED = "it is restored, because its job is paid for, and may be deleted again once the job has ended"
 _ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
 """Parameters that are recorded even if they have their defaults, because people compare jobs by them."""
 _BEAT_S = 60.0  # seconds between two signs of life during an upload; `sync` waits CREATED_WITHIN_S for the next one
@@ -57,11 +59,13 @@ class JobRecord:
         run: Run | None = None,
         parent: str = "",
         study: str = "",
+        owner: str = "",
     ) -> None:
         self.spec, self.workplace = spec, workplace
         below = {schema.PARENT: parent} if parent else {}
         self.run = run or workplace.tracking.create(run_name(spec), opening_tags(spec, workplace) | below)
-        self.job = self.run.run_id  # the part that the names of all its attempts share, see `job_name`
+        self.owner = owner or self.run.run_id  # the run that the job itself and its reservations name, see `owner_of`
+        self.job = self.owner  # the part that the names of all its attempts share, see `job_name`
         self.attribution = workplace.attribution(spec, study)  # for an adopted job, as recorded in the tags of its run
         self.settings: Mapping[str, Any] = {}  # `JobSetup.recorded`
         self.prices: dict[str, Price | None] = {}  # today's prices by instance type, each once it has been looked up
@@ -81,7 +85,7 @@ class JobRecord:
     def describe(self, job: Admitted) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start."""
         inputs, estimate, warnings = job.inputs, job.estimate, "; ".join(job.warnings)
-        self.command = None if inputs.code is None else inputs.code.command
+        self.command = job.command
         self.revision, self.prices[self.spec.instance_type] = inputs.revision, job.price
         with self.run.later():  # written together with the job's name
             self._describe_request(self.spec)
@@ -89,6 +93,8 @@ class JobRecord:
             described = {schema.WARNINGS: warnings or None, schema.MODEL_REVISION: self.revision}
             described[schema.CODE_KEY] = job.identity.code_key
             described[schema.ACCUMULATES] = "true" if self.command is not None and self.command.accumulates else None
+            may_end_unseen = self.workplace.launcher.jobs_outlive_submitter and not self.attribution.study
+            described[schema.UNSEEN] = "true" if may_end_unseen else None
             # Not in `_describe_request`, because an adopted job keeps the parameters that were typed for it.
             self.run.set_tags(described | schema.given_tag(self.spec.given()))
             if estimate is not None:
@@ -126,14 +132,18 @@ class JobRecord:
     def adopt(self) -> None:
         """Continue the record of an earlier process, which may have died before it wrote the parameters.
 
+        If the run was deleted in MLflow, it is restored, because a job that runs is paid for.
+
         Raises LostContact if MLflow does not answer: only the run's tags name its job, and under another name, a second
         job would be created.
         """
+        self.restore()
         if not (tags := self.run.tags()):  # the run of a job always has some
             sync = command_line("sync")
             raise LostContact(f"MLflow does not show which job run {self.run.run_id} has: `{sync}` follows it")
         self._adopted_tags = tags
         self.is_adopted, self.revision = True, tags.get(schema.MODEL_REVISION)
+        self.owner = owner_of(self.run.run_id, tags, self.workplace)
         self.job = job_of(first_job_of(self.run.run_id, tags))
         watched_by = tags.get(schema.WATCHED_BY, "")
         self.is_watched_elsewhere = watched_by not in ("", process_text()) and is_alive(watched_by) is not False
@@ -211,6 +221,19 @@ class JobRecord:
     def has_ended_meanwhile(self) -> bool:
         """Return whether the run says that its job has ended, such as after `paretune stop` in another process."""
         return self.was_concluded or self.run.tags().get(schema.STATE) in ENDED
+
+    def restore(self) -> None:
+        """Restore the run if it was deleted in MLflow."""
+        if self.run.undelete():
+            self.workplace.say(f"run {self.run.run_id} was deleted in MLflow: {RESTORED}")
+
+    def take_over(self, removed: str) -> None:
+        """Record, from now on, the job of the run with the id `removed`, which was removed from MLflow for good.
+
+        Another process may still watch that job, so Ctrl-C does not stop it.
+        """
+        self.owner, self.is_adopted, self.is_watched_elsewhere = removed, True, True
+        self.run.set_tags({schema.CONTINUES: removed, schema.WATCHED_BY: ""})
 
     def begin_again(self) -> None:
         """Reopen the run of a job that was never created; `sync` may have closed it."""
@@ -308,13 +331,40 @@ def find_job(run_id: str, tags: Mapping[str, str], workplace: Workplace, within_
     Returns None if there is none, or if the job with this name belongs to another run.
     """
     job = workplace.launcher.find(first_job_of(run_id, tags), workplace.clock, within_s)
-    return job if job is not None and job.run_id == run_id else None
+    return job if job is not None and job.run_id == owner_of(run_id, tags, workplace) else None
+
+
+@contextmanager
+def of_one_run(say: Callable[[str], None]) -> Iterator[None]:
+    """Pass an error about one run to `say` as a sentence, so that the caller can continue with the other runs.
+
+    Interrupted and TrackingUnavailable concern all runs, and are raised.
+    """
+    try:
+        yield
+    except (Interrupted, TrackingUnavailable):
+        raise
+    except ParetuneError as error:
+        say(str(error))
+    except Exception as error:
+        say(f"its record cannot be read: {type(error).__name__}: {first_line(error)}")
+
+
+def owner_of(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> str:
+    """Return the id of the run that a run's job and its reservations name.
+
+    That is the run itself, or the run that it continues. The tag does not count while that other run exists: somebody
+    has edited it.
+    """
+    continued = tags.get(schema.CONTINUES, "")
+    is_gone = continued and workplace.tracking.recorded(continued, deleted=True) is None
+    return continued if is_gone else run_id
 
 
 def first_job_of(run_id: str, tags: Mapping[str, str]) -> str:
     """Return the name of a run's first attempt: the recorded one or, if none is recorded, one with the run's id."""
     recorded = tags.get(schema.JOB_NAME, "")
-    return job_name(job_of(recorded) if recorded else run_id, 1)
+    return job_name(job_of(recorded) if recorded else tags.get(schema.CONTINUES) or run_id, 1)
 
 
 def _now(workplace: Workplace) -> str:

@@ -15,6 +15,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.tracking import schema
 from paretune.user_code.binding import OF_SCRIPTS
+from paretune.user_code.inputs import takes_seed
 
 
 def run_name(spec: JobSpec, result: str = "") -> str:
@@ -85,10 +86,14 @@ def cluster_in_name(spec: JobSpec) -> str:
 
 
 def settings_in_name(spec: JobSpec) -> str:
-    """Return the settings given to a user's own training, without its files, as text: `lr=0.1 epochs=3`."""
-    names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
-    given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
-    return " ".join(f"{name}={spell(value)}" for name, value in given.items())
+    """Return the settings given to a user's own training, without its files, as text: `lr=0.1 epochs=3`.
+
+    A seed that a script does not get is left out.
+    """
+    given = spec.model_fields_set - {*INPUT_FILES, *([] if takes_seed(spec) else ["seed"])}
+    names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in given]
+    settings = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
+    return " ".join(f"{name}={spell(value)}" for name, value in settings.items())
 
 
 def _head(spec: JobSpec) -> str:

@@ -1,23 +1,17 @@
 """Lists the jobs in an MLflow store that have not ended, finds a job, shows what it prints, and stops it."""
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from paretune.core.errors import (
-    BadInput,
-    Interrupted,
-    ParetuneError,
-    TrackingUnavailable,
-    first_line,
-)
+from paretune.core.errors import BadInput, Interrupted
 from paretune.core.interruption import Interruption
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import Bill, recorded_price
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.record import JobRecord, find_job, first_job_of
+from paretune.jobs.record import JobRecord, find_job, first_job_of, of_one_run, owner_of
+from paretune.jobs.removed import RemovedJob, removed_jobs, shared_ledgers
 from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, job_name, job_of
@@ -36,22 +30,6 @@ _MOST_LINES = 256_000  # maximum number of lines read if the job printed more th
 _FOLLOW_EVERY_S = 2.0  # seconds between two reads; AWS allows an account five reads of logs a second
 
 
-@contextmanager
-def of_one_run(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass an error about one run to `say` as a sentence, so that the caller can continue with the other runs.
-
-    Interrupted and TrackingUnavailable concern all runs, and are raised.
-    """
-    try:
-        yield
-    except (Interrupted, TrackingUnavailable):
-        raise
-    except ParetuneError as error:
-        say(str(error))
-    except Exception as error:
-        say(f"its record cannot be read: {type(error).__name__}: {first_line(error)}")
-
-
 def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Workplace]:
     """Return the specification and the workplace of a run's job.
 
@@ -68,19 +46,23 @@ def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Work
     return spec, workplace
 
 
-def running_jobs(tracking: Tracking, workplace_of: WorkplaceOf) -> list[dict[str, Any]]:
+def running_jobs(
+    tracking: Tracking, workplace_of: WorkplaceOf, budgeted: Sequence[JobSpec] = ()
+) -> list[dict[str, Any]]:
     """Return the jobs of a store that have not ended, oldest first, a row each. Raises TrackingUnavailable.
 
     `state` is the launcher's own word for the phase, such as Training. `since_s` is the number of seconds since the run
     was opened. `cost_usd` is the cost so far and `worst_usd` the worst case, in dollars, None if unknown. If the job
-    cannot be read, `remark` is the reason.
+    cannot be read, `remark` is the reason. Jobs whose runs were deleted are among them, and jobs with a budget whose
+    runs were removed for good; `budgeted` are jobs that name the user's budgets.
     """
-    runs = tracking.runs(f"tags.`{schema.STATE}` = '{JobState.RUNNING.value}'")
-    return [_row(run, workplace_of) for run in reversed(runs)]
+    rows = [_row(run, workplace_of) for run in reversed(tracking.running())]
+    return [*(row for row in rows if row is not None), *_removed_rows(tracking, workplace_of, budgeted)]
 
 
-def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
-    tags = run.tags
+def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any] | None:
+    """Return the row of a job, or None if its run is deleted and the job does not exist or cannot be read."""
+    tags, job = run.tags, None
     names = [tags.get(schema.USER), tags.get(schema.STUDY) and f"study {tags[schema.STUDY]}"]
     names.append(f"trial {tags[schema.TRIAL]}" if schema.TRIAL in tags else None)
     where = f"{run.instance_count} x {run.instance_type}" if run.instance_type != "local" else "local"
@@ -107,27 +89,68 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
             bill = Bill(spec, recorded_price(tags, workplace.launcher.price(spec)))
             usd = [each for each in (bill.so_far_usd(job), run.cost_usd) if each is not None]
             row["cost_usd"] = max(usd, default=None)
+    if run.is_deleted:
+        row["remark"] = (
+            row["remark"] or f"its run is deleted in MLflow: `{command_line('sync')}` restores and follows it"
+        )
+        return None if job is None else row
     return row
 
 
-def find_run(tracking: Tracking, name: str, workplace_of: WorkplaceOf | None = None) -> RecordedRun:
+def _removed_rows(
+    tracking: Tracking, workplace_of: WorkplaceOf, budgeted: Sequence[JobSpec]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each job that has a reservation and whose run was removed from MLflow for good."""
+    for each in _removed(tracking, workplace_of, budgeted):
+        job, spec = each.job, each.spec
+        usd = Bill(spec, each.workplace.launcher.price(spec)).so_far_usd(job)
+        yield {
+            "run_id": each.reservation.run_id,
+            "job": each.name,
+            "title": run_name(spec),
+            "where": f"{spec.instance_count} x {spec.instance_type}",
+            "state": job.detail() or job.state().value,
+            "since_s": job.status().seconds,
+            "cost_usd": usd,
+            "worst_usd": each.reservation.worst_usd,
+            "owner": "",
+            "remark": f"its run was removed from MLflow: `{command_line('sync')}` follows it in a new run",
+        }
+
+
+def _removed(tracking: Tracking, workplace_of: WorkplaceOf, budgeted: Sequence[JobSpec]) -> Iterator[RemovedJob]:
+    for shared in shared_ledgers(tracking, workplace_of, budgeted):
+        with of_one_run(lambda _: None):  # `sync` reports what is wrong with the ledger
+            yield from removed_jobs(shared, tracking, workplace_of)[0]
+
+
+def find_run(
+    tracking: Tracking, name: str, workplace_of: WorkplaceOf | None = None, budgeted: Sequence[JobSpec] = ()
+) -> RecordedRun:
     """Find a run by its id, the beginning of its id, or its job's name. Raises BadInput unless exactly one matches.
 
-    If several runs name the job and `workplace_of` is given, the job itself is read to learn which run it belongs to.
+    Deleted runs are found, too. If the run of a job with a budget was removed from MLflow for good, a new run is
+    created for the job, and returned. If several runs name the job and `workplace_of` is given, the job itself is read
+    to learn which run it belongs to.
     """
     if _RUN_ID.fullmatch(name):
         if len(name) < _SHORTEST_ID:
             raise BadInput([f"give at least {_SHORTEST_ID} characters of the id of a run, got {name!r}"])
-        runs = [run for run in tracking.runs(f"tags.`{schema.STATE}` != ''") if run.run_id.startswith(name)]
+        found = tracking.runs(f"tags.`{schema.STATE}` != ''", deleted=True)
+        runs = [run for run in found if any(each.startswith(name) for each in run.ids)]
     else:
         attempts = job_name(job_of(re.sub(r"[^\w-]", "", name)), 1)[:-1]
-        runs = tracking.runs(f"tags.`{schema.JOB_NAME}` LIKE '{attempts}%'")
+        runs = tracking.runs(f"tags.`{schema.JOB_NAME}` LIKE '{attempts}%'", deleted=True)
         if len(runs) > 1:
             runs = [run for run in runs if run.has_job] or runs
         if len(runs) > 1 and workplace_of is not None:
             runs = [run for run in runs if _is_seen(run, workplace_of)] or runs
     if len(runs) == 1:
         return runs[0]
+    if not runs and workplace_of is not None:
+        for removed in _removed(tracking, workplace_of, budgeted):
+            if removed.reservation.run_id.startswith(name) or job_of(removed.name) == job_of(name):
+                return removed.record_anew(tracking)
     if runs:
         ids = ", ".join(run.run_id[:8] for run in runs[:_SHOWN])
         raise BadInput([f"{name} selects {len(runs)} runs ({ids}): give the id of one"])
@@ -195,7 +218,9 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
     job = Attempts(record, creates=False)
     while job.poll() is None and (job.current is None or job.current.state().is_terminal):
         pass  # go through the attempts that have ended to the one that is running
-    return job.end(Interrupted(f"it was stopped by `{command_line('stop')}`"))
+    outcome = job.end(Interrupted(f"it was stopped by `{command_line('stop')}`"))
+    record.run.set_tags({schema.UNSEEN: ""})
+    return outcome
 
 
 def _is_seen(run: RecordedRun, workplace_of: WorkplaceOf) -> bool:
@@ -208,7 +233,7 @@ def _is_seen(run: RecordedRun, workplace_of: WorkplaceOf) -> bool:
 def _job(run: RecordedRun, workplace: Workplace) -> Job | None:
     name = run.tags.get(schema.JOB_NAME) or first_job_of(run.run_id, run.tags)
     job = workplace.launcher.attach(name)
-    return job if job is not None and job.run_id == run.run_id else None
+    return job if job is not None and job.run_id == owner_of(run.run_id, run.tags, workplace) else None
 
 
 def _existing(run: RecordedRun, job: Job | None, workplace: Workplace) -> Job:

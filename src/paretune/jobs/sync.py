@@ -1,13 +1,13 @@
 """Brings MLflow up to date with jobs whose launching process has ended.
 
-It follows running jobs, records jobs that have ended, and closes the runs of jobs that were never created. It
-records a finished job again if its record has gaps, and registers models that are still to be registered. It records
-the cost of instances kept after a job once they are released. Jobs of MLflow projects are treated the same way.
+It follows running jobs, even if their runs were deleted in MLflow, records jobs that have ended, and closes the runs of
+jobs that were never created. It records a finished job again if its record has gaps, and registers models that are
+still to be registered. It records the cost of instances kept after a job once they are released. Jobs of MLflow
+projects are treated the same way.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -18,8 +18,9 @@ from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import NO_PRICE, record_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.record import ENDED, JobRecord, find_job
-from paretune.jobs.running import of_one_run, place_of
+from paretune.jobs.record import ENDED, RESTORED, JobRecord, find_job, of_one_run
+from paretune.jobs.removed import removed_jobs, shared_ledgers
+from paretune.jobs.running import place_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S
 from paretune.launchers.processes import is_alive, process_text
@@ -31,14 +32,12 @@ from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun, number_in
 from paretune.tracking.store import Tracking
 
-_RECENT = 200  # number of the newest jobs with budgets; only the budget files that they name are checked
-
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
     """The result of updating one run: the job if it has completed, and a remark, such as why there is no result."""
 
-    run_id: str
+    run_id: str  # empty if the remark is about several runs
     result: JobOutcome | None = None
     remark: str = ""
 
@@ -51,6 +50,8 @@ class Sync:
     """Returns the workplace of a specification; jobs of one launcher and region share one."""
     tracking: Tracking
     interruption: Interruption
+    budgeted: Sequence[JobSpec] = ()
+    """Jobs that name the user's budget files, which are checked even if no run names them."""
     _under_way: dict[str, Attempts] = field(default_factory=dict)
     _collected: list[Collected] = field(default_factory=list)
 
@@ -60,7 +61,7 @@ class Sync:
         On Ctrl-C, raises Interrupted, and the jobs continue.
         """
         unregistered = overdue(self.tracking)  # read first: a job that ends below registers its model itself
-        for run in self.tracking.unfinished():
+        for run in [*self.tracking.unfinished(), *self._recorded_anew()]:
             with self._saying_why(run.run_id, "its job cannot be followed: "):
                 self._adopt(run)
         try:
@@ -100,13 +101,19 @@ class Sync:
             return
         spec, workplace = place_of(run, self.workplace_of)
         if not _is_there(run, workplace):
+            if run.is_deleted and not workplace.launcher.jobs_outlive_submitter:
+                return  # the job died with its process, and the user has removed its record
             if other := workplace.other_machine(run.tags):
                 self._say(run.run_id, other)
             elif run.tags.get(schema.STATE) == JobState.COMPLETED.value:
                 self._say(run.run_id, _leave_gaps(run, workplace))
             else:
                 self._say(run.run_id, _end_never_created(run, spec, workplace))
+                if run.is_deleted and self.tracking.recorded(run.run_id) is not None:
+                    self.tracking.run(run.run_id).delete()  # nothing was paid for, so the record stays deleted
             return
+        if run.is_deleted:
+            self._say(run.run_id, f"it was deleted in MLflow: {RESTORED}")
         record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
         record.adopt()
         # The process that watched the job has ended, or runs on another machine and does not need the tag.
@@ -125,24 +132,30 @@ class Sync:
 
         A budget file that cannot be opened is reported only if an ended job has a reservation in it.
         """
-        groups = defaultdict[tuple[str, str | None], list[RecordedRun]](list)
-        for run in self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT):
-            groups[run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)].append(run)
-        for runs in groups.values():
-            faults = list[str]()
-            for run in runs:
-                with of_one_run(faults.append):  # any run will do, even one whose job is in another AWS account
-                    ledger = self.workplace_of(run.spec()).budget_ledger(run.budget)
-                    break
-            else:
-                reserved = (run.run_id for run in runs if run.tags.get(schema.RESERVED))
+        for shared in shared_ledgers(self.tracking, self.workplace_of, self.budgeted):
+            if shared.fault:
+                reserved = (run.run_id for run in shared.runs if run.tags.get(schema.RESERVED))
                 if run_id := next(reserved, ""):
-                    self._say(run_id, f"its cost cannot be recorded in its budgets: {faults[0]}")
+                    self._say(run_id, f"its cost cannot be recorded in its budgets: {shared.fault}")
                 continue
-            with self._saying_why(run.run_id, "its budgets cannot be updated: "):
-                for run_id, usd in _record_ended(ledger, self.tracking).items() if ledger is not None else ():
+            if shared.ledger is None:
+                continue
+            with self._saying_why("", f"the budgets of {shared.budget} cannot be updated: "):
+                for run_id, usd in _record_ended(shared.ledger, self.tracking).items():
                     cost = "its worst case" if usd is None else f"{usd:.4g} USD"
-                    self._say(run_id, f"{cost} recorded against the budgets of {run.budget}")
+                    self._say(run_id, f"{cost} recorded against the budgets of {shared.budget}")
+                for sentence in removed_jobs(shared, self.tracking, self.workplace_of)[1]:
+                    self._say("", sentence)
+
+    def _recorded_anew(self) -> Iterator[RecordedRun]:
+        """Yield a new run for each job with a reservation whose run was removed from MLflow for good."""
+        for shared in shared_ledgers(self.tracking, self.workplace_of, self.budgeted):
+            with of_one_run(lambda _: None):  # `_record_in_budgets` reports what is wrong with the ledger
+                for removed in removed_jobs(shared, self.tracking, self.workplace_of)[0]:
+                    run = removed.record_anew(self.tracking)
+                    gone = f"run {removed.reservation.run_id} of job {removed.name} was removed from MLflow"
+                    self._say(run.run_id, f"{gone}: this new run records the job")
+                    yield run
 
 
 def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
@@ -208,15 +221,15 @@ def _record_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float |
     is still kept are left to `Bill.record_pool`.
     """
     recorded = {}
-    for run_id in ledger.reserved_runs():
-        run = tracking.recorded(run_id)
+    for reserved in (reservation.run_id for reservation in ledger.reservations()):
+        run = tracking.recorder_of(reserved)
         if run is None or run.tags.get(schema.STATE) not in ENDED:
             continue
         if run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
-            recorded[run_id] = run.cost_usd
-            ledger.record_cost(run_id, recorded[run_id])
-            if run.tags.get(schema.RESERVED):
-                tracking.run(run_id).set_tags({schema.RESERVED: ""})
+            recorded[run.run_id] = run.cost_usd
+            ledger.record_cost(reserved, run.cost_usd)
+            if run.tags.get(schema.RESERVED) and not run.is_deleted:
+                tracking.run(run.run_id).set_tags({schema.RESERVED: ""})
     return recorded
 
 
@@ -232,6 +245,7 @@ def _poll(job: Attempts) -> Collected | None:
     if not end.has_completed:
         return Collected(run_id=run_id, remark="\n".join([str(end.error()), *end.remarks]))
     remarks = [*end.remarks]
+    job.record.run.set_tags({schema.UNSEEN: ""})
     if spec.register is not None:
         remarks.append(register(spec.register, run_id, job.record.workplace.tracking))
     return Collected(run_id=run_id, result=end, remark="; ".join(remarks))

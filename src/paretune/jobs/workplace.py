@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,15 +13,17 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact
 from paretune.core.interruption import Interruption
 from paretune.core.machine import host_in
-from paretune.core.reading import at_home, exists, is_folder
+from paretune.core.reading import absolute, at_home, exists, is_folder
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
 from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
 from paretune.launchers.base import Launcher, Surroundings, open_launcher
 from paretune.ledger.budget_file import BudgetFile
+from paretune.specification.catalog import instances
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.profile import charged
 from paretune.storage.database import address_fault
 from paretune.tracking import schema
 from paretune.user_code.trainer_script import described
@@ -141,10 +144,15 @@ class Workplace:
             return []
         return ledger.check(self._request(spec, self.attribution(spec, study), "", worst_usd))
 
-    def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None) -> None:
-        """Reserve a job's worst case in its budgets, unless already reserved. Raises the errors of `check_budgets`."""
+    def reserve(
+        self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None, job: str = ""
+    ) -> None:
+        """Reserve a job's worst case in its budgets, unless already reserved. Raises the errors of `check_budgets`.
+
+        `job` is the name of the job's first attempt; it is kept with the reservation.
+        """
         if (ledger := self.budget_ledger(spec.budget)) is not None:
-            ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
+            ledger.reserve(self._request(spec, attribution, run_id, worst_usd, job))
 
     def record_cost(
         self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None
@@ -171,18 +179,24 @@ class Workplace:
         return UnrecordedCost(is_reserved=False, sentence=sentence)
 
     def _request(
-        self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None
+        self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None, job: str = ""
     ) -> "BudgetRequest":
-        from paretune.ledger.budget_ledger import BudgetRequest
+        from paretune.ledger.budget_ledger import BudgetRequest, ReservedJob
 
+        unpriced = (each.instance_type for each in spec.clusters() if self.launcher.price(each) is None)
+        region = self.launcher.location_tags().get("region", "") if job else ""
+        reserved = (
+            ReservedJob(name=job, given=spec.given(), store=self.tracking.store_id, region=region) if job else None
+        )
         return BudgetRequest(
             run_id=run_id,
             worst_usd=self.launcher.admit(spec) if worst_usd is None else worst_usd,
             tags=attribution.of_budgets(spec.tags),
             origin=self.launcher.origin,
             now=self.clock.now(),
-            instance_type=spec.instance_type,
+            instance_type=next(unpriced, spec.instance_type),
             region=self.launcher.region(spec),
+            job=reserved,
         )
 
     def elsewhere(self, tags: Mapping[str, str]) -> str:
@@ -265,6 +279,21 @@ class Workplaces:
                 on_events=self.on_events,
             )
         return self._workplaces[traits.name, region]
+
+    def with_budgets(self) -> list[JobSpec]:
+        """Return billed jobs that name the user's budgets: that of `paretune.toml`, and those beside the home folder.
+
+        A budget file is beside the home folder if this folder has the file's marks (see `BudgetLedger.check_storage`).
+        """
+        beside = (self.home.parent / mark.stem[: -len(".2026-11")] for mark in self.home.glob("*.*-*.json"))
+        budgets = [absolute(str(path)) for path in beside if exists(path)]
+        with suppress(BadInput, KeyError):
+            budgets.append(str(charged({}, self.environment)["budget"]))
+        specs = list[JobSpec]()
+        for budget in dict.fromkeys(budgets):
+            with suppress(BadInput):
+                specs.append(JobSpec(instance_type=next(iter(instances())), budget=budget))
+        return specs
 
     def at_public_prices(self, spec: JobSpec) -> Workplace:
         """Return the workplace of a simulation for jobs like `spec`, which needs no account and knows public prices."""

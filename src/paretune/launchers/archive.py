@@ -15,7 +15,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.core.reading import files_below, is_readable
-from paretune.core.secrets import is_secret_name
+from paretune.core.secrets import is_secret_file
 
 NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"
@@ -118,7 +118,7 @@ def _names_a_secret(path: Path, name: Path, inside: Path) -> bool:
         names.append(target.relative_to(inside))
     if any(_SECRET_FOLDERS.intersection(each.parts) for each in names):
         return True
-    return any(is_secret_name(text) for each in names for text in (each.name, each.as_posix()))
+    return any(is_secret_file(text) for each in names for text in (each.name, each.as_posix()))
 
 
 def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:

@@ -10,9 +10,10 @@ killed, or the ledger was unavailable when the job ended. A job counts, with all
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -36,8 +37,36 @@ _ROWS = sa.Table(
     sa.Column("worst_usd", sa.Float, nullable=False),
     sa.Column("recorded_usd", sa.Float),  # NULL while the job or its warm pool runs
     sa.Column("reserved_at", sa.Float, nullable=False),  # seconds since the epoch, by the launcher's clock
+    sa.Column("job", sa.Text),  # JSON of `ReservedJob`; NULL in rows that versions before 0.7 wrote
 )
 _ROW = _ROWS.c
+_UPGRADES = (
+    ("booked_usd", "recorded_usd", "ALTER TABLE paretune_reservations RENAME COLUMN booked_usd TO recorded_usd"),  # 0.6
+    ("", "job", "ALTER TABLE paretune_reservations ADD COLUMN job TEXT"),  # 0.7
+)
+"""A former column, the column that replaced or joined it, and the statement that changes the table of an older version.
+
+After a column was renamed, older versions of paretune cannot use the ledger; an added column does not disturb them.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReservedJob:
+    """The job of a reservation, as far as needed to find and to bill it if its MLflow run is removed for good."""
+
+    name: str  # the name of the first attempt
+    given: Mapping[str, Any]  # the given parameters of the job
+    store: str  # identifies the MLflow store of the run
+    region: str  # AWS region of the job; empty if it has none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """Dollars reserved for a job whose cost is not recorded; `job` is None if an older version reserved them."""
+
+    run_id: str
+    worst_usd: float
+    job: ReservedJob | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +78,9 @@ class BudgetRequest:
     tags: Mapping[str, str]  # study, user, team, and its own tags; see `Attribution.of_budgets`
     origin: str  # measured or simulated
     now: float  # seconds since the epoch, to find the month
-    instance_type: str
+    instance_type: str  # of the price that is unknown, if one is
     region: str  # region of the price
+    job: ReservedJob | None = None  # kept with the reservation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +146,7 @@ class BudgetLedger:
             with self._engine.begin() as connection:
                 exclude_others(connection)
                 _ROWS.create(connection, checkfirst=True)
+                _upgrade(connection)
         except (SQLAlchemyError, ImportError, OSError) as error:
             raise unusable(address, error, f" of {file.path}") from None
 
@@ -138,7 +169,9 @@ class BudgetLedger:
             if request.worst_usd is None:  # it counts against no budget
                 return
             self.check_storage(request.now, request.origin, claims=True)
-            values = {"worst_usd": request.worst_usd, "reserved_at": request.now, "origin": request.origin}
+            job = None if request.job is None else json.dumps(asdict(request.job), sort_keys=True)
+            values: dict[str, Any] = {"worst_usd": request.worst_usd, "reserved_at": request.now, "job": job}
+            values["origin"] = request.origin
             if row is None:
                 tags = json.dumps(dict(request.tags), sort_keys=True)
                 values |= {"run_id": request.run_id, "month": month, "tags": tags}
@@ -173,14 +206,16 @@ class BudgetLedger:
             connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
         return True
 
-    def reserved_runs(self) -> list[str]:
-        """Return the ids of the MLflow runs of jobs that still have a reservation.
+    def reservations(self) -> list[Reservation]:
+        """Return the reservations of measured jobs whose cost is not recorded, oldest first.
 
         Such a job or its warm pool still runs, its launching process was killed, or its cost could not be recorded.
         """
-        query = sa.select(_ROW.run_id).where(_ROW.recorded_usd.is_(None))
+        query = sa.select(_ROW.run_id, _ROW.worst_usd, _ROW.job)
+        query = query.where(_ROW.recorded_usd.is_(None)).order_by(_ROW.reserved_at)
         with self._transaction() as connection:
-            return list(connection.execute(query).scalars())
+            rows = connection.execute(query).all()
+        return [Reservation(run_id=run_id, worst_usd=usd, job=_job_in(text)) for run_id, usd, text in rows]
 
     def check_storage(self, now: float, origin: str, *, claims: bool = False) -> None:
         """Raise BudgetRefused if a measured job is checked and another database has this month's accounts.
@@ -245,6 +280,21 @@ class BudgetLedger:
         except SQLAlchemyError as error:
             text = f"storage {self.shown_address} of {self.file.path} does not answer ({first_line(error)})"
             raise lost(f"{text}: try again when it does") from error
+
+
+def _upgrade(connection: sa.Connection) -> None:
+    """Change the table of an older version of paretune so that it has all columns of this one."""
+    columns = {column["name"] for column in sa.inspect(connection).get_columns(_ROWS.name)}
+    for former, column, statement in _UPGRADES:
+        if column not in columns and (not former or former in columns):
+            connection.exec_driver_sql(statement)
+
+
+def _job_in(text: str | None) -> ReservedJob | None:
+    """Return the job of a reservation, or None if an older or a newer version of paretune wrote something else."""
+    with suppress(TypeError, ValueError):
+        return ReservedJob(**parse_json(text)) if text else None
+    return None
 
 
 def month_of(now: float) -> str:

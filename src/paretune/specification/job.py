@@ -210,7 +210,7 @@ class JobSpec(Parameters):
     )
     """your own training script, run instead of paretune's training"""
     ask_script: bool = parameter(False, "launcher")
-    """run your script once with --help if its text does not show all options; at most 10 s, without network"""
+    """run your script once with --help if its text does not show all options; at most 60 s, without network"""
     project: str | None = parameter(None, "quality seconds memory", not_searched=_ONE_TRAINING)
     """MLflow project, or folder with scripts, run instead of paretune's training: a folder or a git URI"""
     entry_point: str = parameter("main", "quality seconds memory", not_searched=_ONE_TRAINING)

@@ -77,15 +77,19 @@ def preview_study(file: StudyFile) -> StudyPreview:
     trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
     is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
     remarks, common = remarks_on(jobs, workplace, is_new=is_new), file.job.given_text()
-    listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
-    listed = list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]
+    listed, distinct = (spec for _, spec in file.each_job()) if file.tries_all else jobs, dict[str, JobSpec]()
+    for spec in listed:
+        distinct.setdefault(spec.spec_hash(), spec)
+        if len(distinct) >= min(_MOST_SHOWN, file.n_trials or _MOST_SHOWN):
+            break
+    shown = [*distinct.values()]
     rows, lines = list[dict[str, object]](), list[str]()
     with closing(StudyTable(file, "sqlite://")) as table:  # in memory
         money = Money(file, table, workplace)
         if is_new and file.design is not None:
             refuse_expensive_rows(file, money)
-        words = _money_in_words(file, [*_some_of_each_type(jobs), *listed], money, workplace, is_new=is_new)
-        for spec in listed:
+        words = _money_in_words(file, [*_some_of_each_type(jobs), *shown], money, workplace, is_new=is_new)
+        for spec in shown:
             texts = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
             try:
                 worst_usd = money.worst_usd(money.limited(spec))

@@ -46,6 +46,7 @@ from paretune.studies.script_search import LeftOut, search_of_script
 from paretune.studies.search.table import stored
 
 _MOST_TYPES = 8
+_FEW_CPUS = 4  # of the instance types that a dry run names as an example
 _MOST_OFFERED = 12  # a dry run prints at most this many lines that would search more
 _FASTER = 1.1  # an instance type must be at least this many times as fast as the next cheaper one that is searched
 _BATCHES = (8, 16, 32, 64, 128, 256)
@@ -179,10 +180,11 @@ def _of_cluster(request: StudyRequest) -> list[LeftOut]:
     """Return the cluster of a script's jobs if the study does not search it."""
     if request.types:
         return []
-    example = options(instance_type="ml.g5.xlarge,ml.g6.xlarge")
+    small = [name for name, item in instances().items() if item.accelerator_count == 1 and item.vcpus <= _FEW_CPUS]
+    example = options(instance_type=",".join(small[:2]))
     if request.job.has_instances:
         return [LeftOut(name="instance_type", why=f"one type was given; {example} would compare two")]
-    return [LeftOut(name="instance_type", why=f"jobs run on this machine; {example} would compare these on AWS")]
+    return [LeftOut(name="instance_type", why=f"jobs run on this machine; {example} would compare these types")]
 
 
 def _continued(begun: Mapping[str, Any], request: StudyRequest) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paretune.core.errors import CallAgain
 from paretune.core.result import csv_text, rows_of
+from paretune.core.shell import command_line
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace
 from paretune.launchers.processes import is_alive, process_text
 from paretune.specification import metrics
@@ -34,6 +35,7 @@ _SILENT_S = 600.0  # a driver on another machine counts as dead after this many 
 _PAUSED_S = 86_400.0  # the same with `once`, where nothing sends heartbeats between two commands
 _OF_A_DRIVER = (schema.DRIVEN_UNTIL, schema.WATCHED_BY)  # tags of a study that a process works on
 _SCHEDULE = "a schedule with --once"  # the driver of a paused study: no process, so `is_alive` cannot call it dead
+_SAME_STORAGE = f"give both the same storage (storage, or {STORAGE_VARIABLE})"
 _BETWEEN_PAGES = 8.0  # pause after writing a page, as a multiple of the time it took to write (seconds in long studies)
 
 
@@ -78,29 +80,47 @@ class StudyRecord:
         """
         if self._workplace.launcher.origin != "measured" or not self._workplace.launcher.traits.is_billed:
             return
-        self.run.set_tags({schema.STUDY_DIGEST: digest, schema.WATCHED_BY: process_text()})
+        self.run.set_tags({schema.STUDY_DIGEST: digest})
+        if holder := self._other_driver(digest):
+            self.run.delete_tags(schema.DRIVEN_UNTIL)
+            self.run.end("KILLED")
+            raise CallAgain(
+                f"{holder} is working on the study {self._file.name}, with different storage: this command has done "
+                f"nothing; run it again later, or {_SAME_STORAGE}"
+            )
+        self._workplace.interruption.on_check.append(lambda: self._beat(digest))
+
+    def _other_driver(self, digest: str) -> str:
+        """Mark this process as the study's driver; return another live driver with different storage, or "" if none."""
+        self.run.set_tags({schema.WATCHED_BY: process_text()})
         self._mark_driven(_SILENT_S)
-        now, same = self._workplace.clock.now(), f"tags.`{schema.STUDY_DIGEST}` = '{digest}'"
-        for run in self._tracking.runs(same):
+        now = self._workplace.clock.now()
+        for run in self._tracking.runs(f"tags.`{schema.STUDY_DIGEST}` = '{digest}'"):
             driven_until, holder = float(run.tags.get(schema.DRIVEN_UNTIL) or 0.0), run.tags.get(schema.WATCHED_BY, "")
             if run.run_id != self.run.run_id and driven_until > now and is_alive(holder) is not False:
-                self.run.delete_tags(schema.DRIVEN_UNTIL)
-                self.run.end("KILLED")
-                raise CallAgain(
-                    f"{holder} is working on the study {self._file.name}, with different storage: this command "
-                    "has done nothing; run it again later, or give both the same storage (storage, or "
-                    f"{STORAGE_VARIABLE})"
-                )
-        self._workplace.interruption.on_check.append(self._beat)
+                return holder
+        return ""
 
-    def _beat(self) -> None:
-        if self._workplace.clock.monotonic() - self._marked_at_s >= _BEAT_S:
+    def _beat(self, digest: str) -> None:
+        """Send a heartbeat if one is due. Raises CallAgain if another driver took over while this process slept."""
+        silent_s = self._workplace.clock.now() - self._marked_at
+        if silent_s < _BEAT_S:
+            return
+        if silent_s < _SILENT_S:
             self._mark_driven(_SILENT_S)
+        elif holder := self._other_driver(digest):
+            raise CallAgain(
+                f"this process was asleep for {silent_s / 60:.0f} minutes, and {holder} has taken over the study "
+                f"{self._file.name}, with different storage: this command starts no more jobs; its running jobs "
+                f"continue, and `{command_line('sync')}` collects them. To let one process continue what another one "
+                f"began, {_SAME_STORAGE}"
+            )
 
     def _mark_driven(self, seconds: float) -> None:
         """Mark the study's run as driven for the given number of seconds from now."""
-        self._marked_at_s = self._workplace.clock.monotonic()
-        self.run.set_tags({schema.DRIVEN_UNTIL: f"{self._workplace.clock.now() + seconds:.0f}"})
+        # Not the monotonic clock, which on Linux stands still while a laptop is suspended.
+        self._marked_at = self._workplace.clock.now()
+        self.run.set_tags({schema.DRIVEN_UNTIL: f"{self._marked_at + seconds:.0f}"})
 
     def write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
         """Write the page, the table and the cost; with `is_last` also the ranks of the trials."""

@@ -13,6 +13,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
 from paretune.core.errors import (
     BadInput,
     BudgetRefused,
@@ -155,7 +157,8 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         raise BadInput(["dry_run is set, but this call launches jobs: `paretune study FILE --dry_run` only shows them"])
     workplaces = Workplaces.of_process()
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
-    with workplaces.interruption.listening():
+    # The matrices of a study are small: threads of BLAS would wait for each other for most of their time.
+    with workplaces.interruption.listening(), threadpool_limits(1, user_api="blas"):
         jobs, workplace, storage = check_study(file, workplaces, say)
         workplaces.home.mkdir(parents=True, exist_ok=True)
         with (
@@ -215,7 +218,10 @@ class StudyRun:
                 driver.finish()
         except CallAgain as error:
             driver.stop(error)
-            self._pause()
+            if file.once:
+                self._pause()
+            else:
+                self._leave(error)
             raise
         except BaseException as error:
             driver.stop(error)
@@ -269,10 +275,15 @@ class StudyRun:
         )
 
     def _doubtful_prices(self, trials: Sequence[Trial]) -> dict[str, str]:
-        """Return remarks about prices that are unknown, old or uncertain, by instance type."""
+        """Return remarks about prices that are unknown, old or uncertain, by instance type.
+
+        Prices that a user gives to a simulation are not doubted: she chose them, and nobody pays them.
+        """
         workplace, remarks = self.driver.workplace, dict[str, str]()
         for spec in {trial.spec.instance_type: trial.spec for trial in trials if trial.spec.has_instances}.values():
             price, region = workplace.launcher.price(spec), workplace.launcher.region(spec)
+            if price is not None and price.confidence == "user" and spec.is_simulated:
+                continue
             today = date.fromtimestamp(workplace.clock.now())
             for remark in price_remarks(price, spec.instance_type, region, today):
                 remarks[spec.instance_type] = remark

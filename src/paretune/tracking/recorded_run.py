@@ -30,6 +30,7 @@ class RecordedRun:
         metrics: the latest value of each metric, by name.
         started: when the run started, in seconds since the epoch.
         ended_at: when the run ended, in seconds since the epoch; 0 while the run is open.
+        is_deleted: whether the run, or its experiment, was deleted in MLflow; `mlflow gc` then removes it for good.
     """
 
     run_id: str
@@ -38,11 +39,18 @@ class RecordedRun:
     metrics: Mapping[str, float] = field(default_factory=dict)
     started: float = 0.0
     ended_at: float = 0.0
+    is_deleted: bool = False
 
     @property
     def name(self) -> str:
         """The name of the run, as the user sees it."""
         return self.tags.get(schema.RUN_NAME, "")
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The id of the run and, if it continues the record of a removed run, the id of that run."""
+        continued = self.tags.get(schema.CONTINUES, "")
+        return (self.run_id, continued) if continued else (self.run_id,)
 
     @property
     def row_key(self) -> str:

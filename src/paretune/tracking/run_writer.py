@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from alembic.util.exc import CommandError
 from mlflow import MlflowClient
-from mlflow.entities import DatasetInput, Metric, Param, RunTag
+from mlflow.entities import DatasetInput, LifecycleStage, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -199,6 +199,18 @@ class Run:
         """Close the run at `ended_at`, in seconds since the epoch, or now; return whether MLflow has done so."""
         end_ms = None if ended_at is None else int(ended_at * 1000)
         return self._attempt(lambda: self._client.set_terminated(self.run_id, status, end_ms))
+
+    def undelete(self) -> bool:
+        """Restore the run if it was deleted in MLflow, where a deleted run cannot be written; return whether it was."""
+        with contextlib.suppress(*trouble()):
+            if self._client.get_run(self.run_id).info.lifecycle_stage == LifecycleStage.DELETED:
+                self._client.restore_run(self.run_id)
+                return True
+        return False
+
+    def delete(self) -> None:
+        """Delete the run in MLflow, which can restore it until `mlflow gc` removes it for good."""
+        self._attempt(lambda: self._client.delete_run(self.run_id))
 
     def reopen(self) -> None:
         """Mark the run as running again."""

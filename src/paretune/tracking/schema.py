@@ -38,6 +38,9 @@ ESTIMATE_BASIS = "paretune.estimate_basis"  # the evidence for the job's estimat
 # The job and its location
 LAUNCHER = "paretune.launcher"  # name of the launcher, such as `local`, `sagemaker` or `simulated`
 JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
+CONTINUES = "paretune.continues"
+"""Id of the run for which the job was created, if that run was removed from MLflow for good while the job ran; the run
+with this tag records the job instead."""
 STATE = "paretune.state"
 """`Running`, `Completed`, `Failed` or `Stopped`. A job's run has a state even before the job is created."""
 SECONDARY_STATUS = "paretune.secondary_status"  # phase of the job, such as SageMaker's secondary status
@@ -45,6 +48,9 @@ FAILURE_REASON = "paretune.failure_reason"  # why the job failed, for people
 CAUSE = "paretune.cause"
 """Why the job failed, or why a job was stopped that nobody asked to stop: a value of `specification.ending.Cause`."""
 WARNINGS = "paretune.warnings"  # warnings before the launch
+UNSEEN = "paretune.unseen"
+"""`true` until a command has shown how the job ended. A job that completed unseen, because its command was interrupted,
+is shown when the same command is repeated; nothing new is paid for then."""
 GAP = "paretune.gap"  # `true` if MLflow could not store everything about a finished job; `sync` fills the gap
 OVER_BOUND_USD = "paretune.over_bound_usd"  # dollars of a job beyond its worst case; absent if there are none
 REMARKS = "paretune.remarks"

@@ -4,6 +4,7 @@ import fcntl
 import logging
 import os
 import shlex
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -33,6 +34,8 @@ from paretune.tracking.run_writer import Run, is_refused, trouble
 from paretune.tracking.ui_view import StudyView
 
 _MOST_RUNS = 100_000
+_RUNS_PER_PAGE = 500  # if few runs are read: MLflow's objects for a run need ten times the memory of a `RecordedRun`
+_MOST_PER_PAGE = 10_000  # if all are read: MLflow sorts all runs again for each page
 
 
 class Tracking:
@@ -157,33 +160,40 @@ class Tracking:
     def unfinished(self) -> list[RecordedRun]:
         """Return runs whose job was last seen running, then runs with gaps in their record, oldest first in each group.
 
-        All experiments are searched. Raises TrackingUnavailable.
+        All experiments are searched. Deleted runs whose job was last seen running are among them, because such a job is
+        paid for whether or not MLflow shows it. Raises TrackingUnavailable.
         """
-        # MLflow's search has no OR.
-        pairs = ((schema.STATE, "Running"), (schema.GAP, "true"))
-        runs = [run for tag, text in pairs for run in self.runs(f"tags.`{tag}` = '{text}'")[::-1]]
-        return list({run.run_id: run for run in runs}.values())
+        with_gaps = self.runs(f"tags.`{schema.GAP}` = 'true'")  # MLflow's search has no OR
+        return list({run.run_id: run for run in [*self.running()[::-1], *with_gaps[::-1]]}.values())
 
-    def runs(self, condition: str, newest: int | None = None) -> list[RecordedRun]:
+    def running(self) -> list[RecordedRun]:
+        """Return runs whose job was last seen running, newest first, deleted ones too. Raises TrackingUnavailable."""
+        return self.runs(f"tags.`{schema.STATE}` = 'Running'", deleted=True)
+
+    def runs(self, condition: str, newest: int | None = None, *, deleted: bool = False) -> list[RecordedRun]:
         """Return runs of all experiments that meet `condition`, in MLflow's search language, newest first.
 
-        `newest` limits the number of runs; None returns up to 100,000. Raises BadInput if MLflow refuses the search,
-        usually because `condition` is not in that language; otherwise TrackingUnavailable.
+        `newest` limits the number of runs; None returns up to 100,000. With `deleted`, deleted runs and runs of deleted
+        experiments are among them. Raises BadInput if MLflow refuses the search, usually because `condition` is not in
+        that language; otherwise TrackingUnavailable.
         """
+        view = ViewType.ALL if deleted else ViewType.ACTIVE_ONLY
+        runs, token, most = list[RecordedRun](), None, newest or _MOST_RUNS
         with self._usable(condition):
-            runs = mlflow.search_runs(
-                filter_string=condition,
-                max_results=newest or _MOST_RUNS,
-                order_by=["attributes.start_time DESC"],
-                output_format="list",
-                search_all_experiments=True,
-            )
-        return [_recorded(run) for run in runs]
+            experiments = [each.experiment_id for each in mlflow.search_experiments(view_type=view)]
+            while experiments and len(runs) < most:
+                per_page, order = _RUNS_PER_PAGE if newest else _MOST_PER_PAGE, ["attributes.start_time DESC"]
+                size = min(per_page, most - len(runs))
+                page = self._client.search_runs(experiments, condition, view, size, order, token)
+                runs += map(_recorded, page)
+                if not (token := page.token):
+                    break
+        return runs
 
-    def recorded(self, run_id: str) -> RecordedRun | None:
-        """Return what is recorded in one run now, or None if there is no such run or it has been deleted.
+    def recorded(self, run_id: str, *, deleted: bool = False) -> RecordedRun | None:
+        """Return what is recorded in one run now, or None if there is no such run.
 
-        Raises TrackingUnavailable.
+        A deleted run is returned only with `deleted`. Raises TrackingUnavailable.
         """
         with self._usable():
             try:
@@ -192,7 +202,17 @@ class Tracking:
                 if error.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:  # or an invalid run id
                     return None
                 raise
-        return None if run.info.lifecycle_stage == LifecycleStage.DELETED else _recorded(run)
+        recorded = _recorded(run)
+        return None if recorded.is_deleted and not deleted else recorded
+
+    def recorder_of(self, run_id: str) -> RecordedRun | None:
+        """Return the run with this id, even if it is deleted, or else the run that continues its record.
+
+        Returns None if neither exists. Raises TrackingUnavailable.
+        """
+        if (run := self.recorded(run_id, deleted=True)) is not None:
+            return run
+        return next(iter(self.runs(f"tags.`{schema.CONTINUES}` = '{run_id}'")), None)
 
     def artifact_text(self, run_id: str, path: str) -> str | None:
         """Return the text of a top-level artifact of a run, or None if there is none. Raises TrackingUnavailable."""
@@ -274,11 +294,44 @@ class Tracking:
 
 @contextmanager
 def alone_with(what: str) -> Iterator[None]:
-    """Allow only one process or thread of this user at a time to run the block with the same `what`."""
-    digest = sha256(what.encode()).hexdigest()[:16]
-    with (Path(tempfile.gettempdir()) / f"paretune-{os.getuid()}-{digest}.lock").open("a") as file:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+    """Allow only one process or thread of this user at a time to run the block with the same `what`.
+
+    The lock is a file in a temporary folder that only this user can write to, and is removed after the block. Raises
+    OSError if another user has taken the folder's name.
+    """
+    folder = Path(tempfile.gettempdir()) / f"paretune-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    state = folder.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
+        raise PermissionError(f"{folder} must be a folder that only you can write to: remove it, or set TMPDIR")
+    path = folder / f"{sha256(what.encode()).hexdigest()[:16]}.lock"
+    file = _locked(path)
+    while not _is_at(path, file):  # its last holder has removed the file before this process got the lock
+        os.close(file)
+        file = _locked(path)
+    try:
         yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def _locked(path: Path) -> int:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _is_at(path: Path, file: int) -> bool:
+    """Return whether the open file is still the one at `path`."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(file))
+    return False
 
 
 @cache
@@ -343,6 +396,7 @@ def _recorded(run: Any) -> RecordedRun:
         metrics=run.data.metrics,
         started=(run.info.start_time or 0) / 1000,
         ended_at=(run.info.end_time or 0) / 1000,
+        is_deleted=run.info.lifecycle_stage == LifecycleStage.DELETED,
     )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import did_you_mean
@@ -144,6 +145,8 @@ def _recorded(spec: JobSpec, script: Script, values: Mapping[str, Any]) -> dict[
         if value == Slot.OUTPUT:
             continue
         parameter = None if name in spec.training_arguments else parameters.get(name)
+        if parameter == "learning_rate" and spec.learning_rate_scaling != "none":
+            parameter = "scaled_learning_rate"  # as for paretune's own training
         text = slots.get(value) if isinstance(value, str) else None
         plain = re.sub(r"[^\w./: -]", "_", name.lstrip("+~"))
         recorded[parameter or f"training_arguments.{plain}"] = text or spell(value)
@@ -244,6 +247,10 @@ def _faults(
         return [script.help_fault]
     if faults := _bundled_faults(spec, script):
         return faults
+    if script.opens and spec.project is None and (spec.has_instances or script.path.parent != Path.cwd()):
+        where = os.path.relpath(script.path.parent)
+        text = f"opens {', '.join(script.opens)} in the current folder, which is another one: replace entry_script with"
+        return [f"{script.path.name} {text} these two lines\n    project: {where}\n    entry_point: {script.path.name}"]
     if faults := start_faults(script, names):
         return [*faults, *(unknown_arguments(script, names) if script.first_words else ())]
     faults = [*unknown_arguments(script, names), *value_faults(script, names)]

@@ -49,6 +49,7 @@ def main(words: list[str]) -> None:
     _note_results()
     _end_on_sigterm()
     atexit.register(finish_loggers)  # it is called last
+    _finish_before_exit()
     sys.argv = [script, *words[1:]]
     sys.path[0] = os.path.dirname(script)
     for name in ("PYTHONSAFEPATH", WRITTEN, RUNNER):
@@ -161,6 +162,25 @@ def finish_loggers() -> None:
             for item in gc.get_objects():
                 if issubclass(type(item), tensorboard.EventFileWriter):  # isinstance would load lazy objects
                     item.flush()
+
+
+def _finish_before_exit() -> None:
+    """Let `os._exit(0)`, which runs no exit handler, first write what the loggers and streams hold.
+
+    Scripts end like this after their work, to avoid hanging threads and crashes while libraries are unloaded. Forked
+    processes end with `os._exit`, too: they write nothing.
+    """
+    leave_now, process = os._exit, os.getpid()
+
+    def leave(status: int) -> Any:
+        if status == 0 and os.getpid() == process:
+            finish_loggers()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):
+                    stream.flush()
+        leave_now(status)
+
+    os._exit = leave
 
 
 def _is_missing(store: str) -> bool:

@@ -237,6 +237,7 @@ class Training:
             results = self._printed.results(sources, self._command["renamed"])
             self._metrics.write_curves(results.curves, self._store)
             facts = {"device": device_name(), "metrics_from": results.sources}
+            facts["names_left_out"] = results.left_out
             report = {"metrics": results.metrics, "not_finite": results.not_finite, "facts": facts}
             if has_completed and self._command["leaves_model"]:
                 trim_model_folder(self._ml / "model") if self._is_alone else None

@@ -20,7 +20,7 @@ from paretune.core.errors import BadInput
 from paretune.core.shell import options
 from paretune.user_code.interface import Options, options_in_help
 
-LONGEST_S = 10.0  # seconds after which the script is killed
+LONGEST_S = 60.0  # seconds after which the script is killed: importing torch and transformers may take half of them
 _MOST_OUTPUT = 1_000_000  # bytes of its output that are read
 _KEPT = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CONDA_PREFIX")  # variables without secrets
 _MOST_CPU_S = 60  # CPU seconds of all its threads together

@@ -101,6 +101,7 @@ class Script:
     `unknown` if it may take some."""
     arguments: Mapping[str, str]
     """Maps each option, spelled as in the script but without leading dashes, to its action (see `Options`)."""
+    opens: tuple[str, ...]  # files next to it that it runs by names which are relative to the current folder
     types: Mapping[str, str]  # `int` or `float`, for options that take a number
     defaults: Mapping[str, float]  # defaults that are numbers, of keys in configuration files
     places: tuple[str, ...]  # names of the values that it reads from sys.argv by place, if it has no other arguments
@@ -195,8 +196,7 @@ def _parsed(path: Path, texts: _Texts) -> tuple[str, Program]:
         parser = "places" if _PLACES.search(main) else "unknown" if may_parse else "none"
         if _ELSEWHERE.search(main):
             parser = "elsewhere"
-        opened = (path.parent / name for name in _OPENED.findall(main) if parser == "elsewhere")
-        others = [file.read_text(errors="replace") for file in opened if file.is_file()]
+        others = [(path.parent / name).read_text(errors="replace") for name in _opened(path, main)]
         if "argv" in text + "".join(others) and _SPLITS_WORDS.search("\n".join([text, *others])):
             parser = "own"
     return parser, Program(path, {file: ast.parse(module) for file, module in modules.items()})
@@ -224,6 +224,7 @@ def _declared(path: Path, texts: _Texts, configurations: _Configurations, option
         files=tuple(modules),
         types=types,
         defaults=options.defaults,
+        opens=tuple(_opened(path, main)) if _ELSEWHERE.search(main) else (),
         places=tuple(_places(program)) if parser == "places" else (),
         syntax_fault=_syntax_fault(path),
         settings=settings,
@@ -253,6 +254,10 @@ def _strings(nodes: Iterable[ast.AST]) -> Iterator[str]:
 def names_in_text(text: str) -> frozenset[str]:
     """Return the names in quotes in a program of another language, or in a notebook, such as `kpi` of "kpi: "."""
     return frozenset("_".join(name.split()) for name in _QUOTED.findall(text))
+
+
+def _opened(path: Path, main: str) -> Iterator[str]:
+    yield from (name for name in _OPENED.findall(main) if (path.parent / name).is_file())
 
 
 def _syntax_fault(path: Path) -> str:

@@ -212,6 +212,7 @@ def test_a_tool_refuses_arguments_that_it_does_not_have(agent: Agent) -> None:
         {"training_arguments": {"max_steps": "many"}},
         {"training_arguments": [1]},
         {"training_arguments": "NaN"},
+        {"training_arguments": "[" * 900 + "]" * 900},
     ],
 )
 def test_an_agent_sets_plain_values_only(agent: Agent, arguments: dict[str, Any]) -> None:
@@ -220,6 +221,21 @@ def test_an_agent_sets_plain_values_only(agent: Agent, arguments: dict[str, Any]
         assert "training_arguments" in answer
         assert "must be" in answer
     assert not agent.begun
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def test_values_nested_too_deeply_are_refused(tmp_path: Path) -> None:
+    tools = mcp.Tools(folder=tmp_path, budget="team.yaml")
+    for arguments in (nested(900), {"weight_decay": nested(900)}):
+        for act in (tools.estimate, tools.preview, tools.launch):
+            with pytest.raises(BadInput, match="training_arguments must be a value with at most 20 levels"):
+                act({"training_arguments": arguments})
 
 
 def test_an_agent_sets_the_plain_values_of_every_type(agent: Agent) -> None:

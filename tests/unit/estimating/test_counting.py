@@ -98,6 +98,25 @@ def test_the_optimizer_moves_each_weight_with_its_moments_and_masters_also_their
     assert work_of(**ONE_GPU, precision="bf16").updated == (24 + 12) * 1500  # gradients to fp32, masters to bf16
 
 
+@pytest.mark.parametrize(("precision", "size"), [("fp32", 4), ("bf16", 2)])
+def test_frozen_weights_are_read_in_each_pass_in_the_format_of_the_products(precision: str, size: int) -> None:
+    few, many = (
+        describe(setting)
+        for matrices in (1000, 1500)
+        if (
+            setting := setting_of(
+                spec := JobSpec(
+                    **ONE_GPU, dataset="a/b", max_train_samples=900, fine_tuning="lora", precision=precision
+                ),
+                spec.plan(),
+                replace(BUILT, matrices=matrices),
+            )
+        )
+    )
+
+    assert many.moved - few.moved == pytest.approx(2 * size * 500)  # forward and backward, without gradients of weights
+
+
 P4D: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp", "per_device_train_batch_size": 8}
 
 

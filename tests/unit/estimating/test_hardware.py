@@ -3,12 +3,14 @@
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paretune.estimating import hardware
 from paretune.estimating.hardware import local_gpu, resolved_precision
 from paretune.specification import catalog
+from paretune.specification.job import JobSpec
 
 # NVIDIA, "CUDA GPU compute capability" (read 2026-11-30), without those of laptops and embedded devices
 COMPUTE_CAPABILITIES = {(3, 7), (6, 0), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0)}
@@ -109,3 +111,19 @@ def test_auto_is_the_fastest_format_of_a_gpu_and_stays_open_on_a_processor() -> 
     assert resolved_precision("auto", hardware.named("Tesla K80")) == "fp32"
     assert resolved_precision("auto", None) == "auto"
     assert resolved_precision("fp16", a10g) == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("changes", "instances", "devices"),
+    [
+        ({"instance_count": 4}, 1, 4),  # on this machine, each instance is a process
+        ({"instance_type": "ml.p4d.24xlarge", "instance_count": 2}, 2, 8),
+        ({"instance_type": "ml.g5.xlarge", "instance_count": 3}, 3, 1),
+    ],
+)
+def test_a_cluster_has_its_instances_and_a_machine_its_processes(
+    changes: dict[str, Any], instances: int, devices: int
+) -> None:
+    share = hardware.DeviceShare(JobSpec(**changes))
+
+    assert (share.instances, share.devices) == (instances, devices)

@@ -14,6 +14,7 @@ from paretune.estimating.workload import (
     evaluation_batch,
     frozen_weight_bytes,
     quantized_weights,
+    warmup_steps,
     whole_argument,
     workload,
 )
@@ -163,3 +164,21 @@ def test_padding_is_counted_where_a_gpu_computes_it() -> None:
     assert work_of(facts, instance_type="ml.g5.xlarge").tokens == 13
     assert work_of(facts, instance_type="ml.m5.large").tokens == 10
     assert work_of({**facts, "train_padded_tokens": 1000.0}, instance_type="ml.g5.xlarge").tokens == 10
+
+
+@pytest.mark.parametrize(("steps", "slow"), [(1, 1), (9, 1), (50, 5), (109, 10), (5000, 10)])
+def test_a_tenth_of_the_steps_but_one_at_least_and_ten_at_most_are_not_timed(steps: int, slow: int) -> None:
+    assert warmup_steps(steps) == slow
+
+
+@pytest.mark.parametrize(
+    ("changes", "passes"),
+    [
+        ({}, 3),  # forward, and backward for activations and for weights
+        ({"fine_tuning": "head"}, 1),
+        ({"fine_tuning": "lora"}, 3),
+        ({"training_arguments": {"gradient_checkpointing": True}}, 4),
+    ],
+)
+def test_a_row_passes_through_the_model_as_often_as_its_training_needs(changes: dict[str, Any], passes: float) -> None:
+    assert work_of(**changes).passes == passes

@@ -14,6 +14,7 @@ import pytest
 from paretune.core.errors import Interrupted, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import run_job
+from paretune.jobs.sync import Sync
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event
 from paretune.tracking.run_writer import Run
@@ -358,3 +359,63 @@ def test_a_server_that_denies_an_operation_has_the_record_and_the_same_command_p
     assert (run.info.status, run.data.tags["paretune.state"]) == ("FINISHED", "Completed")
     assert run.data.params["instance_type"] == SMALL
     assert run.data.metrics["cost_usd"] == pytest.approx(0.01)
+
+
+def test_the_result_of_a_job_that_completed_under_an_interrupted_command_is_shown_before_anything_new_is_paid(
+    user: User,
+) -> None:
+    run_id = user.is_killed()
+    follower = user.place()
+    interrupted_at_the_end(follower.interruption)
+    with pytest.raises(Interrupted):
+        run_job(user.spec(), follower)
+    assert user.client.get_run(run_id).data.tags["paretune.state"] == "Completed"
+
+    shown = user.type()
+
+    assert shown.run_id == run_id
+    assert shown.has_completed
+    assert shown.metrics["f1"] == 0.75
+    assert len(user.launcher.created) == 1
+    assert any("its result has not been shown yet" in message for message in user.messages)
+    assert any("force=again starts another" in message for message in user.messages)
+    assert user.type().run_id != run_id  # it has been shown, so this is a deliberate repetition
+    assert len(user.launcher.created) == 2
+
+
+def test_a_result_that_sync_has_shown_is_not_shown_again(user: User) -> None:
+    run_id = user.is_killed()
+    user.client.set_tag(run_id, "paretune.watched_by", "a-laptop 4194304 1")
+    sync(user)
+
+    assert user.type().run_id != run_id
+    assert len(user.launcher.created) == 2
+
+
+def test_force_again_starts_another_job_although_a_result_has_not_been_shown(user: User) -> None:
+    run_id = user.is_killed()
+    follower = user.place()
+    interrupted_at_the_end(follower.interruption)
+    with pytest.raises(Interrupted):
+        run_job(user.spec(), follower)
+
+    assert user.type(force="again").run_id != run_id
+    assert len(user.launcher.created) == 2
+
+
+def interrupted_at_the_end(interruption: Interruption) -> None:
+    """Interrupt a command when its job has completed."""
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            interruption.reason = "interrupted by SIGINT"
+
+    interruption.on_check.append(look)
+
+
+def sync(user: User) -> None:
+    place = user.place()
+    Sync(workplace_of=lambda _: place, tracking=place.tracking, interruption=Interruption()).run()

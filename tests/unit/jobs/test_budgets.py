@@ -268,3 +268,11 @@ def test_a_simulated_job_from_the_command_line_counts_in_the_account_of_simulate
     assert f"budget nlp of simulated jobs: {5 - run.data.metrics['cost_usd']:.2f} of 5 USD" in capsys.readouterr().out
     assert main(["train", *words, "--max_runtime_minutes", "600"]) == 4
     assert "budget nlp of simulated jobs (5 USD a month, team.yaml): worst case" in capsys.readouterr().err
+
+
+def test_a_refusal_names_the_instance_type_without_a_price(payer: Payer) -> None:
+    with pytest.raises(BudgetRefused) as refused:
+        payer.type(fallback_instance_types=("ml.p3.2xlarge",))  # the first type has a price
+
+    assert str(refused.value).startswith("the price of ml.p3.2xlarge in us-east-1 is not known")
+    assert "ml.g5.xlarge" not in str(refused.value)

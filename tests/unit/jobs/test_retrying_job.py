@@ -23,6 +23,7 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
+from paretune.user_code.inputs import script_inputs
 from tests.support.fake_clock import FakeClock
 from tests.support.scripted_jobs import (
     CAPACITY,
@@ -58,7 +59,8 @@ class Desk:
         record = JobRecord(spec, workplace, run=None if self.run_id is None else self.tracking.run(self.run_id))
         self.run_id = record.run.run_id
         record.adopt()
-        attempts = Attempts(record, admitted(spec, workplace))
+        inputs = script_inputs(spec) if spec.entry_script is not None else None
+        attempts = Attempts(record, admitted(spec, workplace, inputs))
         attempts.begin()
         return attempts
 

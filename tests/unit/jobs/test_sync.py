@@ -156,7 +156,7 @@ def test_a_colleagues_sync_leaves_a_job_alone_whose_upload_takes_an_hour(desk: D
     assert not tags.get("failure_reason")
     ledger = workplace.budget_ledger(str(budget))
     assert ledger is not None
-    assert ledger.reserved_runs() == []
+    assert ledger.reservations() == []
 
 
 def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_however_often_sync_runs(desk: Desk) -> None:
@@ -324,7 +324,7 @@ def test_a_job_that_is_created_after_a_sync_has_closed_its_run_is_found_and_reco
     job = begin_job(spec, workplace)
     ledger = workplace.budget_ledger(str(budget))
     assert ledger is not None
-    assert ledger.reserved_runs() == [job.record.run.run_id]
+    assert [each.run_id for each in ledger.reservations()] == [job.record.run.run_id]
 
     assert job.current is not None
     tags = desk.tags(job.record.run.run_id)

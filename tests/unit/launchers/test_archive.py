@@ -281,3 +281,22 @@ def test_a_file_whose_name_is_not_utf_8_travels(tmp_path: Path) -> None:
     assert code_key(files) != code_key({"train.py": files["train.py"]})
     with tarfile.open(pack(files, tmp_path / "code.tar.gz")) as archive:
         assert archive.getnames() == [name, "train.py"]
+
+
+def test_files_of_tokens_cookies_networks_wallets_and_databases_do_not_travel(tmp_path: Path) -> None:
+    secrets = (
+        "tokens.json",
+        "access_tokens.csv",
+        "bearer.txt",
+        "pat.txt",
+        "cookies.txt",
+        "conf/rclone.conf",
+        "my.ovpn",
+    )
+    secrets += ("wallet.dat", "db_dump.sql", "backup.sql.gz", "login.keychain-db", "HF_TOKEN.md", "api_token.md")
+    innocent = ("added_tokens.json", "special_tokens_map.json", "tokens.txt", "tokenizer.json", "schema.sql", "pat.py")
+    innocent += ("wallets.csv", "cookies.py", "docs/tokens.md", "train.py")
+    folder = write(tmp_path, *secrets, *innocent)
+
+    assert {*project_files(folder)} == {*innocent}
+    assert {*secrets} <= {*left_behind(folder)}

@@ -28,7 +28,7 @@ from paretune.tracking import schema
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 from tests.support.fake_clock import FakeClock
-from tests.support.scripted_jobs import SMALL
+from tests.support.scripted_jobs import ENDLESS, SMALL
 from tests.support.scripted_study import JudgedLauncher, always_done
 from tests.support.study_tables import write_study
 from tests.support.workplaces import make_workplace
@@ -449,7 +449,9 @@ def test_a_script_without_a_seed_is_shown_as_it_is_called_repeated_once_and_stat
     assert main(["study", "--study", str(path)]) == 0
 
     output = capsys.readouterr().out
-    assert "rests on 2 runs (the training does not depend on the seed" in output
+    assert "rests on 2 runs (it gets no seed, and all repeats gave exactly the same values)" in output
+    repeat = MlflowClient().search_runs(["0"], f"tags.`{schema.REPEATS}` LIKE '%'")[0]
+    assert "seed" not in repeat.info.run_name
     assert re.findall(r"acc [\d.]+( ±)?", output.replace("acc 1.012; ", "acc 1.012 ")) == [""]
 
 
@@ -479,6 +481,49 @@ def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_pa
     begin("beta")
     with pytest.raises(CallAgain, match="beta"):
         begin("alpha")
+
+
+def test_a_driver_that_slept_looks_who_has_taken_over_before_it_pays_for_anything(workplace: Path) -> None:
+    tracking, clock = Tracking({}, SystemClock()), FakeClock()
+    launcher = JudgedLauncher(lambda spec, times: ENDLESS)
+    job = {"instance_type": SMALL, "max_runtime_minutes": 6}
+    search = {"seed": Choices(values=(1, 2, 3))}
+    file = StudyFile(name="shared", job=job, search=search, sampler="grid", budget_usd=9, n_parallel=1)
+
+    def begin(machine: str, clock: FakeClock) -> StudyRun:
+        (home := workplace / machine).mkdir(exist_ok=True)
+        table = StudyTable(file, f"sqlite:///{home / 'studies.db'}")
+        here = make_workplace(launcher=launcher, tracking=tracking, home=home, clock=clock)
+        writer = StudyRun(file, table, here, given=file, say=lambda _: None)
+        tracking.run(writer.run_id).set_tags({schema.WATCHED_BY: f"{machine} 1 1"})
+        return writer
+
+    class Laptop(FakeClock):
+        """Is suspended for an hour after its first minute; its monotonic clock stands still meanwhile, as on Linux."""
+
+        suspended_s = 0.0
+
+        def now(self) -> float:
+            return self.time + self.suspended_s
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.monotonic() > 60 and launcher.created and not others:
+                self.suspended_s = 3600.0
+                clock.time = self.now()
+                others.append(begin("beta", clock))
+
+    others, laptop = list[StudyRun](), Laptop()
+    driver = begin("alpha", laptop)
+
+    with pytest.raises(CallAgain, match=r"was asleep for 60 minutes, and beta 1 1 has taken over the study shared"):
+        driver.work()
+
+    assert len(launcher.created) == 1  # the job of before
+    assert not any(job.stopped for job in launcher.jobs.values())
+    tags = tracking.run(driver.run_id).tags()
+    assert "starts no more jobs" in tags[schema.FAILURE_REASON]
+    assert schema.DRIVEN_UNTIL not in tags
 
 
 def test_two_schedules_of_one_machine_do_not_both_pay_for_a_study(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.specification.ending import Cause
+from paretune.specification.ending import cut_off
 from paretune.studies.definition.space import Choices
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import Configuration, StudyFront
@@ -140,7 +140,7 @@ def test_a_point_is_tried_four_times_at_most_even_if_its_repeats_collapse(desk: 
     assert why == {1: "0 of 3 repeats completed"}
 
 
-CUT = (Cause.TIME_LIMIT, "it ran longer than its limit")
+CUT = cut_off("it ran longer than its limit")
 
 
 def test_a_repeat_that_was_cut_off_is_followed_by_one_with_twice_its_limit(desk: Desk) -> None:

@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from paretune.tracking import schema
 from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run
-from paretune.tracking.store import Tracking, is_absent_file, require_answer
+from paretune.tracking.store import Tracking, alone_with, is_absent_file, require_answer
 from paretune.tracking.ui_view import StudyView
 from tests.support.processes import free_port
 from tests.support.stand_ins.mlflow_store import denying_batches
@@ -618,3 +619,32 @@ def test_an_experiment_that_another_command_creates_at_the_same_moment_is_used(
     experiment = store.get_experiment_by_name("new")
     assert experiment is not None
     assert store.get_run(run.run_id).info.experiment_id == experiment.experiment_id
+
+
+def test_a_lock_excludes_others_leaves_no_file_and_cannot_be_prepared_by_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    inside, most = 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(30):
+            with alone_with("a store"):
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert most == 1
+    (folder,) = tmp_path.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(folder.iterdir()) == []
+    folder.chmod(0o777)  # as if another user had made it
+    with pytest.raises(PermissionError, match="only you can write to"), alone_with("a store"):
+        pass

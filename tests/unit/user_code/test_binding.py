@@ -461,14 +461,20 @@ def test_the_advice_names_folders_from_where_the_command_is_typed(
     ],
 )
 def test_a_script_with_a_parser_of_its_own_gets_names_and_values_in_one_word(
-    script: Path, text: str, files: dict[str, str]
+    script: Path, text: str, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(script.parent)
     for name, content in files.items():
         (script.parent / name).write_text(content)
     script.write_text(text)
 
     assert words(script, training_arguments={"trainer.lr": 0.001, "steps": 20}) == "--trainer.lr=0.001 --steps=20"
     assert argument_faults(JobSpec(entry_script=str(script), training_arguments={"lr": 1})) == []
+    monkeypatch.chdir(script.parent.parent)
+    faults = argument_faults(JobSpec(entry_script=str(script), training_arguments={"lr": 1}))
+    assert [fault.splitlines()[1:] for fault in faults] == (
+        [[f"    project: {script.parent.name}", "    entry_point: train.py"]] if files else []
+    )
 
 
 @pytest.mark.parametrize(

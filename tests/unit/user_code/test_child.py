@@ -169,6 +169,17 @@ def test_threads_and_exit_handlers_of_a_script_run_to_their_end(tmp_path: Path) 
     assert Run(tmp_path, text).end().report.metrics == {"best_f1": 0.95, "val_f1": 0.91}
 
 
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_script_that_leaves_python_at_once_after_its_work_keeps_its_metrics(tmp_path: Path, status: int) -> None:
+    forked = "import os\nif os.fork() == 0: os._exit(0)\nos.wait()\n"
+
+    run = Run(tmp_path, f"{forked}print('val_f1: 0.9')\nprint('acc: 0.5', end='')\nos._exit({status})").end()
+
+    assert run.code == status
+    assert (run.report if status == 0 else run.partial).metrics["val_f1"] == 0.9
+    assert status or run.report.metrics["acc"] == 0.5
+
+
 def test_a_failed_script_ends_soon_even_if_its_threads_do_not(tmp_path: Path) -> None:
     text = "import threading\nthreading.Thread(target=threading.Event().wait).start()\n1 / 0\n"
 

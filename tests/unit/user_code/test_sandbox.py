@@ -114,3 +114,11 @@ def test_a_system_that_cannot_keep_it_from_the_network_does_not_ask(
 
     with pytest.raises(BadInput, match="was not asked for its options, because this system cannot start a process"):
         ask_options(script, script.read_text())
+
+
+def test_a_script_that_prints_without_end_is_read_to_a_limit(script: Path) -> None:
+    script.write_text("for _ in range(40): print('x' * 50_000)\n")
+
+    code, text = help_of([sys.executable, script.name], script.parent)
+
+    assert (code, len(text)) == (0, 1_000_000)

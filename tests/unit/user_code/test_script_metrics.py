@@ -100,7 +100,7 @@ def test_the_last_state_of_a_progress_bar_and_the_last_line_count() -> None:
     for line in ("loss=0.9\n", "loss=0.5\rloss=0.25\r\n", "x" * LONGEST_LINE + " loss=0.1\n"):
         printed.read(line)
 
-    assert printed.results([], {}) == ({"loss": 0.25}, [], "printed: loss", {})
+    assert printed.results([], {}) == ({"loss": 0.25}, [], "printed: loss", {}, 0)
 
 
 def test_printed_numbers_are_curves_over_the_steps_that_were_printed() -> None:
@@ -126,6 +126,29 @@ def test_the_step_of_a_printed_dictionary_is_the_counter_before_it_or_one_of_its
 
     curve = printed.results([], {}).curves["loss"]
     assert [(step, value) for step, _, value in curve] == [(3, 0.5), (4, 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "numbers"),
+    [
+        (
+            "split  model  loss  f1",
+            "val    bert   0.5  0.25",
+            {"loss": 0.5, "f1": 0.25},
+        ),  # half of the cells are numbers
+        ("split  model  name  loss", "val    bert   x  0.5", {}),
+        (f"epoch  {'x' * 39}  loss", "1      0.75   0.5", {"x" * 39: 0.75, "loss": 0.5}),
+        (f"epoch  {'x' * 40}  loss", "1      0.75   0.5", {}),  # the cell is a sentence, and the line no head
+    ],
+)
+def test_a_table_has_short_names_and_at_least_half_of_its_cells_are_numbers(
+    head: str, row: str, numbers: dict[str, float]
+) -> None:
+    printed = PrintedNumbers()
+    for line in (head, row):
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == numbers
 
 
 @pytest.mark.parametrize(
@@ -501,3 +524,32 @@ def test_a_line_of_gaps_takes_no_second_to_read(line: str) -> None:
     numbers.read(line)
 
     assert time.process_time() - began < 1
+
+
+def test_with_very_many_printed_names_those_of_classes_and_layers_are_left_out_and_counted() -> None:
+    printed = PrintedNumbers([{"Name": "own", "Regex": r"mine=(\d+)"}])
+    for number in range(400):
+        printed.read(f"class_{number}_f1: 0.5")
+    printed.read("val_f1: 0.9")
+    printed.read("goodness: 3.5")
+    printed.read("mine=7")
+
+    gathered = printed.results([], {})
+
+    assert gathered.metrics["val_f1"] == 0.9
+    assert gathered.metrics["goodness"] == 3.5
+    assert gathered.metrics["own"] == 7
+    assert len(gathered.metrics) == 301
+    assert gathered.left_out == 103  # one of them is "mine", which the definition records
+
+
+def test_no_name_is_left_out_of_300_and_the_numbers_of_a_million_names_need_little_memory() -> None:
+    few, many = PrintedNumbers(), PrintedNumbers()
+    for number in range(300):
+        few.read(f"class_{number}_f1: 0.5")
+    for number in range(21_000):
+        many.read(f"class_{number}_f1: 0.5")
+    many.read("val_f1: 0.9")
+
+    assert few.results([], {}).left_out == 0
+    assert many.results([], {}).left_out == 20_701

@@ -18,12 +18,13 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from paretune.commands.report import DEVICES, NESTED, SHAPE, TOTAL_KEYS, ReportRequest
+from paretune.commands.report import DEVICES, MOST_RUNS, NESTED, SHAPE, TOTAL_KEYS, ReportRequest
 from paretune.commands.report.scaling import ABOUT_CHARTS, QUALITIES, Group, confidence, scaling_charts, title_of
 from paretune.core import pareto
 from paretune.core.errors import BadInput
 from paretune.core.result import Row, csv_text, rows_of
 from paretune.core.secrets import markdown, printable
+from paretune.core.shell import command_line
 from paretune.presentation.page import chart_html, new_nonce, template
 from paretune.presentation.text import Columns, aligned, dollars, duration, plain, texts, without_empty_columns
 from paretune.pricing import PriceList, price_remarks
@@ -34,6 +35,7 @@ from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import DATASET_SIZE, RecordedRun
 
+_MOST_SHOWN = 200  # limit on the rows of a table in a terminal and in report.md
 ALL = "all runs"  # key of the totals over all runs
 
 
@@ -91,7 +93,10 @@ class Report:
     def __str__(self) -> str:
         blocks = [" ".join(self.about)]
         for section in self.sections:
-            blocks += [f"{section.heading}:", aligned(section.table), *(f"- {text}" for text in section.sentences)]
+            more = len(section.table) - _MOST_SHOWN
+            rest = [f"- {more:,} more rows are in report.csv and report.html"] if more > 0 else []
+            table = aligned(section.table.head(_MOST_SHOWN))
+            blocks += [f"{section.heading}:", table, *rest, *(f"- {text}" for text in section.sentences)]
         return "\n\n".join(blocks)
 
 
@@ -250,7 +255,11 @@ _TOTALS: Columns = {
 
 
 def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: PriceList, today: date) -> Report:
-    """Return the report of view=runs: a row per run, with new prices if requested, and totals of dollars."""
+    """Return the report of view=runs: a row per run, with new prices if requested, and totals of dollars.
+
+    `jobs` are the newest first. Those beyond `MOST_RUNS` are left out, and the report says so.
+    """
+    jobs, has_more = jobs[:MOST_RUNS], len(jobs) > MOST_RUNS
     frame = frame_of(jobs)
     is_new = bool(request.region or request.on or request.rate != "list")
     new = [new_cost(job, prices, request, today) if is_new else {} for job in jobs]
@@ -283,7 +292,8 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
         ),
         *(
             Section(
-                f"Recorded dollars, by {by.replace('_', ' ')}", texts(group, {by.replace("_", " "): "key", **_TOTALS})
+                f"{_of_these(has_more)}, by {by.replace('_', ' ')}",
+                texts(group, {by.replace("_", " "): "key", **_TOTALS}),
             )
             for by, group in sums_by.items()
             if (group.key != NONE).any()
@@ -291,11 +301,21 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
     ]
     return Report(
         title="Report on recorded runs",
-        about=[dates(frame)],
+        about=[dates(frame), *([_older(frame, jobs[-1])] if has_more else [])],
         sections=sections,
         rows=records(rows[[*_ROWS, *ESTIMATED]]),
         totals=records(sums),
     )
+
+
+def _of_these(has_more: bool) -> str:
+    return "Recorded dollars of these jobs only" if has_more else "Recorded dollars"
+
+
+def _older(frame: pd.DataFrame, oldest: RecordedRun) -> str:
+    """Return a sentence on the jobs that a report leaves out, with the filter that selects them."""
+    before = command_line("report", {"filter": f"attributes.start_time < {oldest.started * 1000:.0f}"})
+    return f"These are the newest {len(frame):,} jobs; older ones are left out, and in no sum: `{before}` shows them."
 
 
 def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:

@@ -12,6 +12,7 @@ from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.core.shell import command_line
 from paretune.launchers.base import GONE_AFTER_S, Job, JobStatus, WarmPoolStatus, job_of
+from paretune.launchers.job_folder import RUNNER
 from paretune.launchers.sagemaker.account import GROUP, PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import (
     AWS_ERRORS,
@@ -127,7 +128,7 @@ class SageMakerJob(Job):
     """A training job, created by this process or any other.
 
     `description` is a response of DescribeTrainingJob, or the request that created the job: both name the command and
-    the bucket of the results in the same members.
+    the bucket of the results in the same members. Only a user's own training can complete without a report.
     """
 
     def __init__(self, name: str, account: Account, clock: Clock, description: "Description") -> None:
@@ -362,7 +363,12 @@ class SageMakerJob(Job):
         return self._files
 
     def _report(self) -> JobReport | None:
-        return JobReport.read_json((self._results() or {}).get("report.json", b""))
+        report = JobReport.read_json((self._results() or {}).get("report.json", b""))
+        if report is not None or self.description.get("TrainingJobStatus") != "Completed":
+            return report
+        arguments = self.description.get("AlgorithmSpecification", {}).get("ContainerArguments", [])
+        is_of_runner = bool(arguments) and RUNNER in arguments[-1]  # a full disk may keep this program from reporting
+        return JobReport(metrics={}) if is_of_runner else None
 
     def _partial(self) -> JobReport | None:
         return JobReport.read_json((self._results() or {}).get("partial.json", b""))

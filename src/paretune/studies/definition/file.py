@@ -253,11 +253,16 @@ class StudyFile(Parameters):
 
         By default, these are all combinations of choices and ends of ranges, or the rows of the design.
         """
-        jobs, every = [], all_points(self.search) if self.design is None else self.design.rows
+        return list(self.each_job(points))
+
+    def each_job(
+        self, points: Iterable[Mapping[str, Value]] | None = None
+    ) -> Iterator[tuple[dict[str, Value], JobSpec]]:
+        """Yield what `jobs_at` returns, one after another: a grid may have very many points."""
+        every = all_points(self.search) if self.design is None else self.design.rows
         for point in every if points is None else points:
             with suppress(BadInput):
-                jobs.append((dict(point), self.spec_at(point)))
-        return jobs
+                yield dict(point), self.spec_at(point)
 
     def spec_at(self, point: Mapping[str, Any]) -> JobSpec:
         """Return the job at a point, whose values need not be among the choices.

@@ -6,11 +6,11 @@ The chart is drawn with plotly on the page and in a notebook.
 import math
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -206,6 +206,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
             hovertext=group["text"],
             customdata=group["url"],
         )
+    log = [name for name in pair if name != front.quality and 0 < _LOG_FROM * marks[name].min() < marks[name].max()]
     picked = marks[marks["label"] != ""].sort_values(x)
     figure.add_scatter(
         x=picked[x].tolist(),
@@ -214,7 +215,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         name=PICKED.name,
         marker={"symbol": PICKED.symbol, "color": PICKED.color, "size": PICKED.size, "line": {"width": PICKED.edge}},
         text=picked["label"].map(as_html),
-        textposition=_places(picked[x].tolist(), picked[y].tolist(), marks[x].min(), marks[x].max()),
+        textposition=_places(marks, picked, pair, log),
         cliponaxis=False,
         hoverinfo="skip",
     )
@@ -231,27 +232,78 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         dashes = {"color": "#8C8C8C", "width": 1.5, "dash": "dash"}
         figure.add_scatter(x=ends, y=[value] * len(ends), mode="lines", line=dashes, name=_BASELINES[name])
     for name, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
-        is_log = name != front.quality and 0 < _LOG_FROM * marks[name].min() < marks[name].max()
         title = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
-        update(title={"text": title}, type="log" if is_log else "linear")
+        update(title={"text": title}, type="log" if name in log else "linear")
     return figure
 
 
-def _places(across: Sequence[float], up: Sequence[float], low: float, high: float) -> list[str]:
-    """Return plotly's position for the label of each mark. The marks are in order from left to right.
+_NARROW_PX = (280.0, 300.0)  # width and height of the chart's area on a screen that is 400 pixels wide
+_LETTER_PX, _LINE_PX, _RING_PX, _MARGIN_PX = 7.0, 15.0, 13.0, 12.0
+_PLACES = tuple(f"{up} {side}" for side in ("right", "left", "center") for up in ("top", "bottom"))
 
-    A label is above its mark and to the right, away from the axis. It is below the mark if a later mark is near and
-    higher, because the line goes up there, or if the previous mark is near and has its label above. At the right end, a
-    label is to the left of its mark.
+
+class _Box(NamedTuple):
+    """A rectangle in pixels; `low` and `high` count from the lower end of the chart."""
+
+    left: float
+    low: float
+    right: float
+    high: float
+
+    def meets(self, other: "_Box") -> bool:
+        return self.left < other.right and other.left < self.right and self.low < other.high and other.low < self.high
+
+
+def _places(marks: pd.DataFrame, picked: pd.DataFrame, axes: Sequence[str], log: Collection[str]) -> list[str]:
+    """Return plotly's position for the label of each recommended mark, which are in order from left to right.
+
+    A label avoids the rings and labels of the other recommended marks and the ends of the chart, on a screen that is
+    400 pixels wide; on wider ones there is more room. Apart from that, it is above its mark and to the right, away from
+    the axis; or below its mark if a later mark is near and higher, because the line goes up there.
     """
-    near, places = (high - low) / 5, list[str]()
-    for index, (x, y) in enumerate(zip(across, up, strict=True)):
-        following = zip(across[index + 1 :], up[index + 1 :], strict=True)
-        goes_up = any(other - x < near and height > y for other, height in following)
-        is_after = index > 0 and x - across[index - 1] < near and places[-1].startswith("top")
-        side = "left" if x > high - (high - low) / 6 else "right"
-        places.append(f"{'bottom' if goes_up or is_after else 'top'} {side}")
+    spots = list(
+        zip(
+            *(
+                _pixels(marks[name], picked[name], name in log, most)
+                for name, most in zip(axes, _NARROW_PX, strict=True)
+            ),
+            strict=True,
+        )
+    )
+    places, boxes = list[str](), list[_Box]()
+    for index, (x, y) in enumerate(spots):
+        rings = [
+            _Box(u - _RING_PX, v - _RING_PX, u + _RING_PX, v + _RING_PX) for u, v in spots[:index] + spots[index + 1 :]
+        ]
+        goes_up = any(u - x < _NARROW_PX[0] / 5 and v > y for u, v in spots[index + 1 :])
+        width = _LETTER_PX * len(picked["label"].iloc[index])
+        ranked = list[tuple[int, int, str, _Box]]()
+        for number, place in enumerate(_PLACES):
+            box = _label_box(place, x, y, width)
+            taken = sum(box.meets(other) for other in (*rings, *boxes))
+            is_out = box.left < -_MARGIN_PX or box.right > _NARROW_PX[0] + _MARGIN_PX
+            crosses_line = goes_up and not place.startswith("bottom")
+            ranked.append((8 * taken + 4 * is_out + 2 * crosses_line, number, place, box))
+        _, _, best, box = min(ranked)
+        places.append(best)
+        boxes.append(box)
     return places
+
+
+def _pixels(all_values: pd.Series, values: pd.Series, is_log: bool, most_px: float) -> list[float]:
+    """Return where values are on an axis that plotly scales to all of them, in pixels from its lower end."""
+    scale: Callable[[float], float] = math.log if is_log else float
+    low, high = scale(all_values.min()), scale(all_values.max())
+    pad = (high - low) / 16 or 1.0  # plotly leaves about this much room at both ends
+    return [most_px * (scale(value) - low + pad) / (high - low + 2 * pad) for value in values]
+
+
+def _label_box(place: str, x: float, y: float, width: float) -> _Box:
+    """Return the rectangle of a label at a position of plotly's, next to a ring around (x, y)."""
+    up, side = place.split()
+    left = {"right": x + _RING_PX, "left": x - _RING_PX - width, "center": x - width / 2}[side]
+    low = y + _RING_PX if up == "top" else y - _RING_PX - _LINE_PX
+    return _Box(left, low, left + width, low + _LINE_PX)
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> pd.DataFrame:

@@ -35,7 +35,7 @@ from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import Bill
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preview import admit
-from paretune.jobs.record import JobRecord, opening_tags
+from paretune.jobs.record import JobRecord, opening_tags, owner_of
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
@@ -60,13 +60,13 @@ _RETRIED_BY_ANYBODY = frozenset({Cause.CAPACITY, Cause.INTERNAL})  # see `schema
 class TrialJob:
     """A running trial and its job."""
 
-    def __init__(self, trial: Trial, run: Run, workplace: Workplace, file: StudyFile) -> None:
+    def __init__(self, trial: Trial, run: Run, workplace: Workplace, file: StudyFile, owner: str = "") -> None:
         self.trial, self._objectives = trial, file.goals
         self._own_minutes = file.job.max_runtime_minutes  # the limit that users gave; the study may set a shorter one
         self.number = trial.number
         self.spec = trial.spec
         self._workplace = workplace
-        self.record = JobRecord(self.spec, workplace, run=run, study=file.name)
+        self.record = JobRecord(self.spec, workplace, run=run, study=file.name, owner=owner)
         self.record.retries = _RETRIED_BY_ANYBODY
         # If the per-device batch is searched or given, it is measured unchanged. Otherwise it is halved after the job
         # ran out of memory, but only by this process, not by another one that follows the job.
@@ -82,6 +82,7 @@ class TrialJob:
         try:
             tags = self.record.run.tags() if adopt else {}
             if adopt:  # before anything that takes a while, so that `sync` leaves the job alone
+                self.record.restore()
                 self.record.watch()
             if adopt and self._can_adopt(tags):
                 self.record.adopt()
@@ -116,7 +117,7 @@ class TrialJob:
         return self._ended(outcome) if outcome.has_completed else self._end(TrialStatus.INTERRUPTED, str(error))
 
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
-        name = job_name(self.record.run.run_id, 1)
+        name = job_name(self.record.owner, 1)
         if not tags:  # every run of a trial has some
             text = f"MLflow does not show where {name} runs: if it was started, the same command finds it"
             raise LostContact(text)
@@ -379,7 +380,7 @@ class Driver:
             # A later call, or `sync`, reads what cannot be read now.
             with suppress(BadInput, LaunchRefused, TrackingUnavailable, LostContact):
                 if trial.number not in self._pools:
-                    run = self.workplace.tracking.recorded(trial.run_id)
+                    run = self.workplace.tracking.recorder_of(trial.run_id)
                     if run is None:
                         continue
                     self._pools[trial.number] = Bill.of_run(run, self.workplace), run
@@ -419,14 +420,17 @@ class Driver:
         tracking, number, run_id = self.workplace.tracking, trial.number, trial.run_id
         if not run_id and adopt:  # a driver may have died between creating the run and recording it
             condition = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
-            run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
+            run_id = next((run.run_id for run in tracking.runs(condition, newest=1, deleted=True)), "")
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
         tags[schema.RETRIES] = ", ".join(sorted(cause.value for cause in _RETRIED_BY_ANYBODY))
         if trial.repeats is not None:
             tags[schema.REPEATS] = str(trial.repeats)
-        name = f"{trial_in_name(tags)}{run_name(trial.spec)}"
+        name, owner = f"{trial_in_name(tags)}{run_name(trial.spec)}", ""
         try:
-            run = tracking.run(run_id) if run_id else tracking.create(name, tags)
+            if run_id and adopt:
+                run, owner = self._run_to_continue(run_id, number, name, tags)
+            else:
+                run = tracking.create(name, tags)
         except TrackingUnavailable as error:
             if not (self.trials or self.running):  # nothing has been launched yet
                 raise
@@ -440,12 +444,27 @@ class Driver:
             if not (adopt or self.trials or self.running):
                 points = self.file.size() or "any number of"
                 self._say(f"study {self.file.name}: {points} points; trial {number} runs: {trial.setting()}")
-            self._jobs[number] = TrialJob(trial, run, self.workplace, self.file)
+            self._jobs[number] = TrialJob(trial, run, self.workplace, self.file, owner)
             end = self._jobs[number].begin(adopt=adopt)
         if end is not None:
             self._conclude(number, end)
             if end.status.is_retryable and self.ended.refused >= MOST_REFUSED:
                 raise LaunchRefused(f"{end.reason} ({self.ended.refused} launches failed in a row)")
+
+    def _run_to_continue(self, run_id: str, number: int, name: str, tags: Mapping[str, str]) -> tuple[Run, str]:
+        """Return the run of a running trial, and the id of the run that its job and reservations name.
+
+        If the run was removed from MLflow for good, a new run continues its record. Raises LostContact if MLflow does
+        not answer.
+        """
+        tracking = self.workplace.tracking
+        try:
+            if (recorder := tracking.recorder_of(run_id)) is not None:
+                return tracking.run(recorder.run_id), owner_of(recorder.run_id, recorder.tags, self.workplace)
+            self._say(f"trial {number}: its run was removed from MLflow: a new run records it")
+            return tracking.create(name, {**tags, schema.CONTINUES: run_id}), run_id
+        except TrackingUnavailable as error:
+            raise LostContact(f"trial {number}: {error}; the same command follows its job") from error
 
     def _conclude(self, number: int, end: Trial) -> None:
         """Record how a trial ended, then report it to Optuna, so that Optuna never has an end that is not recorded."""

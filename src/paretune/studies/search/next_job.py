@@ -31,6 +31,7 @@ from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
 from paretune.studies.search.money import LEAST_MINUTES, MAX_COST, OF_ESTIMATES
 from paretune.studies.trial_status import TrialStatus
+from paretune.user_code.inputs import takes_seed
 
 # With more points than this and no design, or a searched range, points are not listed: `_DRAWN` of them are drawn.
 _MOST_POINTS = 5_000
@@ -380,7 +381,12 @@ class Verification:
         if len(ended) + all_under_way >= MOST_REPEATS:
             return f"a study runs at most {MOST_REPEATS} repeats"
         if quality is not None and point.errors.get(quality.metric) == 0:
-            return "the training does not depend on the seed: all repeats gave exactly the same values"
+            same = "all repeats gave exactly the same values"
+            return (
+                f"the training does not depend on the seed: {same}"
+                if takes_seed(spec)
+                else f"it gets no seed, and {same}"
+            )
         if repeats_usd + (all_under_way + 1) * point.means.get(metrics.COST_USD, 0.0) > most_usd:
             return f"all repeats together may not cost more than {most_usd:.4g} USD"
         if reason := driver.why_not(spec):

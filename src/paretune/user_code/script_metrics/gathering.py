@@ -6,7 +6,7 @@ import contextlib
 import math
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from .printed_line import (
     begins_wrapped,
     continues,
     finite_numbers,
+    has_metric_word,
     header_in,
     is_other_header,
     is_usual_metric,
@@ -24,9 +25,12 @@ from .printed_line import (
     row_in,
 )
 
-_MOST_NAMES = 300  # names of printed numbers that are kept; MLflow shows a chart for each
+_MOST_NAMES = 300  # names of printed numbers that are reported; MLflow shows a chart for each
+_MOST_READ = 20_000  # names of printed numbers that are kept while a script runs
 _MOST_POINTS = 20_000  # points that are kept of a printed curve
+_MOST_POINTS_IN_ALL = _MOST_NAMES * _MOST_POINTS  # points that are kept of all printed curves
 _MOST_LINES = 100_000  # newest lines that are kept for metric_definitions
+_DIGITS = re.compile(r"\d+")
 PRINTED, IN_PER_CENT = "printed", "printed in percent and recorded as a share"
 
 
@@ -37,6 +41,24 @@ class Gathered(NamedTuple):
     not_finite: list[str]  # names of metrics whose last value is NaN or infinite
     sources: str  # where the metrics come from, in one line
     curves: dict[str, list[Point]]  # curves of all sources except MLflow, whose store already has them
+    left_out: int = 0  # number of further printed names, which are not among the metrics
+
+
+def _reported(names: Collection[str], named: Collection[str]) -> list[str]:
+    """Return at most _MOST_NAMES of these names, in their order.
+
+    Names that are not in `named` are left out first: of these, names that differ from others only in numbers, such as
+    a line for each class or layer, and then those without a word that names a metric.
+    """
+    if len(names) <= _MOST_NAMES:
+        return list(names)
+    families = Counter(_DIGITS.sub("0", name) for name in names)
+
+    def place(name: str) -> tuple[bool, bool, bool]:
+        return name not in named, families[_DIGITS.sub("0", name)] > 1, not has_metric_word(name)
+
+    kept = set(sorted(names, key=place)[:_MOST_NAMES])
+    return [name for name in names if name in kept]
 
 
 class PrintedNumbers:
@@ -61,6 +83,8 @@ class PrintedNumbers:
         self._definitions, self._settings, self._named = list(definitions), frozenset(settings), frozenset(named)
         self._values: dict[str, tuple[float, str]] = {}
         self._curves: dict[str, dict[int, Point]] = {}
+        self._points = 0  # number of points of all curves
+        self._left_out: set[str] = set()  # names beyond _MOST_READ
         self._step: int | None = None
         self._has_begun = False  # whether a step was printed
         self._header: list[str] = []  # header of the table whose rows are printed
@@ -120,16 +144,21 @@ class PrintedNumbers:
             self._has_begun = True
             self._values.clear()  # numbers before the first step are settings
             self._curves.clear()
+            self._points = 0
+            self._left_out.clear()
         self._step = found.step if found.step is not None else self._step
         evident = {name for name in found.numbers if name in self._named or is_usual_metric(name)}
         for name, value in found.numbers.items():
             if name not in evident and not (found.is_record and evident):
                 continue
-            if name not in self._values and len(self._values) >= _MOST_NAMES:
+            if name not in self._values and len(self._values) >= _MOST_READ:
+                self._left_out.add(name)
                 continue
             self._values[name] = (value, IN_PER_CENT if name in found.in_per_cent else PRINTED)
             curve = self._curves.setdefault(name, {})
-            if self._step is not None and not has_curve and (self._step in curve or len(curve) < _MOST_POINTS):
+            has_room = len(curve) < _MOST_POINTS and self._points < _MOST_POINTS_IN_ALL
+            if self._step is not None and not has_curve and (self._step in curve or has_room):
+                self._points += self._step not in curve
                 curve[self._step] = Point(self._step, int(time.time() * 1000), value)
 
     def results(self, sources: Iterable[Source], renamed: Mapping[str, str]) -> Gathered:
@@ -139,8 +168,9 @@ class PrintedNumbers:
         new names; the metrics in it appear under both.
         """
         self._release()
-        numbers = dict(self._values)
-        curves = {name: list(points.values()) for name, points in self._curves.items() if len(points) > 1}
+        numbers = {name: self._values[name] for name in _reported(self._values, self._named)}
+        left_out = len(self._values) - len(numbers) + len(self._left_out)
+        curves = {name: list(self._curves[name].values()) for name in numbers if len(self._curves[name]) > 1}
         for source in sources:
             curves = {name: points for name, points in curves.items() if name not in source.values}
             curves.update(source.curves)
@@ -164,6 +194,7 @@ class PrintedNumbers:
             sorted(set(values) - set(metrics)),
             "; ".join(f"{source}: {', '.join(group)}" for source, group in names.items()),
             {name: points for name, points in finite.items() if points},
+            left_out,
         )
 
     def _defined(self) -> dict[str, tuple[float, str]]:

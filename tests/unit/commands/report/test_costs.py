@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paretune.commands.report import TOTAL_KEYS, ReportRequest
+from paretune.commands.report import MOST_RUNS, TOTAL_KEYS, ReportRequest
 from paretune.commands.report.tables import ALL, NONE, Report, costs_report, frame_of, new_cost, records, totals
 from paretune.launchers import SAGEMAKER
 from paretune.pricing import Price, PriceList
@@ -148,3 +148,22 @@ def test_dollars_of_failed_jobs_and_what_aws_has_billed_are_shown_next_to_the_co
     assert (whole["cost_usd"], whole["billed_usd"], whole["failed_usd"]) == (4.0, 1.25, 3.0)
     assert (whole["without_cost"], whole["best_f1"]) == (1, 0.9)
     assert {"billed (USD)", "of failed jobs (USD)", "runs without a cost"} <= set(table)
+
+
+def test_a_report_shows_the_newest_runs_counts_no_others_and_says_which_command_shows_the_older_ones() -> None:
+    jobs = [replace(run(number), started=DECEMBER - number) for number in range(MOST_RUNS + 1)]
+
+    shown = report(jobs)
+
+    assert len(shown.rows) == MOST_RUNS
+    (total,) = [row for row in shown.totals if row["by"] == ALL]
+    assert total["jobs"] == MOST_RUNS
+    oldest_ms = (DECEMBER - MOST_RUNS + 1) * 1000
+    assert "newest 2,000 jobs; older ones are left out, and in no sum: `paretune report --filter" in shown.about[1]
+    assert f"attributes.start_time < {oldest_ms:.0f}" in shown.about[1]
+    assert "Recorded dollars of these jobs only, by month:" in str(shown)
+    assert len(str(shown).splitlines()) < 300  # a terminal shows the newest rows, and report.csv has all
+    assert "1,800 more rows are in report.csv and report.html" in str(shown)
+    assert len(shown.csv().splitlines()) == MOST_RUNS + 1
+
+    assert len(report(jobs[:3]).about) == 1

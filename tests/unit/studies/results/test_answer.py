@@ -18,7 +18,6 @@ from tests.support.study_examples import (
     answer,
     failed,
     many_trials,
-    mnist_trials,
     trial_of,
     words,
 )
@@ -55,21 +54,6 @@ def test_a_metric_of_ones_own_is_called_by_its_name() -> None:
     loss = [replace(trial, values={**trial.values, "eval_loss": 0.6}) for trial in trials if trial.values]
     losses = answer(loss, {"cost_usd": "minimize", "eval_loss": "minimize"}, {}, name="own")
     assert {point.collapse_probability for point in losses.front.points} == {0.0}  # a loss cannot collapse
-
-
-def test_six_noisy_trials_are_answered_by_the_best_of_them_and_what_the_runs_cannot_tell_is_said() -> None:
-    """The answer was once trial 0, the second worst, with the words that it has the best accuracy itself."""
-    result = answer(mnist_trials(), {"cost_usd": "minimize", "Test_Accuracy": "maximize"}, {}, name="mnist")
-    text = " ".join(result.opening())
-
-    assert text.startswith("Take trial 3 (rate 0.1, batch 32): cost 0.860")
-    assert "; Test_Accuracy 0.437 ± 0." in text
-    assert "No other configuration has a better mean Test_Accuracy." in text
-    assert "This rests on 2 runs." in text
-    assert re.search(r"Its true Test_Accuracy is between 0\.[123]\d+ and 0\.[567]\d+ \(80%\)\.", text)
-    assert re.search(r"These runs cannot tell its Test_Accuracy from that of trials .*2.* and \d\.", text)
-    assert "best Test_Accuracy 0.437" in result.state()
-    assert "within noise" not in text + page(result)
 
 
 def test_after_one_run_of_each_an_answer_says_what_its_interval_is_judged_by() -> None:

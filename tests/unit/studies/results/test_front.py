@@ -17,7 +17,7 @@ from paretune.studies.sampler.candidates import Space
 from paretune.studies.sampler.decision import hypervolume_improvement
 from paretune.studies.sampler.quality import Axis
 from paretune.studies.trial_status import TrialStatus
-from tests.support.study_examples import COST_AND_F1, failed, many_trials, mnist_trials, trial_of
+from tests.support.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
 
@@ -97,36 +97,6 @@ def test_what_does_not_meet_a_constraint_has_no_rank_and_leaves_the_front_to_oth
 
 def at(kind: str, batch: int, rate: float) -> dict[str, str | int | float]:
     return {"instance_type": kind, "per_device_train_batch_size": batch, "learning_rate": rate}
-
-
-def test_the_best_of_six_noisy_trials_is_on_the_front_although_repeats_show_much_noise() -> None:
-    front = StudyFront.of(mnist_trials(), {"cost_usd": "minimize", "Test_Accuracy": "maximize"}, {})
-
-    assert front.noises["Test_Accuracy"].deviation > 0.05
-    assert {point.number: point.rank for point in front.points} == {0: 0, 1: 1, 2: 0, 3: 0, 4: 0, 5: 0}
-    assert {point.number: point.beaten_by for point in front.points if point.rank} == {1: 0}
-
-
-@given(st.lists(st.tuples(st.floats(1, 9), st.floats(0, 1), st.integers(0, 3)), min_size=1, max_size=9), st.data())
-def test_what_is_off_the_front_is_beaten_by_one_on_it_and_the_best_mean_is_never_off(
-    points: list[tuple[float, float, int]], data: st.DataObject
-) -> None:
-    trials = [trial_of(number, usd, f1) for number, (usd, f1, _) in enumerate(points)]
-    for number, (usd, f1, repeats) in enumerate(points):
-        for _ in range(repeats):
-            noise = data.draw(st.floats(-0.3, 0.3))
-            trials.append(trial_of(len(trials), usd, f1 + noise, repeats=number))
-    front = StudyFront.of(trials, COST_AND_F1, {})
-
-    best = {point.number: point for point in front.best}
-    assert max(point.means["f1"] for point in best.values()) == max(point.means["f1"] for point in front.points)
-    for point in front.points:
-        assert (point.beaten_by is None) == (point.number in best)
-        if point.beaten_by is not None:
-            winner = best[point.beaten_by].means
-            assert winner["cost_usd"] <= point.means["cost_usd"]
-            assert winner["f1"] >= point.means["f1"]
-            assert (winner["cost_usd"], winner["f1"]) != (point.means["cost_usd"], point.means["f1"])
 
 
 def test_two_clusters_of_equal_precision_are_alike_for_the_page_as_for_the_search() -> None:

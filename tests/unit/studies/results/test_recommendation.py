@@ -14,7 +14,7 @@ from paretune.studies.results.page import page
 from paretune.studies.results.recommendation import Pick, launch_command, pick, recommend
 from paretune.studies.results.tables import front_table
 from paretune.studies.results.trials import FOREIGN, Trial
-from tests.support.study_examples import COST_AND_F1, LADDER, many_trials, trial_of, words
+from tests.support.study_examples import COST_AND_F1, LADDER, trial_of, words
 
 ALL_THREE = {**COST_AND_F1, "train_seconds": "minimize"}
 
@@ -147,18 +147,3 @@ def test_the_cheapest_that_is_good_enough_is_recommended_and_its_quality_stated(
     assert pick.point.number == 1
     assert "It is the cheapest with F1 at least 0.9. Its F1 is 0.91" in result.text()
     assert "Wanted: minimize cost, F1 at least 0.9." in page(result)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_nothing_is_called_the_best_that_another_exceeds(seed: int) -> None:
-    front = StudyFront.of(many_trials(60, seed), COST_AND_F1, {})
-    best = front.best_in_quality()
-
-    assert best is not None
-    assert best.means["f1"] == max(point.means["f1"] for point in front.points)
-    first, *_ = recommend(front)
-    if "No other configuration" in first.reason:
-        assert first.point.means["f1"] == best.means["f1"]
-    else:
-        assert f"trial {best.number}, which has the best mean F1" in first.reason
-    assert "best" not in "".join(title for each in recommend(front) for title in each.titles)
