@@ -262,6 +262,23 @@ def test_the_reason_of_a_failure_is_the_exception_with_its_cause(
     assert "runpy" not in run.record(TRACEBACK)
 
 
+@pytest.mark.parametrize(
+    ("deadline_s", "remedy"),
+    [
+        (None, f"install it for {sys.executable}"),
+        (600.0, "or set sagemaker.training_image to an image that has it"),
+    ],
+    ids=["a cluster's nodes", "SageMaker"],
+)
+def test_a_package_that_an_instance_lacks_is_installed_or_listed(
+    tmp_path: Path, deadline_s: float | None, remedy: str
+) -> None:
+    failure = Run(tmp_path, "import no_such_package", deadline_s=deadline_s).end().folder.read_failure()
+
+    assert failure is not None
+    assert failure.sentence.endswith(remedy)
+
+
 BOX = "╭─ Error ─╮\n│ No such option: --learning_rate Did you │\n│ mean --learning-rate? │\n╰─────────╯"
 
 
@@ -292,7 +309,9 @@ def test_a_script_that_ends_itself_is_quoted_with_what_it_printed_about_that(
 ) -> None:
     run = Run(tmp_path, f"import sys\n{text}\n").end()
 
-    _, sentence = run.folder.read_failure() or (None, "")
+    failure = run.folder.read_failure()
+    assert failure is not None
+    sentence = failure.sentence
     assert sentence.startswith("train.py ended with exit code ")
     assert reason in sentence
     assert ("--ask_script true" in sentence) is ("No such option" in text or "Cannot find key" in text)
@@ -301,7 +320,7 @@ def test_a_script_that_ends_itself_is_quoted_with_what_it_printed_about_that(
 def test_the_traceback_of_a_script_begins_at_its_own_first_line(tmp_path: Path) -> None:
     run = Run(tmp_path, "def f():\n    return {}['lr']\nf()\n").end()
 
-    assert (run.folder.read_failure() or (None, ""))[1] == "KeyError: 'lr'"
+    assert run.folder.read_failure() == failed(Cause.CODE, "KeyError: 'lr'")
     assert 'train.py", line 3' in run.printed
     assert "runpy" not in run.printed
 

@@ -319,7 +319,6 @@ class SlurmLauncher(Launcher):
             name=document.job_name,
             folder=shlex.quote(str(root)),
             exports="\n".join(exports),
-            change_folder="" if command.cwd is None else f"cd {shlex.quote(str(command.cwd))}",
             node=shlex.join([sys.executable, "-m", "paretune_slurm.node"]),
             words=shlex.join(command.words),
         )
