@@ -134,7 +134,7 @@ def test_a_script_logs_into_the_folder_of_its_job_and_what_it_writes_elsewhere_i
 
     assert run.report.metrics == {"f1": 0.5, "val_acc": 0.5, "uri_is_inside": 1.0, "columns": 400.0}
     assert run.report.facts["metrics_from"] == (
-        "out/all_results.json: f1; printed: columns, uri_is_inside; printed in percent and recorded as a share: val_acc"
+        "printed: columns, uri_is_inside; out/all_results.json: f1; printed in percent and recorded as a share: val_acc"
     )
     curve = read_curves(run.folder.report.parent / STORE)["val_acc"]
     assert [point[::2] for point in curve] == [(0, 0), (1, 0.25), (2, 0.5)]
@@ -292,7 +292,9 @@ def test_a_script_that_ends_itself_is_quoted_with_what_it_printed_about_that(
 ) -> None:
     run = Run(tmp_path, f"import sys\n{text}\n").end()
 
-    _, sentence = run.folder.read_failure() or (None, "")
+    failure = run.folder.read_failure()
+    assert failure is not None
+    sentence = failure.sentence
     assert sentence.startswith("train.py ended with exit code ")
     assert reason in sentence
     assert ("--ask_script true" in sentence) is ("No such option" in text or "Cannot find key" in text)
@@ -301,7 +303,9 @@ def test_a_script_that_ends_itself_is_quoted_with_what_it_printed_about_that(
 def test_the_traceback_of_a_script_begins_at_its_own_first_line(tmp_path: Path) -> None:
     run = Run(tmp_path, "def f():\n    return {}['lr']\nf()\n").end()
 
-    assert (run.folder.read_failure() or (None, ""))[1] == "KeyError: 'lr'"
+    failure = run.folder.read_failure()
+    assert failure is not None
+    assert failure.sentence == "KeyError: 'lr'"
     assert 'train.py", line 3' in run.printed
     assert "runpy" not in run.printed
 
