@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def test_a_script_logs_into_the_folder_of_its_job_and_what_it_writes_elsewhere_i
 
     assert run.report.metrics == {"f1": 0.5, "val_acc": 0.5, "uri_is_inside": 1.0, "columns": 400.0}
     assert run.report.facts["metrics_from"] == (
-        "out/all_results.json: f1; printed: columns, uri_is_inside; printed in percent and recorded as a share: val_acc"
+        "printed: columns, uri_is_inside; out/all_results.json: f1; printed in percent and recorded as a share: val_acc"
     )
     curve = read_curves(run.folder.report.parent / STORE)["val_acc"]
     assert [point[::2] for point in curve] == [(0, 0), (1, 0.25), (2, 0.5)]

@@ -76,7 +76,6 @@ hosts=localhost
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)
 fi
-{change_folder}
 exec srun --kill-on-bad-exit=1 {node} "$hosts" "$folder" {words}
 """
 
@@ -130,6 +129,7 @@ class SlurmJob(FolderJob):
             billable_seconds=end["seconds"],
             ended_at=end["time"],
             report=self.report() if ending.has_completed else None,
+            partial=None if ending.has_completed else self.partial_report(),
             facts=facts,
             model=str(self.folder.model) if ending.has_completed and any(self.folder.model.glob("*")) else "",
         )
