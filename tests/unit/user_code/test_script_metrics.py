@@ -539,7 +539,7 @@ def test_a_line_of_gaps_takes_no_second_to_read(line: str) -> None:
 
 
 def test_with_very_many_printed_names_those_of_classes_and_layers_are_left_out_and_counted() -> None:
-    printed = PrintedNumbers([{"Name": "own", "Regex": r"mine=(\d+)"}])
+    printed = PrintedNumbers([{"Name": "own", "Regex": r"mine=(\d+)"}], named={"goodness", "mine"})
     for number in range(400):
         printed.read(f"class_{number}_f1: 0.5")
     printed.read("val_f1: 0.9")
