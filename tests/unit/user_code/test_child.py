@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -262,6 +263,23 @@ def test_the_reason_of_a_failure_is_the_exception_with_its_cause(
     assert "runpy" not in run.record(TRACEBACK)
 
 
+@pytest.mark.parametrize(
+    ("deadline_s", "remedy"),
+    [
+        (None, f"install it for {sys.executable}"),
+        (600.0, "or set sagemaker.training_image to an image that has it"),
+    ],
+    ids=["a cluster's nodes", "SageMaker"],
+)
+def test_a_package_that_an_instance_lacks_is_installed_or_listed(
+    tmp_path: Path, deadline_s: float | None, remedy: str
+) -> None:
+    failure = Run(tmp_path, "import no_such_package", deadline_s=deadline_s).end().folder.read_failure()
+
+    assert failure is not None
+    assert failure.sentence.endswith(remedy)
+
+
 BOX = "╭─ Error ─╮\n│ No such option: --learning_rate Did you │\n│ mean --learning-rate? │\n╰─────────╯"
 
 
@@ -303,9 +321,7 @@ def test_a_script_that_ends_itself_is_quoted_with_what_it_printed_about_that(
 def test_the_traceback_of_a_script_begins_at_its_own_first_line(tmp_path: Path) -> None:
     run = Run(tmp_path, "def f():\n    return {}['lr']\nf()\n").end()
 
-    failure = run.folder.read_failure()
-    assert failure is not None
-    assert failure.sentence == "KeyError: 'lr'"
+    assert run.folder.read_failure() == failed(Cause.CODE, "KeyError: 'lr'")
     assert 'train.py", line 3' in run.printed
     assert "runpy" not in run.printed
 
