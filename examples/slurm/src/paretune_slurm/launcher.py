@@ -76,7 +76,6 @@ hosts=localhost
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)
 fi
-{change_folder}
 exec srun --kill-on-bad-exit=1 {node} "$hosts" "$folder" {words}
 """
 
@@ -130,6 +129,7 @@ class SlurmJob(FolderJob):
             billable_seconds=end["seconds"],
             ended_at=end["time"],
             report=self.report() if ending.has_completed else None,
+            partial=None if ending.has_completed else self.partial_report(),
             facts=facts,
             model=str(self.folder.model) if ending.has_completed and any(self.folder.model.glob("*")) else "",
         )
@@ -319,7 +319,6 @@ class SlurmLauncher(Launcher):
             name=document.job_name,
             folder=shlex.quote(str(root)),
             exports="\n".join(exports),
-            change_folder="" if command.cwd is None else f"cd {shlex.quote(str(command.cwd))}",
             node=shlex.join([sys.executable, "-m", "paretune_slurm.node"]),
             words=shlex.join(command.words),
         )
