@@ -10,11 +10,12 @@ predict from the same jobs: perfect scaling from the smallest known cluster, and
 error of dollars equals that of seconds, because both are multiplied by the same price.
 
 --published: a table of jobs with the columns model, per_device_train_batch_size, num_train_epochs, instance_type,
-instance_count, hourly_price_usd, strategy, dataset_size, billable_seconds. The benchmark assumes that they ran like the
-jobs of aws-samples/amazon-sagemaker-huggingface-benchmark (src/models/train_model.py): they trained on nine tenths of
-`dataset_size`, evaluated the last tenth after each epoch and once more at the end, and then evaluated the test split.
-They left all checkpoints in the folder of the model, which SageMaker packs. Billed dollars are printed next to
-predicted ones.
+instance_count, strategy, dataset_size, billable_seconds. The benchmark assumes that they ran like the jobs of
+aws-samples/amazon-sagemaker-huggingface-benchmark (src/models/train_model.py): with the Trainer of transformers 4.6,
+they trained on nine tenths of `dataset_size`, evaluated the last tenth after each epoch and once more at the end, and
+then evaluated the test split. They left all checkpoints in the folder of the model, which SageMaker packs. Jobs without
+a `strategy` on several GPUs used DataParallel. A second table has the billed hours of the jobs with the most rows, and
+the hours that `paretune estimate` prints for them, with its command.
 
 --small: if no table is given, a formula makes up published jobs.
 
@@ -34,10 +35,11 @@ import arguments
 import numpy as np
 import pandas as pd
 import published
-import stacks
 from scipy.optimize import nnls
 
-from paretune.estimating.architecture import Architecture, well_known
+import paretune as program
+from paretune.core.shell import command_line
+from paretune.estimating.architecture import well_known
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.phases import Seconds
 from paretune.estimating.setting import setting_of
@@ -46,6 +48,7 @@ from paretune.specification.job import JobSpec
 
 LOCAL = Path(__file__).parent / "results" / "local_runs.csv"
 TEST_ROWS = 400_000  # test rows of amazon_polarity; each published job evaluates all of them at its end
+PROGRAM = "trainer-4.6"  # the Trainer of the published jobs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,23 +62,18 @@ class Job:
     seconds: float
 
     @classmethod
-    def of(cls, spec: JobSpec, seconds: float, describes: "Description | None" = None) -> "Job":
-        """Return the job that `spec` describes. `describes` changes its work to that of another training script.
-
-        `spec` has a well-known model and `max_train_samples`.
-        """
+    def of(cls, spec: JobSpec, seconds: float) -> "Job":
+        """Return the job that `spec` describes. It has a well-known model and `max_train_samples`."""
         built, rows = well_known(spec.model), spec.max_train_samples
         assert built is not None
         assert rows is not None
         setting = setting_of(spec, spec.plan(), built)
         assert setting is not None
         work = describe(setting)
-        work = describes(work, spec, built) if describes else work
         shape, trained = f"{spec.instance_count} x {spec.instance_type}", rows * spec.num_train_epochs
         return cls(work=work, shape=shape, devices=spec.degrees.data, rows=trained, seconds=seconds)
 
 
-Description = Callable[[Work, JobSpec, Architecture], Work]
 Method = Callable[[Sequence[Job], Sequence[Job]], list[Seconds]]
 
 
@@ -113,36 +111,31 @@ def without_interval(seconds: float) -> Seconds:
 METHODS: Mapping[str, Method] = {"paretune": paretune, "Ernest": ernest, "perfect scaling": perfect_scaling}
 
 
-def as_published(work: Work, spec: JobSpec, built: Architecture) -> Work:
-    """Return the work of a published job, whose script is train_model.py with the Trainer of 2021."""
-    validated = (spec.max_train_samples or 0) / 9
-    more = (validated + TEST_ROWS) / (validated * spec.num_train_epochs)
-    work = stacks.keeping_scores(stacks.updating_in_a_loop(work, built), spec, built)
-    return stacks.packing_checkpoints(stacks.evaluating_more(work, more), built)
+def typed(row: Mapping[Any, Any], max_seq_length: int) -> dict[str, str]:
+    """Return the options of `paretune estimate` for a published job."""
+    is_alone = row["instance_type"] == "ml.p3.2xlarge"
+    strategy = "smddp" if row.get("strategy") == "smddp" else "dp"
+    return {
+        "model": row["model"],
+        "dataset": "fancyzhx/amazon_polarity",
+        "max_train_samples": str(round(0.9 * row["dataset_size"])),
+        "num_train_epochs": f"{row['num_train_epochs']:g}",
+        "max_seq_length": str(max_seq_length),
+        "precision": "fp32",
+        "per_device_train_batch_size": str(row["per_device_train_batch_size"]),
+        "instance_type": row["instance_type"],
+        "instance_count": str(row["instance_count"]),
+        **({} if is_alone else {"strategy": strategy}),
+        "program": PROGRAM,
+        "test_rows": str(TEST_ROWS),
+        "training_arguments.eval_strategy": "epoch",
+    }
 
 
 def read_published(table: pd.DataFrame, max_seq_length: int) -> list[Job]:
-    """Return the jobs of a published table, described as paretune describes its own."""
-    return [
-        Job.of(
-            JobSpec(
-                model=row["model"],
-                dataset="published",
-                max_train_samples=round(0.9 * row["dataset_size"]),
-                max_seq_length=max_seq_length,
-                per_device_train_batch_size=row["per_device_train_batch_size"],
-                num_train_epochs=float(row["num_train_epochs"]),
-                instance_type=row["instance_type"],
-                instance_count=row["instance_count"],
-                strategy="smddp" if row.get("strategy") == "smddp" else "ddp",
-                precision="fp32",
-                training_arguments={"eval_strategy": "epoch"},
-            ),
-            float(row["billable_seconds"]),
-            as_published,
-        )
-        for row in table.to_dict("records")
-    ]
+    """Return the jobs of a published table."""
+    rows = table.to_dict("records")
+    return [Job.of(JobSpec.read(typed(row, max_seq_length)), float(row["billable_seconds"])) for row in rows]
 
 
 def read_local() -> list[Job]:
@@ -197,26 +190,16 @@ def situations(name: str, jobs: Sequence[Job]) -> list[list[str]]:
     return rows
 
 
-def bills(table: pd.DataFrame, jobs: Sequence[Job]) -> list[list[str]]:
-    """Return a row for each shape, the cheapest first: dollars billed, and predicted with and without known jobs."""
-    usd_per_s = dict(zip(jobs, table["hourly_price_usd"] * table["instance_count"] / 3600, strict=True))
-    cold = dict(zip(jobs, paretune([], jobs), strict=True))
-    rows = []
-    for known, targets in splits(jobs)["other shapes known"]:
-        warm = dict(zip(targets, paretune(known, targets), strict=True))
-        billed, predicted, unseen = (
-            statistics.mean(seconds * usd_per_s[job] for job, seconds in zip(targets, column, strict=True))
-            for column in (
-                [job.seconds for job in targets],
-                [warm[job].seconds for job in targets],
-                [cold[job].seconds for job in targets],
-            )
-        )
-        rows.append((billed, targets[0].shape, [predicted, unseen], len(targets)))
-    return [
-        [shape, str(count), f"{billed:.2f}", *(f"{usd:.2f} ({usd / billed - 1:+.0%})" for usd in predictions)]
-        for billed, shape, predictions, count in sorted(rows)
-    ]
+def bills(table: pd.DataFrame, max_seq_length: int) -> list[list[str]]:
+    """Return a row for each cluster: the jobs with the most rows, their billed hours, and the printed estimate."""
+    rows, lines = table[table["dataset_size"] == table["dataset_size"].max()], []
+    for _, of_cluster in rows.groupby(["instance_count", "instance_type"]):
+        options = typed(of_cluster.iloc[0].to_dict(), max_seq_length)
+        (printed,) = program.estimate(JobSpec.read(options)).printed_times()
+        billed = of_cluster["billable_seconds"].mean()
+        cluster = f"{options['instance_count']} x {options['instance_type']}"
+        lines.append([cluster, str(len(of_cluster)), f"{billed / 3600:.2f} h", printed])
+    return lines
 
 
 def small_table() -> pd.DataFrame:
@@ -229,7 +212,6 @@ def small_table() -> pd.DataFrame:
             "instance_type": "ml.p3.2xlarge",
             "instance_count": instances,
             "dataset_size": 20000,
-            "hourly_price_usd": 3.825,
             "billable_seconds": round(300 + 16000 / instances * (8 / batch) ** 0.2),
         }
         for instances, batch in itertools.product((1, 2, 4), (8, 16))
@@ -247,15 +229,17 @@ def main() -> None:
     billed = list[list[str]]()
     if options.published or options.small:
         table = pd.read_csv(options.published) if options.published else small_table()
-        jobs = read_published(table, options.max_seq_length)
-        rows += situations("published", jobs)
-        billed = bills(table, jobs)
+        rows += situations("published", read_published(table, options.max_seq_length))
+        billed = bills(table, options.max_seq_length)
+        largest = table[table["dataset_size"] == table["dataset_size"].max()].sort_values("instance_count")
+        first = typed(largest.iloc[0].to_dict(), options.max_seq_length)
+        print(f"for example, {command_line('estimate', first)}")
     rows += situations("local", read_local())
     made = published.conditions("paretune", "torch", "scipy")
     header = ["mean error of seconds", *METHODS, "in the 80 % interval", "its half-width"]
     print(published.block("estimate_error", [f"{made}:", "", *published.table(header, rows)]))
     if billed:
-        header = ["cluster", "jobs", "billed, USD", "predicted, other clusters known", "predicted from data sheets"]
+        header = ["cluster", "jobs", "billed", "`paretune estimate` (80 % interval)"]
         print(published.block("published_bills", published.table(header, billed)))
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/estimate_error_cold.py                     # the two tables of benchmarks/tables
     python benchmarks/estimate_error_cold.py --table rates.csv   # other tables with the same columns
+    python benchmarks/estimate_error_cold.py --table rates.csv --published runs.csv   # and bills of whole jobs
 
 Each row is predicted twice: from data sheets alone; and with the rows of all other sources known. For sources with
 enough rows, half of the rows are also predicted from the other half. Results are shown by source, by kind of model and
@@ -13,7 +14,7 @@ supports neither.
 
 Columns: model, layers, hidden_size, sequence_length, precision, strategy, per_device_batch, accumulation,
 instance_type, instance_count, published_rate, unit (sequences/s or tokens/s over all devices), source. Optional
-columns: config (content of config.json), task, fine_tuning, lora_rank, checkpointing, compiler, optimizer (Trainer's
+columns: config (content of config.json), task, fine_tuning, lora_rank, checkpointing, compiler,
 `optim`), facts (of an instance type that SageMaker does not have), published_memory_gib, memory_note, note. Without a
 config, models named mpt-* are decoders with 50,368 tied embeddings, and others are encoders with 30,522 embeddings.
 """
@@ -29,8 +30,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import arguments
+import estimate_error
+import pandas as pd
 import published
-import stacks
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import of_config
@@ -104,15 +106,24 @@ def _on(chip: str) -> Callable[[Rate], bool]:
 
 
 FITTED_ON = (
-    *("Lambda", "MosaicML", "QwenLM", "philschmid fine-tune"),
+    *("Lambda", "MosaicML", "QwenLM", "philschmid fine-tune", "NVIDIA dgxc"),
     *(f"Pollux OSDI21 g4dn.12xlarge BERT SQuAD {nodes}" for nodes in ("1 node", "2 to 4")),
 )
 """Beginnings of the names of sources on which constants were chosen. Only the other sources judge the constants."""
-_UPDATES_IN_A_LOOP = ("Pollux", "Hugging Face run_")
-"""Sources whose optimizer updates one weight after another. For Pollux see benchmark/models/bert/run_squad.py in
-github.com/petuum/adaptdl; the Trainer did so before 2023."""
-_KEEPS_SCORES = ("Lambda", "NVIDIA", "Pollux", "Hugging Face run_", "philschmid pytorch")
-"""Sources that trained encoders before attention had fused kernels."""
+_OPTIM = "training_arguments.optim"
+_PROGRAMS: Mapping[str, Mapping[str, object]] = {
+    "Lambda": {"program": "trainer-4.x", _OPTIM: "adamw_apex_fused"},
+    "NVIDIA DeepLearningExamples BERT TF": {"program": "trainer-4.x", _OPTIM: "adamw_hf"},
+    "NVIDIA DeepLearningExamples BERT Py": {"program": "trainer-4.x", _OPTIM: "adamw_apex_fused"},
+    "Pollux": {"program": "trainer-4.x", _OPTIM: "adamw_hf"},
+    "Hugging Face run_": {"program": "trainer-4.x", _OPTIM: "adamw_hf"},
+    "philschmid pytorch": {"program": "trainer-4.26", _OPTIM: "adamw_torch_fused"},
+    "NVIDIA dgxc-benchmarking": {"program": "trainer-4.46"},
+}
+"""Programs of the sources whose training differs from paretune's, by the beginning of the source's name. Not all of
+them are the Trainer: these trained encoders before attention had fused kernels, and the optimizers of Pollux
+(benchmark/models/bert/run_squad.py in github.com/petuum/adaptdl) and of the Trainer updated one weight after another.
+Sources that are not listed are predicted as paretune's own training."""
 _BY_PCIE = ("Lambda", "ml.p3.16xlarge")
 """A source, and the instance type in its rows for servers with eight V100 but without NVLink. There, BERT large in fp16
 needs 0.17 s per step to exchange 2.35 GB."""
@@ -123,6 +134,11 @@ gradients and moments are bf16."""
 _FUSES_THE_LOSS = "MosaicML"
 """A source whose loss takes 2 bytes per logit (llm-foundry's fused cross entropy). Ours takes 12."""
 KINDS: Mapping[str, Callable[[Rate], bool]] = {
+    "V100 in half precision": lambda rate: rate.chip == "V100" and rate.spec.precision == "fp16",
+    "full fine-tuning of language models": lambda rate: (
+        rate.is_llm and rate.is_listed and rate.spec.fine_tuning == "full"
+    ),
+    "adapters with the Trainer and FSDP": lambda rate: not rate.spec.trained_by.is_own and rate.is_llm,
     "one GPU": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices * rate.work.instances == 1,
     "several GPUs": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices > 1 == rate.work.instances,
     "several machines": lambda rate: rate.is_listed and rate.work.instances > 1,
@@ -184,7 +200,9 @@ def job(row: Mapping[str, str], task: str) -> JobSpec:
     }
     same = ("instance_type", "instance_count", "strategy", "precision")
     bf16_alone = {"precision": "bf16-true"} if row["source"].startswith(_IN_BF16_ALONE) else {}
-    return JobSpec.read(values | {name: row[name] for name in same} | bf16_alone)
+    program = next((dict(given) for name, given in _PROGRAMS.items() if row["source"].startswith(name)), {})
+    program |= {"training_arguments.save_strategy": "no"} if program else {}
+    return JobSpec.read(values | {name: row[name] for name in same} | bf16_alone | program)
 
 
 def read(paths: Sequence[Path]) -> list[Rate]:
@@ -213,10 +231,6 @@ def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
     assert setting is not None
     assert estimate is not None
     work = describe(setting, stack=row["source"])
-    if row.get("optimizer") == "adamw_torch" or row["source"].startswith(_UPDATES_IN_A_LOOP):
-        work = stacks.updating_in_a_loop(work, built)
-    if task != "causal-lm" and row["source"].startswith(_KEEPS_SCORES):
-        work = stacks.keeping_scores(work, spec, built)
     if row["source"].startswith(_BY_PCIE[0]) and row["instance_type"] == _BY_PCIE[1]:
         work = replace(work, link=_PCIE_BYTES_PER_S)
     rows_per_second = float(row["published_rate"]) / (spec.max_seq_length if row["unit"] == "tokens/s" else 1)
@@ -304,10 +318,21 @@ def memory(rates: Sequence[Rate]) -> str:
     return f"Memory by formula is {median:.0%} off (median of {len(errors)}, the worst {worst:+.0%}). {sentence}"
 
 
+def bills(path: Path) -> str:
+    """Return the error of predicted bills of whole jobs, without any known job, in words."""
+    jobs = estimate_error.read_published(pd.read_csv(path), 512)
+    made = estimate_error.paretune([], jobs)
+    ratios = [item.seconds / job.seconds for item, job in zip(made, jobs, strict=True)]
+    inside = sum(item.seconds_low <= job.seconds <= item.seconds_high for item, job in zip(made, jobs, strict=True))
+    error = statistics.mean(abs(ratio - 1) for ratio in ratios)
+    return f"median {statistics.median(ratios):.2f}, mean error {error:.0%}, {inside} of {len(jobs)} inside"
+
+
 def main() -> None:
     """Print a line for each published rate, then the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, action="append", help="CSV of published rates; may be repeated")
+    parser.add_argument("--published", type=Path, help="CSV of published jobs, as for estimate_error.py")
     parser.add_argument("--most", type=int, help="maximum number of rows per source; default: all")
     chosen = arguments.parse(parser, most=2)
     rates = read(chosen.table or TABLES)
@@ -320,6 +345,8 @@ def main() -> None:
         label = f"{row['model']} {row['precision']} {spec.fine_tuning}, {spec.instance_count} x {spec.instance_type}, "
         label += f"{row['per_device_batch']} x {row['sequence_length']} tokens"
         print(f"  {label:70} {item.ratio:5.2f}  (x {item.width:.2f}){'' if item.is_inside else '  outside'}")
+    if chosen.published:
+        print(f"whole bills, predicted over billed seconds: {bills(chosen.published)}")
     made = f"{published.conditions('paretune')}:"
     print(published.block("estimate_error_cold", [made, "", *tables(rates)]))
 

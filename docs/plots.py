@@ -145,7 +145,7 @@ _GPUS = {
     "g6": "L4",
     "g4dn": "T4",
 }
-_GPUS |= dict.fromkeys(("a100x2", "a100x4", "a100x8"), "A100") | {"h100x4": "H100"}
+_GPUS |= dict.fromkeys(("a100x2", "a100x4", "a100x8"), "A100") | dict.fromkeys(("h100x4", "h100x8"), "H100")
 _WITHOUT_SHEET = ("titan", "rtx3090x2", "rtx4090x2", "a5000x4", "a5000x8", "rtx6000adax2", "rtx6000adax4")
 _GPUS |= dict.fromkeys(_WITHOUT_SHEET, "no data sheet")
 

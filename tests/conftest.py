@@ -13,6 +13,7 @@ from hypothesis import settings
 from tests.support.quick_databases import PLAIN, quick_databases
 from tests.support.sentences import BAD, GOOD, OTHER, sentences, write_csv
 from tests.support.stores import copy_store, made_once, user_s_own
+from tests.support.without_linux import IS_LINUX, VARIABLE, hide
 
 __all__ = ["quick_databases"]
 
@@ -24,6 +25,9 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # if threads outnumber cores, they busy-wait
     os.environ["OMP_NUM_THREADS"] = "1"
+
+if VARIABLE in os.environ:
+    hide()
 
 settings.register_profile("the same each time", max_examples=25, deadline=None, derandomize=True, database=None)
 settings.load_profile("the same each time")
@@ -42,6 +46,9 @@ def pytest_report_header() -> list[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests that train, or read a data set or a model as the training does, where PyTorch is missing."""
+    for item in [] if IS_LINUX else items:
+        if item.get_closest_marker("linux"):
+            item.add_marker(pytest.mark.skip(reason="needs /proc, CPU affinity or namespaces of Linux"))
     if not TRAINS:
         skip = pytest.mark.skip(reason="needs PyTorch: pip install -e '.[test]'")
         for item in items:

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 import click
 
+from paretune import __version__
 from paretune.core.errors import (
     BadInput,
+    BudgetRefused,
     Interrupted,
     JobFailed,
     ParetuneError,
@@ -128,6 +130,10 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
     """
     if isinstance(error, ParetuneError):
         message, code = str(error), error.exit_code
+        if code in (BadInput.exit_code, BudgetRefused.exit_code):
+            from paretune.commands.command import describe_refused_run
+
+            describe_refused_run(error)
     elif isinstance(error, KeyboardInterrupt):  # before the command handles signals: nothing has been started yet
         message, code = "interrupted", Interrupted.exit_code
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -150,10 +156,7 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
     if name in ("-h", "--help"):
         return _help(overview())
     if name == "--version":
-        from importlib.metadata import version  # takes 30 ms to import
-
-        number = version("paretune")
-        return CommandOutput(text=number, document={"version": number})
+        return CommandOutput(text=__version__, document={"version": __version__})
     if name not in COMMANDS:
         hint = did_you_mean(name, COMMANDS) or f"there are {', '.join(COMMANDS)}"
         raise BadInput([f"unknown command {_shown(name, name)}: {hint}"])
@@ -297,8 +300,13 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
 
 
 def program() -> Sequence[str]:
-    """Return `paretune` if PATH leads to the program of this environment, otherwise `PYTHON -m paretune`."""
-    executable = shutil.which("paretune")
+    """Return `paretune` if the user's PATH leads to the program of this environment, otherwise `PYTHON -m paretune`.
+
+    Under `mlflow run`, that is the PATH of the shell in which it was typed. The PATH of this process may begin with an
+    environment that MLflow has made and activated.
+    """
+    typed = _where_typed()
+    executable = shutil.which("paretune", path=None if typed is None else typed.search_path)
     is_here = executable is not None and Path(executable).parent.absolute() == Path(sys.executable).parent.absolute()
     return ("paretune",) if is_here else (sys.executable, "-m", "paretune")
 
@@ -310,22 +318,33 @@ def go_where_typed() -> Path | None:
     parent process, still runs where the command was typed. A relative path is resolved against that folder. If nothing
     exists there, it is resolved against the project's folder.
     """
-    project = Path.cwd()
-    typed = _mlflow_folder() if "MLFLOW_RUN_ID" in os.environ else None
-    if typed is None or typed == project:
+    project, typed = Path.cwd(), _where_typed()
+    if typed is None or typed.folder == project:
         return None
-    os.chdir(typed)
+    os.chdir(typed.folder)
     return project
 
 
-def _mlflow_folder() -> Path | None:
-    """Return the current folder of the process that started this one, skipping shells; None if it cannot be read."""
+class _Typed(NamedTuple):
+    """The shell in which `mlflow run` was typed: its current folder and its PATH."""
+
+    folder: Path
+    search_path: str | None
+
+
+def _where_typed() -> _Typed | None:
+    """Return the folder and PATH of the process that started this one, skipping shells.
+
+    Returns None if this process was not started by `mlflow run`, or if that process cannot be read.
+    """
+    if "MLFLOW_RUN_ID" not in os.environ:
+        return None
     import psutil
 
     try:
         process = psutil.Process().parent()
         while process is not None and process.name() in _PROCESS_SHELLS:
             process = process.parent()
-        return None if process is None else Path(process.cwd())
+        return None if process is None else _Typed(Path(process.cwd()), process.environ().get("PATH"))
     except (psutil.Error, OSError):
         return None

@@ -34,6 +34,7 @@ VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
 """Required columns of a price file. A column `confidence` is optional."""
 _DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # confidence to prefix of `Price.source`
+_OF_A_PLAN = "plan"  # confidence of the price that the user gives for a training plan
 _STALE_DAYS = 180
 _TABLE = "the launcher's table of instance types"  # has the prices of a launcher without regions
 ROUNDING_USD = 1e-9  # tolerance in dollars, for the rounding errors of floating-point sums
@@ -48,7 +49,7 @@ class Price:
     as_of: str  # when the price was read: a year, month or day; empty if unknown
     source: str  # where it was read; starts with "uncertain: " or "one source: " if its confidence is low
     instance_type: str = ""
-    confidence: str = "confirmed"  # confirmed, single_source, uncertain, user (the user's CSV) or notional
+    confidence: str = "confirmed"  # confirmed, single_source, uncertain, user (the user's CSV), plan or notional
 
     def cost_usd(self, billable_seconds: float, instance_count: int) -> float:
         """Return the cost in dollars of a job with this many billable seconds per instance.
@@ -86,9 +87,9 @@ class Price:
     def doubts(self, today: date) -> list[str]:
         """Return reasons to doubt the price, in a few words each: low confidence, no date, or over 180 days old.
 
-        A notional price is never doubted.
+        A notional price and that of a training plan are never doubted.
         """
-        if self.confidence == "notional":
+        if self.confidence in ("notional", _OF_A_PLAN):
             return []
         reasons = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
         if not self.as_of:
@@ -192,7 +193,23 @@ def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str])
     """
     if not job.has_instances:
         return ML_M5_LARGE
-    return prices.price(job.instance_type, price_region(job, environment))
+    region = price_region(job, environment)
+    return plan_price(job, region) or prices.price(job.instance_type, region)
+
+
+def plan_price(job: JobSpec, region: str) -> Price | None:
+    """Return what an instance of the job's training plan costs per hour; None if the job uses no training plan."""
+    if job.sagemaker.training_plan is None:
+        return None
+    usd, paid = job.sagemaker.training_plan_usd_per_hour, "sagemaker.training_plan_usd_per_hour"
+    return Price(
+        usd_per_hour=usd,
+        region=region,
+        as_of="",
+        source=f"training plan: {paid if usd else 'paid for in advance, so the job itself costs nothing more'}",
+        instance_type=job.instance_type,
+        confidence=_OF_A_PLAN,
+    )
 
 
 def price_region(job: JobSpec, environment: Mapping[str, str]) -> str:

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow.server
+import plotly.graph_objects
 import pytest
 
+from paretune.presentation.page import chart_html, dressed, new_nonce, template
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
 from paretune.studies.trial_status import TrialStatus
@@ -238,3 +241,22 @@ def test_it_works_in_the_frame_of_mlflows_artifact_viewer(browser: Any) -> None:
     assert frame.locator(".tall th[aria-sort]").count() == 1
     assert troubles == []
     context.close()
+
+
+@pytest.mark.parametrize("width", [500, 1300, 1700])
+def test_every_chart_of_a_report_is_as_high_as_its_place(opened: Open, width: int) -> None:
+    nonce, figure = new_nonce(), dressed(plotly.graph_objects.Figure())
+    charts = [
+        (name, chart_html(figure, name, nonce, f"plot{name}", with_script=name == "a")) for name in ("a", "b", "c")
+    ]
+    report = SimpleNamespace(title="a report", about=[], sections=[])
+    text = template("paretune.commands.report", "report.html").render(
+        report=report, nonce=nonce, drawn=[("charts", charts)], about_charts=""
+    )
+
+    shown = opened(text, width=width)
+
+    heights = shown.eval_on_selector_all(
+        ".js-plotly-plot .main-svg:first-child", "all => all.map(each => each.getBoundingClientRect().height)"
+    )
+    assert set(heights) == {430}

@@ -20,7 +20,8 @@ import pytest
 import paretune
 from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job, JobSetup
-from paretune.launchers.sagemaker.launcher import SageMakerLauncher, choose_image
+from paretune.launchers.sagemaker.images import choose_image
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.testing import LauncherContract, Place

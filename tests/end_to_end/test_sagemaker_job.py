@@ -170,6 +170,25 @@ def test_the_policy_in_the_pages_allows_what_a_launch_asks_for_and_nothing_more(
     assert value - {"sts:GetCallerIdentity"} - only_sometimes == allowed - without_a_call - only_sometimes
 
 
+def test_a_job_that_nobody_waits_for_is_recorded_by_sync(cloud: Cloud, tiny_job: dict[str, object]) -> None:
+    started = cloud.run(**tiny_job, wait="false")
+
+    assert started.code == 0, started.text
+    (name,) = cloud.emulator.jobs()
+    run = cloud.the_run()
+    assert f"{name} has been created; its run is {run.info.run_id}" in started.text
+    assert run.info.status == "RUNNING"
+    again = cloud.run(**tiny_job, wait="false")
+    assert (again.code, cloud.emulator.jobs()) == (0, [name])  # the same command finds the running job
+
+    done = cloud.run("sync")
+
+    assert done.code == 0, done.text
+    run = cloud.the_run()
+    assert run.info.status == "FINISHED"
+    assert {"f1", "cost_usd", "billable_seconds"} <= run.data.metrics.keys()
+
+
 def test_two_instances_reach_what_one_reaches(cloud: Cloud, tiny_job: dict[str, object]) -> None:
     job = tiny_job | {"global_batch_size": 16, "per_device_train_batch_size": 4, "num_train_epochs": 3}
     spread = cloud.run(**job, instance_count=2, strategy="fsdp")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from paretune.core.packages import install
 from tests.support.study_tables import TWO_TRIALS
 
 BLOCK = """
@@ -59,6 +60,6 @@ def test_what_launches_runs_without_torch_and_a_local_job_says_what_to_install(w
     assert done.returncode == 0, done.stderr
     (fit,) = [line for line in done.stderr.splitlines() if line.startswith("paretune: ")]
     assert fit.startswith("paretune: accelerate, datasets, peft, torch, transformers must be installed")
-    assert "pip install 'paretune[train]'" in fit
+    assert install("train") in fit
     assert "Traceback" not in done.stderr
     assert {run.info.status for run in MlflowClient().search_runs(["0"])} == {"FINISHED"}

@@ -6,15 +6,10 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from paretune.estimating.architecture import Architecture, well_known
-from paretune.estimating.counting import Work, describe
 from paretune.estimating.phases import usual
-from paretune.estimating.setting import setting_of
-from paretune.specification.job import JobSpec
 from tests.support.processes import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -37,6 +32,18 @@ def test_every_block_of_a_page_is_what_its_stored_result_holds() -> None:
         "run `python benchmarks/published.py`, which copies stored results into the pages"
     )
     assert "estimate_error" in output
+
+
+def test_the_page_of_published_claims_shows_what_its_commands_say_now(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import published
+    import published_claims
+
+    monkeypatch.delenv("PARETUNE_PRICES", raising=False)
+    now = "\n".join(published_claims.lines(published_claims.CLAIMS)) + "\n"
+
+    assert published.shown()["published_claims"] == now, "run `python benchmarks/published_claims.py --write`"
 
 
 def test_the_figures_in_the_table_of_searches_are_stored() -> None:
@@ -236,42 +243,3 @@ def test_a_part_of_what_a_gpu_shows_ends_with_all_that_it_has_started(tmp_path: 
     assert re.search(r"^ended with 137 after \d+ s$", (tmp_path / "slow.txt").read_text(), re.MULTILINE)
     process = Path("/proc", (tmp_path / "pid").read_text().strip())
     wait_until(lambda: not process.exists(), within_s=20, what="the end of what the part has started")
-
-
-def described(model: str, **parameters: Any) -> tuple[JobSpec, Architecture, Work]:
-    """Return the job of a well-known model on a V100 in fp32, its model and its work."""
-    spec = JobSpec(model=model, dataset="a/b", instance_type="ml.p3.2xlarge", precision="fp32", **parameters)
-    built = well_known(model, spec.task)
-    assert built is not None
-    setting = setting_of(spec, spec.plan(), built)
-    assert setting is not None
-    return spec, built, describe(setting)
-
-
-def test_other_trainings_write_their_scores_and_update_one_weight_after_another() -> None:
-    import stacks
-
-    spec, bert, ours = described("bert-base-uncased", max_seq_length=128, max_train_samples=1600)
-
-    scores = 16 * 12 * 128**2 * 12  # rows, heads, a matrix of scores, layers
-    assert stacks.keeping_scores(ours, spec, bert).moved - ours.moved == pytest.approx(19.5 * 4 * scores)
-    looped = stacks.updating_in_a_loop(ours, bert)
-    assert (looped.updated, looped.update_kernels) == (2 * ours.updated, 90 * 12)  # 48 bytes per weight, not 24
-
-
-def test_a_published_job_packs_its_checkpoints_and_evaluates_the_test_rows() -> None:
-    import estimate_error
-    import stacks
-
-    spec, built, ours = described(
-        "distilbert-base-uncased",
-        max_train_samples=67_349,
-        num_train_epochs=1.0,
-        per_device_train_batch_size=32,
-        training_arguments={"eval_strategy": "epoch"},
-    )
-
-    packed = stacks.packing_checkpoints(ours, built)
-    assert packed.saved / 200e6 == pytest.approx(375, rel=0.02)  # seconds of two public jobs with as many steps
-    published = estimate_error.as_published(ours, spec, built)
-    assert published.evaluated_flops / ours.evaluated_flops == pytest.approx(2 + 400_000 / (67_349 / 9))

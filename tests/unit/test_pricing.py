@@ -74,6 +74,15 @@ def test_every_packaged_price_says_source_and_day_and_how_far_it_can_be_trusted(
         assert price.source.startswith(prefixes.get(price.confidence, ""))
 
 
+def test_the_last_known_price_of_the_clusters_of_aws_s_benchmark_is_shipped_and_doubted() -> None:
+    price = PriceList.read({}).price("ml.p3.16xlarge", "us-east-1")
+
+    assert price is not None
+    assert (price.usd_per_hour, price.as_of) == (28.152, "2021")
+    assert price.doubts(date(2026, 11, 30)) == ["uncertain", "of 2021"]
+    assert "the last known price whose region is not stated" in price.source
+
+
 @pytest.mark.parametrize(
     ("on", "usd"),
     [

@@ -6,18 +6,21 @@ not wait for MLflow, boto3, pandas or torch, so these are imported in functions.
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any, Generic, TypeVar
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, collecting
 from paretune.core.result import CommandOutput, Result
-from paretune.core.secrets import markdown
+from paretune.core.secrets import markdown, without_secrets
 from paretune.specification.declaration import Parameters
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import with_profile
 
+_LONGEST_NAME = 100  # characters of a run's name that gives a reason
 Request = TypeVar("Request")
 Options = TypeVar("Options", bound=Parameters)
 
@@ -78,3 +81,22 @@ def describe_opened_run(kind: str, answer: str) -> None:
 
     run = Tracking(dict(os.environ), SystemClock()).begin(kind)
     run.set_tags({schema.KIND: kind, schema.NOTE: markdown(answer.replace("\n", "\n\n"))})
+
+
+def describe_refused_run(error: ParetuneError) -> None:
+    """Say in name and note of the run that `mlflow run` has opened why the command was refused, if nothing else does.
+
+    Do nothing if the command was typed by hand, or if MLflow cannot be used, which the message then says already.
+    """
+    if "MLFLOW_RUN_ID" not in os.environ:
+        return
+    from paretune.tracking import schema
+    from paretune.tracking.store import Tracking
+
+    reason = without_secrets(str(error))
+    with suppress(TrackingUnavailable):
+        tracking = Tracking(dict(os.environ), SystemClock())
+        if schema.NOTE in tracking.run(os.environ["MLFLOW_RUN_ID"]).tags():
+            return
+        run = tracking.begin(shorten(f"refused: {reason}", _LONGEST_NAME, placeholder=" ..."))
+        run.set_tags({schema.FAILURE_REASON: reason, schema.NOTE: markdown(f"Refused: {reason}")})

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from paretune.commands.command import command_of, describe_opened_run
 from paretune.core.errors import BadInput
+from paretune.core.packages import install_command, missing
 from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
 from paretune.jobs.progress import say_on_stderr
@@ -118,7 +119,9 @@ def _isolated(folder: Path, store: str) -> Iterator[None]:
 def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bool, took_s: float) -> str:
     """Return the study's answer compared with the published figures, the places of its files, and commands to try."""
     front, picks, rows = answer.front, answer.picks, {"dataset": "reviews.csv"}
+    install = {install_command("demo"): "PyTorch, transformers and a small model, 2 GB"} if missing("train") else {}
     steps = {
+        **install,
         command_line("train", rows): "one training on this machine",
         command_line("estimate", {**rows, "instance_type": "ml.g5.xlarge,ml.g6.xlarge"}): "hours and dollars on AWS",
         command_line("study", {**rows, "budget_usd": "20", "dry_run": "true"}): "the search that 20 USD would buy",

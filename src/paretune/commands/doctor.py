@@ -250,7 +250,8 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> Iterator[Finding]:
     """Check region and credentials and, if these are valid, also role, bucket and permissions.
 
-    Quotas are checked if an instance type was given.
+    Quotas are checked if an instance type was given, a training plan if the job uses one, and the security groups of
+    a VPC if the job has several instances.
     """
     if request.is_local:
         yield passed("aws", f"not checked: {_UNNEEDED}")
@@ -265,6 +266,9 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
     checks = {aws.ROLE: aws.role_findings, aws.BUCKET: aws.bucket_findings, aws.PERMISSIONS: aws.permission_findings}
     checks |= {aws.QUOTAS: aws.quota_findings} if request.names_instances else {}
     subject, spec = "region", request.spec
+    checks |= {aws.TRAINING_PLAN: aws.plan_findings} if spec.sagemaker.training_plan else {}
+    is_connected = spec.instance_count > 1 and spec.sagemaker.security_group_ids
+    checks |= {aws.NETWORK: aws.network_findings} if is_connected else {}
     try:
         account = Account(spec.region, environment)
         yield passed("region", account.region)

@@ -55,7 +55,7 @@ _JOB_OF_AGENTS = {
     *("model", "init", "task", "fine_tuning", "lora", "precision", "seed", "training_arguments"),
     *("dataset", "validation_file", "test_file", "text_column", "label_column"),
     *("max_train_samples", "max_eval_samples", "max_seq_length", "num_train_epochs"),
-    *(*OF_THE_BATCH, "learning_rate", "learning_rate_scaling", *OF_STRATEGY),
+    *(*OF_THE_BATCH, "learning_rate", "learning_rate_scaling", *OF_STRATEGY, "program", "test_rows"),
     *("launcher", "instance_type", "instance_count", "fallback_instance_types"),
     *("spot", "max_runtime_minutes", "max_cost_usd", "probe_steps", "profile_steps"),
 }

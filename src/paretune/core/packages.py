@@ -1,9 +1,16 @@
 """The extras of paretune: the packages that belong to each, and whether they are installed."""
 
 import importlib.util
+import json
 import re
+import shlex
+import shutil
+import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 _PURPOSES = {
     "train": "to train on this machine",
@@ -11,6 +18,7 @@ _PURPOSES = {
     "mcp": "to serve agents",
     "sagemaker": "to launch jobs on SageMaker",
 }
+_OF_MAKE_VENV = ("train", "design", "demo")  # extras that `make venv` installs
 _EXTRA = re.compile(r"extra == [\"'](\w+)[\"']")
 
 
@@ -39,7 +47,7 @@ def missing(extra: str) -> str:
     if extra == "sagemaker" and sdk.startswith(("1.", "2.")):
         return (
             f"jobs on SageMaker need version 3 of the SageMaker SDK, and sagemaker {sdk} is installed here under the "
-            f"same name: {install(extra)} in a separate environment; everything else works here"
+            f"same name: `pip install 'paretune[{extra}]'` in a separate environment; everything else works here"
         )
     is_there = version_of if extra == "sagemaker" else can_be_imported
     needed = [name for name, _, owner in _requirements() if owner == extra and name != "paretune"]
@@ -64,5 +72,38 @@ def _requirements() -> Iterator[tuple[str, str, str]]:
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra, for a message."""
-    return f"`pip install 'paretune[{extra}]'` (in a clone, '.[{extra}]')"
+    """Return the command that installs an extra into this environment, in backticks for a message."""
+    return f"`{install_command(extra)}`"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra into this environment.
+
+    In the environment that `make demo` and `make venv` make in a clone, `make venv` installs all that training needs.
+    """
+    clone = _clone()
+    if clone is not None and extra in _OF_MAKE_VENV and Path(sys.prefix).resolve() == clone / ".venv":
+        return shlex.join(["make", *(() if Path.cwd() == clone else ("-C", str(clone))), "venv"])
+    source = [f"paretune[{extra}]"]
+    if clone is not None:
+        source = ["-c", str(clone / "constraints.txt"), "-e", f"{clone}[{extra}]"]
+    return shlex.join([*_installer(), *source])
+
+
+def _installer() -> list[str]:
+    """Return the words that install packages into this environment, with pip or uv."""
+    pip = shutil.which("pip")
+    if pip is not None and Path(pip).parent.absolute() == Path(sys.executable).parent.absolute():
+        return ["pip", "install"]
+    if can_be_imported("pip"):
+        return [sys.executable, "-m", "pip", "install"]
+    return ["uv", "pip", "install", "--python", sys.executable]
+
+
+def _clone() -> Path | None:
+    """Return the clone of paretune that is installed in editable form here; None if a wheel is installed."""
+    with suppress(PackageNotFoundError):
+        origin = json.loads(distribution("paretune").read_text("direct_url.json") or "{}")
+        if origin.get("dir_info", {}).get("editable"):
+            return Path(unquote(urlsplit(origin["url"]).path)).resolve()
+    return None

@@ -11,6 +11,14 @@ from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.phases import BOOT_SECONDS, kind_of, usual
 from paretune.estimating.setting import Setting
+from paretune.estimating.trainer import (
+    adapter_bytes,
+    blocking_bytes,
+    launch_factor,
+    left_behind,
+    score_bytes,
+    update_of,
+)
 from paretune.estimating.workload import gathered_bytes, share_in_layers
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
@@ -44,7 +52,7 @@ _KERNELS = {"encoder": (51, 86), "decoder": (113, 151)}
 # Bytes per weight of a fused AdamW step in fp32: 24, to read and write the weight and two moments. Reading the gradient
 # is not counted, which would make 28; the fitted factor `update` (timing.py) covers it. fp32 masters of bf16 weights
 # add 6 bytes to convert the gradient, and 6 to round the result into the model.
-_UPDATE_BYTES, _MASTER_BYTES, _UPDATE_KERNELS = 24.0, 12.0, 41
+_UPDATE_BYTES, _MASTER_BYTES = 24.0, 12.0
 # Parameters that define how devices share the model, with their defaults.
 _DIVISIONS = {name: JobSpec.model_fields[name].default for name in DIVISIONS}
 
@@ -78,7 +86,8 @@ class Work:
     blocking_link: float  # like micro_link, but arithmetic has to wait for these bytes
     blocking_network: float  # like micro_network, but arithmetic has to wait for these bytes
     evaluated_flops: float  # FLOP of all evaluations together, on one device
-    saved: float  # bytes of the model that are uploaded
+    saved: float  # bytes that are uploaded: the model, and checkpoints if a program leaves them in its folder
+    packed: float  # bytes that SageMaker first packs into model.tar.gz
     before: float  # usual seconds before the first step
     after: float  # usual seconds after the last step, without uploading the model
     arithmetic: float  # FLOP/s that matrix products reach, derived from the data sheet
@@ -88,8 +97,8 @@ class Work:
     flow: float  # highest bytes/s of one exchange: the limit of a TCP flow, or the whole connection with EFA
 
 
-def describe(setting: Setting, *, stack: str = "own") -> Work:
-    """Count the work of a job. `stack` names the code that trains, such as `own` or `published`."""
+def describe(setting: Setting, *, stack: str | None = None) -> Work:
+    """Count the work of a job. `stack` names the code that trains; by default, it is the job's program."""
     spec, plan, built, work = setting.spec, setting.plan, setting.built, setting.work
     share, degrees, rows = setting.share, spec.degrees, plan.per_device_train_batch_size
     device, instance, is_local = share.device, share.instance, not spec.has_instances
@@ -100,7 +109,7 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
     parts = 1 if spec.strategy == DEVICE_MAP else pipeline_parts(rows, degrees.pipeline, spec.max_seq_length)
 
     attention_factor = 1 + (_ATTENTION - 1) * work.attention_share
-    evaluated = work.evaluations * work.evaluated_rows * work.forward_flops_per_row
+    evaluated = (work.evaluations * work.evaluated_rows + work.tested_rows) * work.forward_flops_per_row
     formats = setting.formats
     rounds, is_half = formats.has_masters and not share.on_processor, formats.is_half
     fused = _FUSED if spec.is_compiled else 1.0
@@ -120,6 +129,11 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
     # Adapters double the number of kernels: two products, a dropout, casts, a factor and a sum per linear layer.
     kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
     updated = _UPDATE_BYTES * BYTES[formats.updated] / 4 + (_MASTER_BYTES if rounds else 0.0)
+    factor, update_kernels = update_of(setting)
+    program, left = spec.trained_by, left_behind(setting)
+    # What paretune launches is uploaded unpacked (CompressionType NONE). SDKs and consoles let SageMaker pack it.
+    uploaded = 0.0 if is_local else left.model + left.checkpoints
+    is_packed = spec.is_only_described
 
     # Small instances use up their network burst within minutes, so the sustained rate is used. SMDDP sends to all nodes
     # at once, whereas other libraries use a ring with few flows. Local jobs have no network.
@@ -133,6 +147,9 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
     values = {name: getattr(spec, name) for name, usually in _DIVISIONS.items() if getattr(spec, name) != usually}
     divided = "".join(f" {name}={spell(value)}" for name, value in values.items())
     cluster = f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}"
+    sent, crowded = _sent(setting), 1 + device.crowding * (share.devices - 1)
+    sent["blocking_link"] += blocking_bytes(setting)
+    stack = stack or ("own" if program.is_own else program.name)
     return Work(
         constants=_constants(setting, cluster, stack, by_tcp=by_tcp),
         cluster=cluster,
@@ -144,18 +161,19 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
         tokens=work.steps * plan.global_batch_size * work.tokens,
         accumulation=plan.gradient_accumulation_steps,
         flops=attention_factor * rows * work.flops_per_row / row_devices,
-        moved=moved + (0.0 if share.on_processor else read),
-        kernels=kernels / degrees.pipeline * parts,
-        updated=updated * work.trained_parameters / (row_devices * share.sharers),
-        update_kernels=_UPDATE_KERNELS,
+        moved=moved + (0.0 if share.on_processor else read) + score_bytes(setting) + adapter_bytes(setting),
+        kernels=kernels / degrees.pipeline * parts * launch_factor(setting),
+        updated=updated * factor * work.trained_parameters / (row_devices * share.sharers),
+        update_kernels=update_kernels,
         bubble=(degrees.pipeline - 1) / parts,  # Narayanan et al., arXiv 2104.04473, section 2.2
-        **_sent(setting),
+        **sent,
         evaluated_flops=attention_factor * evaluated / (share.instances * share.devices),
-        saved=0.0 if is_local else BYTES[formats.saved] * built.parameters,
+        saved=0.0 if is_packed else uploaded,
+        packed=uploaded if is_packed else 0.0,
         before=before * (1 + _GROWTH * math.log(share.instances)),
         after=usual("uploading", kind).seconds if kind else 0.0,
-        arithmetic=_arithmetic(share, formats),
-        memory=device.memory_bytes_per_s * (1.0 if share.on_processor else _STREAM),
+        arithmetic=_arithmetic(share, formats) / crowded,
+        memory=device.memory_bytes_per_s * (1.0 if share.on_processor else _STREAM) / crowded,
         link=device.link_bytes_per_s,
         network=gbps * _GBPS,
         flow=(instance.flow_gbps if instance and by_tcp else gbps) * _GBPS,
@@ -167,6 +185,8 @@ def _arithmetic(share: DeviceShare, formats: Formats) -> float:
     device = share.device
     if formats.is_half:
         return _MATMUL * device.half_flops * device.sustained
+    if formats.compute == "tf32":
+        return _MATMUL * device.half_flops / 2 * device.sustained
     return (_MATMUL if share.on_processor else _MATMUL_FP32) * device.fp32_flops * device.sustained_fp32
 
 
@@ -180,9 +200,11 @@ def _constants(setting: Setting, cluster: str, stack: str, *, by_tcp: bool) -> d
         chip = instance.accelerator if instance.accelerator_count else instance.family
     kind = "unlisted" if not device.is_listed else "chip" if is_gpu or not is_local else "local"
     family = instance.family if instance else "local"
+    # Language models are better known than others, except with adapters on weights that are not in 4 bits.
+    kind_of_model = "decoder" if spec.task == CAUSAL_LM and spec.fine_tuning in ("full", "qlora") else "model"
     return {
-        "chip": f"{kind}:{chip} {share.precision}",
-        "model": f"model:{setting.work.model}{' compiled' if spec.is_compiled else ''}",
+        "chip": f"{kind}:{chip} {_format(setting)}",
+        "model": f"{kind_of_model}:{setting.work.model}{' compiled' if spec.is_compiled else ''}",
         "stack": f"stack:{stack}",
         "cluster": "" if is_alone else "processes" if is_local else f"cluster:{cluster}",
         "launch": f"launch:{family}" if is_gpu else "launch local",
@@ -191,7 +213,16 @@ def _constants(setting: Setting, cluster: str, stack: str, *, by_tcp: bool) -> d
         "network": "" if share.instances == 1 else TCP if by_tcp else "efa",
         "between": "" if share.instances == 1 else f"between:{cluster}",
         "startup": "startup local" if is_local else "startup",
+        "packing": "packing" if setting.spec.is_only_described and not is_local else "",
     }
+
+
+def _format(setting: Setting) -> str:
+    """Return the format of the products, as a job names it."""
+    precision, formats = setting.share.precision, setting.formats
+    if precision != "auto" or setting.spec.trained_by.is_own:
+        return precision
+    return formats.compute if formats.autocast or not formats.is_half else f"{formats.compute}-true"
 
 
 def _sent(setting: Setting) -> dict[str, float]:

@@ -8,21 +8,24 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paretune.core.errors import TrackingUnavailable
 from paretune.core.machine import machine_name
 from paretune.core.noise import Z80, Scatter, posterior_deviation
+from paretune.core.shell import options
 from paretune.estimating import counting, memory, timing
 from paretune.estimating.architecture import Architecture, config_in, of_config, well_known
 from paretune.estimating.counting import Work
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.memory import Footprint, MemoryModel, MemoryPrediction
 from paretune.estimating.phases import Seconds, phases_of
+from paretune.estimating.remedy import remedy_for
 from paretune.estimating.setting import Setting, setting_of
 from paretune.estimating.timing import Measurement, Prediction
 from paretune.estimating.workload import training_rows
@@ -30,8 +33,10 @@ from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, cost_usd
 from paretune.specification import metrics
 from paretune.specification.container import JobInputs
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
+from paretune.specification.program import Program
 
 if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
@@ -55,6 +60,9 @@ class Estimate:
     memory: MemoryPrediction | None = None  # None for a user's own code
     did_not_fit: Footprint | None = None  # an earlier job that ran out of memory, but needed no more than this one
     tokens: float | None = None  # tokens of the whole job for a causal language model; None for other tasks
+    program: Program = field(default_factory=Program)  # the program that trains, as given or as a script's text says
+    changes: Mapping[str, Any] = field(default_factory=dict)  # changed parameters, if it is a remedy for another job
+    remedy: "Estimate | None" = None  # the same training with changes with which it fits; None if it fits, or unknown
     largest_batch: int | None = None  # largest per-device batch that fits, a power of two; 0 if none, None if unknown
 
     def usd(self, seconds: float) -> float | None:
@@ -75,17 +83,24 @@ class Estimate:
     def phases(self) -> Mapping[str, Seconds]:
         """Seconds of each phase in `PHASES`; only of `training` if the launcher uploads no files."""
         time = self.time
-        return phases_of(time, self.spec, factor=time.startup_factor, uploaded_bytes=time.uploaded_bytes)
+        return phases_of(time, self.spec, factor=time.startup_factor, upload_seconds=time.upload_seconds)
+
+    @property
+    def is_of_text(self) -> bool:
+        """Whether it is for a user's script that has never run, from what its text says."""
+        return self.spec.runs_user_code and not self.measured_here
 
     @property
     def exceeds_limit(self) -> bool:
         """Whether the whole 80 % interval is above max_runtime_minutes.
 
-        Always False for a probe, with force=limit, and for a simulation that replays recorded runs, whose seconds may
-        differ from the estimate.
+        Always False for a probe, with force=limit, for a script that has never run, and for a simulation that replays
+        recorded runs, whose seconds may differ from the estimate.
         """
         spec = self.spec
-        is_exempt = "limit" in spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
+        is_exempt = (
+            self.is_of_text or "limit" in spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
+        )
         return not is_exempt and self.time.seconds_low > spec.max_runtime_minutes * 60
 
     @property
@@ -96,6 +111,13 @@ class Estimate:
         more memory ran out of it. `unsure`: the device's memory lies inside the interval, or one of the two is unknown.
         """
         return _fits(self.memory, self.did_not_fit)
+
+    def remedy_in_words(self) -> str:
+        """Return what fits instead, with its time; "" if nothing is known."""
+        if self.remedy is None:
+            return ""
+        changes = {name: spell(value) for name, value in self.remedy.changes.items()}
+        return f"{options(**changes)} fits ({duration(self.remedy.time.seconds)})"
 
     def sentence(self) -> str:
         """Return the estimate as one line: time with its interval, dollars, and the evidence."""
@@ -133,13 +155,13 @@ class Estimator:
         *,
         plan: BatchPlan | None = None,
         facts: Mapping[str, float] | None = None,
-        stack: str = "own",
+        stack: str | None = None,
     ) -> Estimate | None:
         """Estimate one job, or return None if the number of its training rows is unknown.
 
         plan: the batch plan, if it is not the one that the specification implies.
         facts: known facts of the prepared data.
-        stack: name of the code that trains, such as `own` or `published`.
+        stack: name of the code that trains, by default that of the job's program.
         """
         plan = plan or spec.plan()
         setting = setting_of(spec, plan, built, facts)
@@ -156,6 +178,7 @@ class Estimator:
             memory=peak,
             price=price,
             basis="; ".join([self._basis(setting, work), *_reservations(spec)]),
+            program=spec.trained_by,
             did_not_fit=did_not_fit,
             tokens=work.tokens if spec.task == metrics.CAUSAL_LM else None,
         )
@@ -167,6 +190,11 @@ class Estimator:
         described = memory.describe(setting)
         footprint = Footprint.of(setting.spec, setting.plan, described, setting.share)
         return self._memory.predict(described), footprint.why_full(self.evidence.did_not_fit)
+
+    def with_remedy(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> Estimate:
+        """Return the estimate with its largest batch and, if it may not fit, with what fits instead."""
+        item = replace(item, largest_batch=self.largest_batch(item, built, facts))
+        return item if item.fits == "yes" else replace(item, remedy=remedy_for(item, self, built, facts))
 
     def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
         """Return the largest per-device batch, a power of two, for which `fits` is `yes`; 0 if there is none.
@@ -280,20 +308,39 @@ class Forecast:
         self.__dict__.pop("evidence", None)
         self.__dict__.pop("estimator", None)
 
-    def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
+    def of(
+        self,
+        spec: JobSpec,
+        plan: BatchPlan,
+        inputs: JobInputs,
+        price: Price | None,
+        described: JobSpec | None = None,
+    ) -> Estimate | None:
         """Estimate a job with this batch plan.
 
         A job that runs the user's own code is estimated from finished jobs that compute the same thing, apart from the
-        seed. Returns None if there are none or, for paretune's own training, if the model or the number of rows is
-        unknown.
+        seed. If there are none, it is estimated from what its script says (`described`). Returns None if that is
+        unknown, too, and if the model or the number of rows is unknown.
         """
         if spec.runs_user_code:
-            return estimate_user_code(spec, price, self.evidence.of_user_code)
+            known = estimate_user_code(spec, price, self.evidence.of_user_code)
+            if known is not None or described is None or (built := known_architecture(described, inputs)) is None:
+                return known
+            return self.of_script(spec, described, built, price)
         architecture = known_architecture(spec, inputs)
         if architecture is None:
             return None
         facts = None if inputs.dataset is None else inputs.dataset.facts
-        return self.estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
+        item = self.estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
+        return item and self.estimator.with_remedy(item, architecture, facts)
+
+    def of_script(self, spec: JobSpec, described: JobSpec, built: Architecture, price: Price | None) -> Estimate | None:
+        """Estimate a job that runs a script from what the script says of its training."""
+        item = self.estimator.estimate(described, built, price)
+        if item is None:
+            return None
+        read = f"{described.trained_by.title}, read from {Path(spec.entry_script or '').name}"
+        return replace(item, spec=spec, program=described.trained_by, measured_here=0, basis=f"{read}; {item.basis}")
 
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:

@@ -35,7 +35,7 @@ _OUT_OF_MEMORY = {
     f"tags.`{schema.CAUSE}` = '{Cause.OUT_OF_MEMORY.value}'": 100,
     f"tags.`{schema.OUT_OF_MEMORY_RETRIES}` LIKE '%'": 100,
 }
-DATA_FACTS = ("train_rows", "train_tokens", "validation_rows")
+DATA_FACTS = ("train_rows", "train_tokens", "train_padded_tokens", "validation_rows")
 """Metrics of a run that describe the prepared data."""
 
 
@@ -128,7 +128,8 @@ def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | N
     setting = setting_of(spec, plan, built, facts)
     if setting is None:
         return spec, plan, None, None
-    work = counting.describe(setting, stack="published" if job.origin == "published" else "own")
+    is_foreign = job.origin == "published" and spec.trained_by.is_own  # an unknown program
+    work = counting.describe(setting, stack="published" if is_foreign else None)
     return spec, plan, work, memory.describe(setting)
 
 

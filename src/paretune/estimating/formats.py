@@ -16,7 +16,10 @@ PLAIN_ENCODERS = frozenset({"bert", "camembert", "distilbert", "electra", "rober
 """Kinds of encoders whose layers all use the same mask, and whose weights all get gradients in each step."""
 PLAIN_DECODERS = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"})
 """Kinds of decoders whose weights all get gradients in each step."""
-BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
+BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0}
+LOADS_AS_STORED = (5, 0)
+"""Version of transformers since which `from_pretrained` loads a model in the format of its files by default."""
+_HALVES = ("bf16", "fp16")
 _HALF_BASES = frozenset({"ddp", "smddp", "fsdp", DEVICE_MAP})
 
 
@@ -27,7 +30,7 @@ class Formats:
     weights: str  # trained weights as they are stored between computations of layers, and their gradients
     updated: str  # trained weights as the optimizer updates them; if it differs from `weights`, there are masters
     frozen: str  # weights that are neither trained nor in 4 bits
-    compute: str  # matrix products
+    compute: str  # matrix products; tf32 if they round fp32 numbers to TF32
     autocast: bool  # whether each product casts its inputs; if not, the weights of a layer have the format of products
     mask: str | None  # the attention mask that is added to the scores of all layers; None if the model makes its own
     scales: bool  # whether the loss is scaled, so that gradients do not underflow
@@ -41,7 +44,7 @@ class Formats:
     @property
     def is_half(self) -> bool:
         """Whether products are computed in bf16 or fp16."""
-        return self.compute != "fp32"
+        return self.compute in _HALVES
 
 
 def formats_of(spec: JobSpec, kind: str, precision: str, stored: str = "fp32") -> Formats:
@@ -49,6 +52,8 @@ def formats_of(spec: JobSpec, kind: str, precision: str, stored: str = "fp32") -
 
     `kind_of` and `stored_in` read `kind` and `stored`, the format of the model's files, from a configuration.
     """
+    if not spec.trained_by.is_own:
+        return _of_trainer(spec, kind, precision, stored)
     compute, is_pure = precision.removesuffix("-true"), precision.endswith("-true")
     is_divided = spec.strategy in SHARDED and (spec.degrees.devices > 1 or spec.cpu_offload)
     is_sharded = is_divided and (spec.degrees.data > 1 or spec.cpu_offload)
@@ -65,6 +70,30 @@ def formats_of(spec: JobSpec, kind: str, precision: str, stored: str = "fp32") -
         mask=compute if kind in PLAIN_ENCODERS else None,
         scales=compute == "fp16",
         saved=stored,
+    )
+
+
+def _of_trainer(spec: JobSpec, kind: str, precision: str, stored: str) -> Formats:
+    """Return the formats of a script with Hugging Face's Trainer.
+
+    Its `fp16` and `bf16` mean autocast. transformers 5 loads a model in the format of its files, so that a model in
+    bf16 is trained like with bf16-true; transformers 4 loads it in fp32. `auto` means that neither is set.
+    """
+    loads = "bf16" if stored == "bf16" and not spec.trained_by.is_before(*LOADS_AS_STORED) else "fp32"
+    if precision == "auto":
+        precision = "bf16-true" if loads == "bf16" else "fp32"
+    compute, is_pure = precision.removesuffix("-true"), precision.endswith("-true")
+    held = "bf16" if is_pure or (loads == "bf16" and compute == "bf16") else "fp32"
+    adapts = spec.fine_tuning in ADAPTERS  # PEFT keeps adapters in fp32
+    return Formats(
+        weights="fp32" if adapts else held,
+        updated="fp32" if adapts else held,
+        frozen="bf16" if held == "bf16" or (adapts and compute == "bf16") else "fp32",
+        compute=compute,
+        autocast=compute in _HALVES and not is_pure,
+        mask=compute if kind in PLAIN_ENCODERS and compute != "tf32" else None,
+        scales=compute == "fp16",
+        saved=held,
     )
 
 

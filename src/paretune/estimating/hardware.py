@@ -31,6 +31,7 @@ class Accelerator:
     has_bf16: bool = True
     sustained: float = 1.0  # multiplies the share of `half_flops` that products reach; low if a power limit slows them
     sustained_fp32: float = 1.0  # the same factor for `fp32_flops`
+    crowding: float = 0.0  # share by which each further GPU of an instance slows the others
     compute_capability: tuple[int, int] | None = None
     """Compute capability of an NVIDIA GPU, such as (7, 0) for sm_70. It decides which CUDA kernels run. None for
     others."""
@@ -58,7 +59,15 @@ _ACCELERATORS = {
         8.1e12, 65e12, 320e9, 16e9, 16, has_bf16=False, sustained=0.5, sustained_fp32=0.62, compute_capability=(7, 5)
     ),
     "NVIDIA V100": Accelerator(
-        15.7e12, 125e12, 900e9, 150e9, 16.0, has_bf16=False, sustained=1.3, compute_capability=(7, 0)
+        15.7e12,
+        125e12,
+        900e9,
+        150e9,
+        16.0,
+        has_bf16=False,
+        sustained=1.15,
+        compute_capability=(7, 0),
+        crowding=0.02,
     ),
     "NVIDIA A10G": Accelerator(31.2e12, 70e12, 600e9, 32e9, 22888 / 1024, sustained=0.85, compute_capability=(8, 6)),
     "NVIDIA L4": Accelerator(30.3e12, 121e12, 300e9, 32e9, 22888 / 1024, sustained=0.75, compute_capability=(8, 9)),
@@ -78,6 +87,7 @@ _REPORTED_SHARE = 0.93
 """Share of a GPU's nominal memory that CUDA reports: the lowest of the listed GPUs, such as A10G and L4, which use a
 sixteenth of their GDDR6 for error correction. Consumer cards have no error correction and report all of their memory,
 such as 24,564 MiB for an RTX 4090."""
+_TF32 = (8, 0)  # GPUs with at least this compute capability have TF32, at half of their rate in bf16
 _TENSOR_CORES = (7, 0)  # GPUs with at least this compute capability multiply fp16 faster than fp32
 
 
@@ -216,7 +226,10 @@ class DeviceShare:
         )
         self.device = gpu or _processor_share(self.instance, self.devices)
         self.on_processor = gpu is None
-        self.precision = resolved_precision(spec.precision, gpu)  # may still be `auto` on a CPU
+        # It may still be `auto` on a CPU, and for a Trainer, whose default depends on the model.
+        self.precision = (
+            _of_trainer(spec, gpu) if not spec.trained_by.is_own else resolved_precision(spec.precision, gpu)
+        )
         gib = self.device.usable_gib
         self.usable_gib = gib - _CONTEXT_GIB if gpu else gib * _USABLE_SHARE  # memory that the job may take
         is_guess = gpu is not None and self.instance is not None and not gpu.is_listed
@@ -232,13 +245,23 @@ class DeviceShare:
 
         On this machine's CPU, `auto` means bf16 if the CPU has instructions for it. On any other CPU, it means fp32.
         """
-        if self.precision != "auto":
+        if self.precision != "auto" or not self._spec.trained_by.is_own:
             return self.precision
         return "bf16" if self.instance is None and multiplies_bf16(machine.processor_flags()) else "fp32"
 
     def formats(self, built: Architecture) -> Formats:
         """Return the number formats of the job with this model."""
         return formats_of(self._spec, built.kind, self.computes_in, built.stored)
+
+
+def _of_trainer(spec: JobSpec, gpu: Accelerator | None) -> str:
+    """Return the precision of a script with the Trainer: as given, or tf32 for fp32 if `tf32` is among its arguments.
+
+    `auto` is returned unchanged, unless `tf32` says that the model is fp32.
+    """
+    capability = None if gpu is None else gpu.compute_capability
+    has_tf32 = capability is not None and capability >= _TF32 and bool(spec.training_arguments.get("tf32"))
+    return "tf32" if has_tf32 and spec.precision in ("auto", "fp32") else spec.precision
 
 
 def _processor_share(instance: Instance | None, processes: int) -> Accelerator:

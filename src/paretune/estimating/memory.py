@@ -37,6 +37,7 @@ from paretune.core.noise import Z80
 from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.setting import Setting
+from paretune.estimating.trainer import is_trainer, kept_score_bytes, runs_in_one_process
 from paretune.estimating.workload import PACKED_BYTES, SCALE_BYTES, frozen_weight_bytes, share_in_layers
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
@@ -69,6 +70,7 @@ class MemorySetting:
     sharers: int  # number of devices that share weights, gradients and moments; 1 if each device has all of them
     units: float  # rows of a micro-batch x tokens x layers that keep activations x hidden size
     logit_bytes: float  # bytes of a language model's logits; 0 for other tasks
+    score_bytes: float = 0.0  # bytes of attention scores that are kept; 0 with fused attention
     frozen_bytes: float = 4.0  # bytes per weight that is not trained
     kept_bytes: float = 0.0  # bytes per trained weight for the copy of the best weights so far
     state_bytes: float = 16.0  # bytes per trained weight: itself, gradient, moments, and master or copy for products
@@ -104,8 +106,9 @@ def describe(setting: Setting) -> MemorySetting:
     tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
-    if work.recomputes:
-        layers = 1 + layers * _KEPT_OF_A_LAYER
+    if work.recomputes:  # offloaded inputs of layers are in main memory, apart from those that are being copied
+        is_offloaded = spec.activation_offloading and not share.on_processor
+        layers = 1 + (min(2.0, layers) if is_offloaded else layers) * _KEPT_OF_A_LAYER
     in_layers = share_in_layers(share.degrees.tensor)
     evaluated = min(work.evaluation_batch, work.evaluated_rows)
     return MemorySetting(
@@ -118,13 +121,14 @@ def describe(setting: Setting) -> MemorySetting:
         if share.on_processor and spec.training_arguments.get("load_best_model_at_end")
         else 0.0,
         half=formats.is_half,
+        score_bytes=kept_score_bytes(setting),
         state_bytes=_state_bytes(formats),
         update_bytes=4.0 if formats.has_masters else 0.0,
         whole_bytes=_whole_bytes(setting) / parts,
         offloads_weights=spec.cpu_offload and not share.on_processor,
         sharers=share.sharers,
         units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
-        logit_bytes=max(12 * rows, 4 * evaluated) * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
+        logit_bytes=_logit_bytes(setting, tokens, evaluated),
         usable_gib=share.usable_gib,
         unsure_gib=share.unsure_gib,
     )
@@ -153,6 +157,19 @@ class MemoryModel:
             usable_gib=setting.usable_gib,
             unsure_gib=setting.unsure_gib,
         )
+
+
+def _logit_bytes(setting: Setting, tokens: float, evaluated: float) -> float:
+    """Return the bytes of the logits of a language model on one device; DataParallel gathers those of all devices.
+
+    A Trainer with use_liger_kernel computes the loss without them.
+    """
+    spec, rows, each = setting.spec, setting.plan.per_device_train_batch_size, 12.0
+    if spec.task != CAUSAL_LM or (is_trainer(spec) and spec.training_arguments.get("use_liger_kernel")):
+        return 0.0
+    if runs_in_one_process(spec):
+        each += 4.0 * spec.processes
+    return max(each * rows, 4 * evaluated) * tokens * setting.built.vocabulary
 
 
 def _state_bytes(formats: Formats) -> float:
@@ -195,7 +212,8 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
     each = setting.state_bytes + setting.kept_bytes  # bytes of a trained weight
     held = (each * trained + setting.frozen_bytes * (setting.parameters - trained)) / setting.sharers
     held = setting.whole_bytes + (0.0 if setting.offloads_weights else held)
-    passed, updated = activations + setting.logit_bytes, setting.update_bytes * trained
+    passed = activations + setting.logit_bytes + setting.score_bytes
+    updated = setting.update_bytes * trained
     if updated > passed:
         return updated + framework + held, 0.0, framework
     return passed + framework + held, activations, framework

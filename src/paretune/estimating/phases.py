@@ -36,6 +36,11 @@ Together with the medians of the other billed phases on one GPU this is 360 s, t
 outside their steps.
 """
 UPLOAD_RATE = 200e6  # bytes per second; assumed, because no public job shows an upload of unpacked files
+PACK_RATE = 9.3e6
+"""Bytes per second at which SageMaker packs and uploads the folder of a model. Two public jobs (T0249 and T0374,
+DistilBERT on ml.p3.2xlarge) took 371 and 379 s to upload 3.48 GB: the model and four checkpoints, because they had
+2,105 steps. gzip alone packs such files at 14 to 21 MB/s (measured on 2026-11-28, zlib level 6, one thread of an Intel
+Xeon with amx_bf16)."""
 BOUND_CONFIDENCE = 0.95  # share of jobs whose phase takes no longer than its `bound`
 _FAST_NETWORK_GBPS = 100.0  # instances with at least this bandwidth use EFA
 _MOST_OVERHEAD = 0.9  # largest share of a job's billed seconds that phases other than training get
@@ -76,19 +81,19 @@ def usual(phase: str, kind: str) -> UsualSeconds:
 
 
 def phases_of(
-    total: Seconds, spec: JobSpec, *, factor: float = 1.0, uploaded_bytes: float = 0.0
+    total: Seconds, spec: JobSpec, *, factor: float = 1.0, upload_seconds: float = 0.0
 ) -> Mapping[str, Seconds]:
     """Divide the billed seconds of a job among its phases, and add those that are not billed: waiting and starting.
 
     `factor` is the time that earlier jobs took before and after their steps, divided by the usual time.
-    `uploaded_bytes` is the size of the model. If the launcher uploads no files, `training` is the only phase.
+    `upload_seconds` is the time to upload the model. If the launcher uploads no files, `training` is the only phase.
     """
     if not (spec.has_instances and owner(spec.instance_type).files_travel):
         return {"training": total}
     kind = kind_of(spec.instance())
     billed = {phase: usual(phase, kind).scaled(factor) for phase in ("data", "image", "uploading")}
     upload = billed["uploading"]
-    billed["uploading"] = upload.scaled(1 + uploaded_bytes / UPLOAD_RATE / upload.seconds)
+    billed["uploading"] = upload.scaled(1 + upload_seconds / upload.seconds)
     overhead = sum(phase.seconds for phase in billed.values())
     share = min(1.0, _MOST_OVERHEAD * total.seconds / overhead)
     billed = {phase: seconds.scaled(share) for phase, seconds in billed.items()}

@@ -37,13 +37,19 @@ import numpy as np
 
 from paretune.core.noise import SECONDS_NOISE_OF_OTHER_DATA, Z80
 from paretune.estimating.counting import TCP, Work
-from paretune.estimating.phases import UPLOAD_RATE, Seconds
+from paretune.estimating.phases import PACK_RATE, UPLOAD_RATE, Seconds
 
-# Prior of each constant, by its name up to the colon: (median, standard deviation of its logarithm).
+# Prior of each constant, by the beginning of its name, the longest one that fits: (median, standard deviation of its
+# logarithm).
 _PRIORS = {
     "chip": (1.0, 0.19),  # speed of one accelerator in one precision, relative to its data sheet
+    "chip:NVIDIA V100 fp16": (1.0, 0.3),  # the two halves of the sources differ by a factor of 1.3
+    "chip:NVIDIA A10G bf16": (1.0, 0.3),  # one source; others are up to twice as fast or as slow
     "unlisted": (1.0, 0.8),  # speed of a GPU without a data sheet here, relative to an A10G
     "local": (1.8, 1.2),  # speed of this machine, relative to a guess from its number of vCPUs
+    "chip:NVIDIA A100 bf16": (1.0, 0.1),  # full fine-tuning of language models, by five sources
+    "chip:NVIDIA H100 bf16": (1.0, 0.12),
+    "decoder": (1.0, 0.08),  # the same as `model` for language models that are trained fully or by qlora
     "model": (1.0, 0.18),  # speed of one model, sequence length and kind of fine-tuning, relative to its counted work
     "stack": (1.0, 0.15),  # speed of the code that trains, relative to the counted work
     "cluster": (0.95, 0.15),  # speed of devices that wait for each other, by instance type, count and strategy
@@ -54,12 +60,16 @@ _PRIORS = {
     "update local": (0.5, 0.1),  # the same on a CPU, whose memory is twice as fast as assumed in hardware.py
     "link": (0.5, 0.45),  # share of the bandwidth that an exchange inside a machine reaches
     "efa": (0.5, 0.45),  # share of the bandwidth that an exchange over a network with EFA reaches
-    TCP: (0.35, 0.6),  # rate of an exchange without EFA, relative to one TCP flow's limit; never above the network's
+    TCP: (0.4, 0.6),  # rate of an exchange without EFA, relative to one TCP flow's limit; never above the network's
     "between": (1.0, 0.3),  # speed of the network of one cluster and strategy, relative to all others
     "startup": (1.0, 0.6),  # SageMaker: billed seconds before the first step and after the last, relative to the usual
+    "packing": (1.0, 0.3),  # time to pack and upload a model folder, relative to that of two public jobs
     "startup local": (1.0, 0.7),  # the same for a process on this machine
 }
 _NOISE_WEIGHT = 6.0  # the prior noise counts as much as this many measurements
+_NOISE_OF_OTHER_STEPS = 0.06
+"""Further noise of a job whose step differs from that of each measured job, for example in its batch. A guess, with
+which the intervals of local jobs contain as many of them as they should."""
 _NOISE_OF_LOCAL = 1.6  # noise on this machine, which runs other programs as well, relative to that on SageMaker
 _NOISE_AROUND = 0.25  # noise of startup and evaluation together, as measured in one job
 _T_DEGREES = 4.0  # degrees of freedom, usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
@@ -97,8 +107,13 @@ def seconds(work: Work, constants: Mapping[str, Any]) -> dict[str, Any]:
         "exchange": work.accumulation * waiting + _exposed(sent(work.step_link, work.step_network), 2 / 3 * busy),
         "evaluation": work.evaluated_flops / (work.arithmetic * speed),
         "start": c["startup"] * work.before,
-        "upload": c["startup"] * work.after + work.saved / UPLOAD_RATE,
+        "upload": c["startup"] * work.after + upload_seconds(work, c["packing"]),
     }
+
+
+def upload_seconds(work: Work, packing: Any = 1.0) -> Any:
+    """Return the seconds to pack and upload what a job leaves behind; `packing` is relative to PACK_RATE."""
+    return work.saved / UPLOAD_RATE + packing * work.packed / PACK_RATE
 
 
 def _exposed(exchange: Any, hidden_by: Any) -> Any:
@@ -129,14 +144,22 @@ class Prediction(Seconds):
     parts: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each part in `PARTS`, which add up to `seconds`."""
     startup_factor: float = 1.0  # startup time of such jobs, as measured so far, relative to that of public jobs
-    uploaded_bytes: float = 0.0  # size of the uploaded model
+    upload_seconds: float = 0.0  # time to pack and upload what the job leaves behind
 
 
 class TimeModel:
     """Predicts seconds from fitted constants, the covariance of their logarithms, and the noise of a measurement."""
 
-    def __init__(self, names: Sequence[str], mean: np.ndarray, covariance: np.ndarray, noise: float) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        mean: np.ndarray,
+        covariance: np.ndarray,
+        noise: float,
+        measured: Collection[Work] = (),
+    ) -> None:
         self._names, self._mean, self._covariance, self._noise = list(names), mean, covariance, noise
+        self._steps = {_step_of(work) for work in measured}
 
     def predict(self, works: Sequence[Work]) -> list[Prediction]:
         """Return one prediction per job. Constants that were never measured have their prior."""
@@ -150,7 +173,9 @@ class TimeModel:
         covariance[:known, :known] = self._covariance
         parts_at, all_ = _parts(works, names), _stacked(works)
         slopes = _gradient(lambda theta: np.log(_observables(all_, parts_at(theta))[_TOTAL]), mean)
-        noise = self._noise * np.where(all_.is_local, _NOISE_OF_LOCAL, 1.0)
+        is_repeat = np.array([not self._steps or _step_of(work) in self._steps for work in works])
+        noise = np.hypot(self._noise, np.where(is_repeat, 0.0, _NOISE_OF_OTHER_STEPS))
+        noise = noise * np.where(all_.is_local, _NOISE_OF_LOCAL, 1.0)
         widths = np.exp(Z80 * np.sqrt(np.einsum("nk,kl,nl->n", slopes, covariance, slopes) + noise**2))
         parts = parts_at(mean)
         step, around, total = _observables(all_, parts).tolist()
@@ -165,7 +190,7 @@ class TimeModel:
                 steps=round(work.steps),
                 parts={name: float(parts[name][at]) * (work.steps if name in _OF_A_STEP else 1) for name in PARTS},
                 startup_factor=startup[at],
-                uploaded_bytes=work.saved,
+                upload_seconds=upload_seconds(work),
             )
             for at, (work, width) in enumerate(zip(works, widths.tolist(), strict=True))
         ]
@@ -207,7 +232,12 @@ def fit(measurements: Sequence[Measurement] = ()) -> TimeModel:
         left = misfits(mean)[~is_around]
         squares = _NOISE_WEIGHT * SECONDS_NOISE_OF_OTHER_DATA**2 + float(left @ left)
         noise = math.sqrt(squares / (_NOISE_WEIGHT + max(0.0, len(left) - fitted)))
-    return TimeModel(names, mean, covariance, noise)
+    return TimeModel(names, mean, covariance, noise, works)
+
+
+def _step_of(work: Work) -> tuple[str, str, int, float]:
+    """Return what a step of a job computes, and where."""
+    return work.cluster, work.constants["model"], work.accumulation, round(work.flops)
 
 
 _STEP, _AROUND, _TOTAL = range(3)
@@ -261,7 +291,7 @@ def _names(works: Sequence[Work]) -> list[str]:
 
 def _prior(names: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the prior of the logarithm of each constant: its median and its standard deviation."""
-    pairs = [_PRIORS[name.partition(":")[0]] for name in names]
+    pairs = [_PRIORS[max(filter(name.startswith, _PRIORS), key=len)] for name in names]
     medians, deviations = np.array(pairs, dtype=float).reshape(-1, 2).T
     return np.log(medians), deviations
 

@@ -34,6 +34,8 @@ class Workload:
     steps: int  # optimizer steps; the last one of an epoch may have fewer rows
     evaluated_rows: float  # rows of each evaluation
     evaluations: float  # evaluations in the whole run
+    tested_rows: float  # rows of other splits that are evaluated at the end
+    steps_per_epoch: int
     flops_per_row: float
     """FLOP of the forward and backward pass, including attention, and of the second forward pass below the output layer
     if the backward pass recomputes activations. A causal model attends only to earlier tokens."""
@@ -54,8 +56,8 @@ def workload(
 ) -> Workload | None:
     """Count the work of a job, or return None if the number of its training rows is unknown.
 
-    `facts` has known facts of the prepared data: train_rows, train_tokens, validation_rows. Raises BadInput for wrong
-    values in training_arguments.
+    `facts` has known facts of the prepared data: train_rows, train_tokens, train_padded_tokens, validation_rows. Raises
+    BadInput for wrong values in training_arguments.
     """
     data = data_of(spec, facts)
     if data is None:
@@ -69,7 +71,9 @@ def workload(
         tokens=length,
         steps=steps,
         evaluated_rows=data.evaluated_rows,
-        evaluations=0 if spec.probe_steps else evaluation_schedule(spec, steps).evaluations(steps, per_epoch),
+        evaluations=0 if spec.probe_steps else _evaluations(spec, steps, per_epoch),
+        tested_rows=float(spec.test_rows or 0),
+        steps_per_epoch=per_epoch,
         flops_per_row=flops.once + flops.again,
         forward_flops_per_row=flops.forward,
         attention_share=flops.attention_share,
@@ -148,9 +152,15 @@ def data_of(spec: JobSpec, facts: Mapping[str, float] | None = None) -> Data | N
         return None
     return Data(
         rows=train_rows,
-        tokens=facts["train_tokens"] / train_rows if "train_tokens" in facts else length,
+        tokens=_tokens(spec, facts) / train_rows if "train_tokens" in facts else length,
         evaluated_rows=facts.get("validation_rows", evaluated or train_rows / 9),
     )
+
+
+def _tokens(spec: JobSpec, facts: Mapping[str, float]) -> float:
+    """Return the tokens that are computed in an epoch: on a GPU with their padding, if it was counted."""
+    on_gpu = spec.has_instances and spec.instance().has_gpu
+    return facts.get("train_padded_tokens", facts["train_tokens"]) if on_gpu else facts["train_tokens"]
 
 
 def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> float | None:
@@ -221,17 +231,34 @@ class Schedule:
 
     def evaluations(self, steps: int, steps_per_epoch: int) -> int:
         """Return the number of evaluations: those that are due, and one after the last step if none is due there."""
+        return self.times(steps, steps_per_epoch) + (not self.is_due(steps, steps, steps_per_epoch))
+
+    def times(self, steps: int, steps_per_epoch: int) -> int:
+        """Return how often the job evaluates, saves or logs in this many steps."""
         due = {"steps": steps // self._interval(steps), "epoch": math.ceil(steps / steps_per_epoch)}
-        return due.get(self.strategy, 0) + (not self.is_due(steps, steps, steps_per_epoch))
+        return due.get(self.strategy, 0)
 
     def _interval(self, steps: int) -> int:
         return int(self.every if self.every >= 1 else max(1, math.ceil(steps * self.every)))
 
 
+def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> int:
+    """Return the number of evaluations of a job.
+
+    A script with the Trainer evaluates when its arguments say so, and once more after the training, as in the examples
+    of Hugging Face and AWS.
+    """
+    schedule = evaluation_schedule(spec, steps)
+    if spec.trained_by.is_own:
+        return schedule.evaluations(steps, steps_per_epoch)
+    return schedule.times(steps, steps_per_epoch) + 1
+
+
 def evaluation_schedule(spec: JobSpec, steps: int) -> Schedule:
     """Return when a job with this many steps evaluates. Raises BadInput for a wrong eval_strategy or eval_steps."""
     given = spec.training_arguments
-    strategy = str(given.get("eval_strategy", "steps" if "eval_steps" in given else "no"))
+    usual = given.get("evaluation_strategy") if not spec.trained_by.is_own else None  # its name before 4.41
+    strategy = str(given.get("eval_strategy", usual or ("steps" if "eval_steps" in given else "no")))
     if strategy not in {"no", "steps", "epoch"}:
         raise BadInput([f"training_arguments: eval_strategy must be no, steps or epoch, got {strategy!r}"])
     every = given.get("eval_steps")

@@ -14,6 +14,7 @@ from typing import Literal, overload
 from paretune.core import watchdog
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact, NoAccount, ParetuneError
 from paretune.core.machine import busy_sentence
+from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import record_pools
@@ -94,6 +95,28 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPrevie
             return preview(spec, workplaces.of(spec))
         except NoAccount as error:
             return preview_without_account(spec, workplaces, str(error))
+
+
+def start_here(spec: JobSpec) -> CommandOutput:
+    """Launch a job, or find the running job that the same command started earlier, and return without waiting for it.
+
+    Nobody watches the job until `sync` is called: only then, a failed job is tried again and its record is completed.
+    Raises the errors of `launch` except those about the job's end.
+    """
+    workplaces = Workplaces.of_process()
+    with watched(workplaces.interruption) as on_events:
+        job = begin_job(spec, replace(workplaces, on_events=on_events).of(spec))
+        if not job.record.is_watched_elsewhere:
+            job.record.leave()
+    name, run_id = job.document.job_name, job.record.run.run_id
+    run = {"run": run_id}
+    lines = [
+        f"{name} has been created; its run is {run_id}",
+        f"  {command_line('logs', {**run, 'follow': 'true'})}  # what it prints",
+        f"  {command_line('sync')}  # follow it, try again if it fails, and complete its record",
+        f"  {command_line('stop', run)}  # end it",
+    ]
+    return CommandOutput(text="\n".join(lines), document={"job_name": name, "run_id": run_id})
 
 
 def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:

@@ -25,7 +25,7 @@ from paretune.specification.declaration import affecting
 from paretune.specification.ending import Cause
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
-from paretune.user_code.inputs import script_inputs
+from paretune.user_code.inputs import script_inputs, simulated_inputs
 
 _POLL_S = 0.1
 _FETCHED = "fetched"
@@ -38,9 +38,9 @@ def inputs_of(
     """Return the prepared rows and the model's folder for `spec`, or the code of a user's own script or project.
 
     The result of an identical earlier preparation is reused. If the launcher reads no inputs, they are empty, except
-    for a project. `revision` is the commit of a model on the Hub, by default the newest. `meanwhile` is called while a
-    separate process prepares rows and model, or at the end if no such process is needed. The faults that `meanwhile`
-    raises are reported together with those of the preparation.
+    for the command of a script or project. `revision` is the commit of a model on the Hub, by default the newest.
+    `meanwhile` is called while a separate process prepares rows and model, or at the end if no such process is needed.
+    The faults that `meanwhile` raises are reported together with those of the preparation.
 
     Raises BadInput with all faults of the first step that fails, and JobFailed if the preparing process crashed. On
     Ctrl-C, kills that process and raises Interrupted.
@@ -54,6 +54,8 @@ def inputs_of(
     elif workplace.launcher.reads_inputs and spec.entry_script is not None:
         with collecting(faults):
             inputs = script_inputs(spec)
+    elif spec.entry_script is not None:
+        inputs = simulated_inputs(spec)
     elif workplace.launcher.reads_inputs:
         refuse([*missing_files(spec.as_text()), *_length_faults(spec, workplace.home)])
         _fetch(spec, workplace)

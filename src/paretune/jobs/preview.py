@@ -30,11 +30,11 @@ from paretune.specification.container import Command, JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
 from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
-from paretune.specification.rules import launch_faults
+from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, BatchPlan
+from paretune.specification.rules import description_faults, launch_faults
 from paretune.storage.database import redacted
+from paretune.user_code.trainer_script import described
 
-MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it causes a warning
 _MOST_NAMES = 10  # maximum number of files that a warning names
 _ROUNDED_DOWN = 0.9  # a learning rate above this share of the scaled one counts as scaled by hand and rounded down
 
@@ -62,7 +62,7 @@ def _foreseen(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Fo
         region=launcher.region(spec),
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
         price=price,
-        estimate=forecast.of(spec, spec.plan(), inputs, price),
+        estimate=forecast.of(spec, spec.plan(), inputs, price, described(spec)),
     )
 
 
@@ -96,6 +96,7 @@ def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, j
     model on the Hub, by default the newest. `judges_limit=False` skips `limit_refusal`: a study judges the limits of
     its trials itself, because it knows more about them than the estimate does.
     """
+    refuse(description_faults(spec))
     launcher, setups = workplace.launcher, list[JobSetup]()
     worst_usd = launcher.admit(spec)
     if spec.budget is not None:
@@ -123,7 +124,9 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
     """
     warnings = []
     for warning in (unscaled_rate, nearly_full, ended_by_its_limit, small_disk):
-        cases = [(job, text) for job in jobs if job.spec.probe_steps is None and (text := warning(job))]
+        is_memory = warning is nearly_full  # the other warnings are about a launch by paretune
+        judged = [job for job in jobs if job.spec.probe_steps is None and (is_memory or not job.spec.is_only_described)]
+        cases = [(job, text) for job in judged if (text := warning(job))]
         if not cases or (only_common and len(cases) < len(jobs)):
             continue
         (first, text), differ = cases[0], len({text for _, text in cases}) > 1
@@ -196,30 +199,22 @@ def _higher_limit(estimate: Estimate) -> str:
 def nearly_full(job: ForeseenJob) -> str:
     """Return a warning if the job may run out of memory; "" otherwise.
 
-    There is one if an earlier job that needed at most as much memory ran out of it, or if this job is estimated to fill
-    more than 90 % of a device.
+    There is one if an earlier job that needed at most as much memory ran out of it, or if the interval of the estimate
+    reaches beyond the memory of a device.
     """
     estimate = job.estimate
     if estimate is None or estimate.memory is None:
         return ""
-    gib, usable_gib, failed = estimate.memory.gib, estimate.memory.usable_gib, estimate.did_not_fit
-    if failed is None and not gib > MOST_MEMORY * usable_gib:  # usable_gib is NaN if it is unknown
+    memory, failed = estimate.memory, estimate.did_not_fit
+    if failed is None and (estimate.fits == "yes" or math.isnan(memory.usable_gib)):
         return ""
-    reason = f"estimated memory {gib:.1f} of {usable_gib:.1f} GiB per device (above {MOST_MEMORY:.0%})"
+    most = f"{memory.gib:.1f} to {memory.gib_high:.1f} of {memory.usable_gib:.1f} GiB"
+    reason = f"estimated memory {most} per device"
     if failed is not None:
         tried = f"per-device batch {failed.rows} ran out of memory before"
         reason = f"{tried} on a device with as much memory (run {failed.run_id})"
-    remedy = options(fine_tuning="lora") if job.spec.fine_tuning == "full" else "a shorter max_seq_length"
-    if (smaller := job.spec.plan().with_less_memory()) is not None:
-        batch, steps = smaller.per_device_train_batch_size, smaller.gradient_accumulation_steps
-        remedy = options(per_device_train_batch_size=batch, gradient_accumulation_steps=steps)
-    if estimate.largest_batch == 0:
-        other = "a larger instance" if job.spec.fine_tuning == "qlora" else options(fine_tuning="qlora")
-        if job.spec.fine_tuning == "full" and job.spec.precision != "bf16-true":
-            other += f", {options(precision='bf16-true')} (half the memory, but small updates are lost)"
-        divides = job.spec.strategy in SHARDED
-        remedy = f"no batch fits: {other}, or {'more devices' if divides else options(strategy='fsdp')}"
-    return f"{reason}: a job that runs out of memory is billed until then; {remedy}"
+    nothing = "nothing that paretune knows fits: use a smaller model, or a shorter max_seq_length"
+    return f"{reason}: a job that runs out of memory is billed until then; {estimate.remedy_in_words() or nothing}"
 
 
 def small_disk(job: ForeseenJob) -> str:
@@ -316,6 +311,7 @@ def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) 
     """
     from paretune.tracking.store import require_answer, tracking_uri
 
+    refuse(description_faults(spec))
     require_answer(tracking_uri())
     here = workplaces.of(JobSpec())  # prepares data
     launcher = workplaces.at_public_prices(spec).launcher
@@ -394,6 +390,8 @@ def left_behind_warnings(inputs: JobInputs) -> list[str]:
 
 def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mapping[str, Any]) -> dict[str, str]:
     spec, price, request, worst = job.spec, job.price, parts.get("request", {}), parts.get("worst_case_usd")
+    has_seed = inputs.code is None or inputs.code.command.takes_seed
+    shown = spec if has_seed else spec.replace(seed=None)
     notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
     epochs = f"{spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
     ended = f"the job is stopped after {duration(60 * spec.max_runtime_minutes)}"
@@ -408,7 +406,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     nothing = "nothing" if "request" in parts or not spec.runs_on.is_billed else ""  # else it is unknown
     settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
     lines = {
-        "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
+        "would run": training_in_words(shown, None if inputs.dataset is None else inputs.dataset.facts),
         "data": inputs.findings.words,
         **(settings if not spec.runs_user_code else parts.get("script") or parts.get("project", {})),
         "where": place_in_words(spec, request),

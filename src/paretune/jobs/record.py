@@ -116,6 +116,13 @@ class JobRecord:
         return not self.spec.runs_user_code or self.run.tags().get(schema.ACCUMULATES) == "true"
 
     @property
+    def takes_seed(self) -> bool:
+        """Whether the training gets the job's seed; an adopted job does if its run has the seed as a parameter."""
+        if not self.spec.runs_user_code or self.command is not None:
+            return self.command is None or self.command.takes_seed
+        return not self.is_adopted or "seed" in self.run.params()
+
+    @property
     def takes_batch(self) -> bool:
         """Whether a user's own training gets the batch of its plan, even if it was not given."""
         return self.spec.runs_user_code and (self.accumulates if self.command is None else self.command.takes_batch)

@@ -36,6 +36,7 @@ from paretune.specification.parallelism import (
     ParallelDegrees,
     plan_batch,
 )
+from paretune.specification.program import Program, known_program
 from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters and freeze the weights
@@ -89,6 +90,20 @@ class SageMaker(Parameters):
     """address of a package index for pip in subnets without internet access"""
     keep_alive_minutes: float = parameter(0.0, ge=0, le=LONGEST_POOL, experimental=ANY)
     """keep the instances as a warm pool after the job; the pool is billed"""
+    training_plan: str | None = parameter(None, "dollars", experimental=ANY, also="training_plan_arn")
+    """ARN of a training plan, whose reserved instances the job uses"""
+    training_plan_usd_per_hour: float = parameter(0.0, "dollars", ge=0)
+    """what an instance of the training plan costs per hour, for the job's dollars; 0: the plan is paid for anyway"""
+    infra_check: bool = parameter(False, experimental=ANY, also="enable_infra_check")
+    """let AWS check the health of GPUs and network before the job starts"""
+    remote_debug: bool = parameter(False, experimental=ANY, also="enable_remote_debug")
+    """let you open a shell in the running containers, with AWS Systems Manager"""
+    retry_attempts: int | None = parameter(None, ge=1, le=30, experimental=ANY, also="maximum_retry_attempts")
+    """how often AWS itself starts the job again after its own internal errors, within max_runtime_minutes"""
+    link_mlflow: bool = parameter(False, experimental=ANY, also="mlflow_config")
+    """name the managed MLflow server of MLFLOW_TRACKING_URI in the job, so that AWS's console links them"""
+    mp_parameters: dict[str, Any] = parameter({}, "seconds memory", example={"sm_activation_offloading": True})
+    """strategy=smp: other parameters of SageMaker's model parallel library"""
 
 
 class Simulation(Parameters):
@@ -227,13 +242,27 @@ class JobSpec(Parameters):
     )
     """environment variables: a value, or secret:ARN of AWS Secrets Manager, which the job reads"""
 
-    strategy: Literal["ddp", "fsdp", "smddp", "smp", "deepspeed", "deepspeed_zero3", "device_map"] = parameter(
+    program: Annotated[str | None, AfterValidator(known_program)] = parameter(
+        None,
+        "seconds memory",
+        not_searched=_ONE_TRAINING,
+        group="the program that trains, for estimates and imported runs",
+        example="trainer-4.x",
+    )
+    """paretune; trainer: Hugging Face's Trainer of transformers 5; trainer-4.46: of another version; trainer-4.x: of
+    2021 to 2023. By default, read from your script, else paretune. Its save_steps, save_total_limit, output_dir,
+    optim, tf32 and others are training_arguments"""
+    test_rows: int | None = parameter(None, "seconds", not_searched=_ONE_TRAINING, ge=1)
+    """rows of a test split that a script evaluates after its training, for estimates"""
+
+    strategy: Literal["ddp", "fsdp", "smddp", "smp", "deepspeed", "deepspeed_zero3", "device_map", "dp"] = parameter(
         "ddp",
         "seconds memory",
         group="strategy: how one job is spread over devices",
         experimental="smp smddp fsdp deepspeed deepspeed_zero3 device_map",
     )
-    """how devices share the work; smp and deepspeed work only with your own scripts"""
+    """how devices share the work; smp and deepspeed work only with your own scripts; dp, one process for all GPUs of
+    an instance (torch's DataParallel), only in estimates and imported runs"""
     tensor_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)
     """fsdp, smp: number of devices in one instance that split each layer's matrices"""
     pipeline_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)
@@ -242,6 +271,8 @@ class JobSpec(Parameters):
     """fsdp, smp: number of devices that share one copy of the weights; 0 = all"""
     cpu_offload: bool = parameter(False, "seconds memory")
     """fsdp: keep weights, gradients and optimizer state in main memory"""
+    activation_offloading: bool = parameter(False, "seconds memory", experimental=ANY)
+    """with gradient_checkpointing: keep the inputs of layers in main memory until the backward pass"""
 
     instance_type: str = parameter(
         LOCAL,
@@ -347,6 +378,16 @@ class JobSpec(Parameters):
     def runs_user_code(self) -> bool:
         """Whether the job runs the user's own script or project instead of paretune's training."""
         return self.entry_script is not None or self.project is not None
+
+    @property
+    def trained_by(self) -> Program:
+        """The program that trains, as far as the parameters say; paretune's own training if they do not."""
+        return Program.read(self.program)
+
+    @property
+    def is_only_described(self) -> bool:
+        """Whether the job describes the training of another program, without its script: it cannot be launched."""
+        return not (self.trained_by.is_own or self.runs_user_code)
 
     @property
     def reads_secrets(self) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
 DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
+DATA_PARALLEL = "dp"  # torch's DataParallel: one process computes on all GPUs of an instance
 SHARDED = ("fsdp", "smp", ZERO3)  # strategies that shard the weights over devices
 DIVISIONS = ("tensor_parallel_degree", "pipeline_parallel_degree", "hybrid_shard_degree", "cpu_offload")
 """Parameters that, together with `strategy`, define how devices share the model."""

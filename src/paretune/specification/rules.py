@@ -18,7 +18,8 @@ from paretune.specification.catalog import region_faults
 from paretune.specification.declaration import Fault, Rules, affecting, rules_of, spell
 from paretune.specification.inputs import BUNDLED, DATA_FILES, INPUT_FILES
 from paretune.specification.launchers import LOCAL, LauncherTraits
-from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, OF_THE_BATCH
+from paretune.specification.parallelism import DATA_PARALLEL, DEEPSPEED, DEVICE_MAP, OF_THE_BATCH
+from paretune.specification.program import OWN
 
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec
@@ -127,6 +128,12 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     ),
     "training_arguments must not set a strategy (fsdp, fsdp_config, deepspeed, ddp_backend, parallelism_config): use "
     "the parameter strategy": lambda job: not job.runs_user_code and _OF_THE_STRATEGY & {*job.training_arguments},
+    "activation_offloading needs training_arguments with gradient_checkpointing=true: set that, too": lambda job: (
+        job.activation_offloading and not job.checkpoints_activations and not job.runs_user_code
+    ),
+    "activation_offloading is for paretune's own training: leave it out": lambda job: (
+        job.activation_offloading and job.entry_script is not None
+    ),
     "lora needs fine_tuning=lora or qlora, got {fine_tuning}": lambda job: (
         job.lora.model_fields_set and not _adapts(job) and not job.runs_user_code
     ),
@@ -162,6 +169,14 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "metric_definitions is for project or entry_script: leave it out": lambda job: (
         job.metric_definitions and not job.runs_user_code
     ),
+    "sagemaker.training_plan has instances of one type, which are not spot instances: leave out spot and "
+    "fallback_instance_types": lambda job: job.sagemaker.training_plan and (job.spot or job.fallback_instance_types),
+    "sagemaker.training_plan_usd_per_hour is the price of a sagemaker.training_plan: set that, too": lambda job: (
+        job.sagemaker.training_plan_usd_per_hour and not job.sagemaker.training_plan
+    ),
+    "sagemaker.mp_parameters is for strategy=smp, got strategy={strategy}: leave it out": lambda job: (
+        job.sagemaker.mp_parameters and job.strategy != "smp"
+    ),
     "sagemaker.input_mode=FastFile is for project or entry_script: paretune's training reads prepared rows, so leave "
     "it out": lambda job: job.sagemaker.input_mode != "File" and not job.runs_user_code,
     "project={project} needs a real job, got launcher=simulated: paretune cannot simulate its command": lambda job: (
@@ -182,6 +197,13 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "entry_script={entry_script}: leave it out, or call torch.profiler in your script": lambda job: (
         job.profile_steps and (job.is_simulated or job.entry_script is not None)
     ),
+    "program={program} is not what trains with project or entry_script: leave it out": lambda job: (
+        job.program == OWN and job.runs_user_code
+    ),
+    "strategy=dp needs a program other than paretune, such as program=trainer: paretune trains with one process per "
+    "GPU; use ddp": lambda job: job.strategy == DATA_PARALLEL and job.trained_by.is_own,
+    "test_rows={test_rows} needs a program other than paretune, such as program=trainer: paretune's training evaluates "
+    "the rows of test_file": lambda job: job.test_rows and job.trained_by.is_own and not job.runs_user_code,
     "simulation is for launcher=simulated, got launcher={launcher}": lambda job: (
         job.simulation.model_fields_set and not job.is_simulated
     ),
@@ -218,6 +240,19 @@ def _with_a_project(job: "JobSpec") -> Iterator[str]:
         yield f"project={job.project} cannot be combined with {name}: {remedy}"
 
 
+_MP_PARAMETERS = (
+    *("sm_activation_offloading", "activation_loading_horizon", "fsdp_cache_flush_warnings", "allow_empty_shards"),
+    *("context_parallel_degree", "expert_parallel_degree"),
+)
+"""Parameters of SMP v2 that paretune has no own parameter for (class SMP of SageMaker SDK 3.20, read 2026-11-30)."""
+
+
+def _mp_parameters(job: "JobSpec") -> Iterator[str]:
+    for name in filter(lambda name: name not in _MP_PARAMETERS, job.sagemaker.mp_parameters):
+        text = f"sagemaker.mp_parameters has {name}, but must have only {', '.join(_MP_PARAMETERS)}"
+        yield f"{text}: use parameters such as tensor_parallel_degree"
+
+
 def _shell_script(job: "JobSpec") -> Iterator[str]:
     script = Path(job.entry_script or "")
     if script.suffix.lower() in (".sh", ".bash"):
@@ -241,7 +276,9 @@ def _is_finite(value: Any) -> bool:
 
 
 def _reserved_arguments(job: "JobSpec") -> Iterator[Fault]:
-    for name in filter(RESERVED_TRAINING_ARGUMENTS.get, () if job.project else job.training_arguments):
+    free = ("output_dir",) if job.is_only_described else ()
+    names = () if job.project else [name for name in job.training_arguments if name not in free]
+    for name in filter(RESERVED_TRAINING_ARGUMENTS.get, names):
         text = f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}"
         yield Fault(("training_arguments", name), text)
 
@@ -407,6 +444,7 @@ RULES: Rules = (
     *(
         _only_there,
         _with_a_project,
+        _mp_parameters,
         _shell_script,
         _reserved_arguments,
         _finite_arguments,
@@ -420,12 +458,26 @@ RULES: Rules = (
 LAST_RULES: Rules = (_plan,)
 
 
+def description_faults(job: "JobSpec") -> list[str]:
+    """Return why a job is only a description of what another program has trained, so that it cannot be launched."""
+    faults = []
+    if job.is_only_described:
+        text = f"program={job.program} only describes a training, for `paretune estimate` and `paretune import`"
+        faults.append(f"{text}: leave it out to run paretune's own training, or give your script as entry_script")
+    if job.strategy == DATA_PARALLEL:
+        faults.append("strategy=dp is only for `paretune estimate` and `paretune import`: use ddp")
+    return faults
+
+
 def launch_faults(job: "JobSpec") -> list[str]:
     """Return the reasons why a job with a valid specification cannot be run, estimated or simulated; empty if it can.
 
-    These are not rules of the specification, because jobs that are already recorded may break them.
+    These are not rules of the specification, because jobs that are already recorded may break them. Other programs
+    may use other libraries, so a job that is only described has none of these faults.
     """
-    faults = []
+    faults = list[str]()
+    if job.is_only_described:
+        return faults
     if job.strategy in ("smp", *DEEPSPEED) and not job.runs_user_code:
         library = "torch.sagemaker" if job.strategy == "smp" else "DeepSpeed"
         return [

@@ -77,6 +77,7 @@ def preview_study(file: StudyFile) -> StudyPreview:
     trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
     is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
     remarks, common = remarks_on(jobs, workplace, is_new=is_new), file.job.given_text()
+    of_design = [] if file.design is None else [*file.design.findings(), file.design.largest_correlation()]
     listed, distinct = (spec for _, spec in file.each_job()) if file.tries_all else jobs, dict[str, JobSpec]()
     for spec in listed:
         distinct.setdefault(spec.spec_hash(), spec)
@@ -108,7 +109,7 @@ def preview_study(file: StudyFile) -> StudyPreview:
         lines=lines,
         words=words,
         script=script,
-        remarks=[*([unasked] if unasked else []), *remarks],
+        remarks=[*filter(None, [unasked, *of_design]), *remarks],
     )
 
 

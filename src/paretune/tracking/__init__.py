@@ -1,9 +1,9 @@
 """Runs in MLflow: `store` opens and finds them, `run_writer` writes one, `recorded_run` is one that was read back.
 
 Few other modules import MLflow: `projects`, for users' MLflow projects, `commands.mlflow_run`, the checks of `doctor`,
-and `training.text_model`, which travels with a model. In this folder, `store`, `run_writer`, `models` and `data_sets`
-import MLflow, which takes more than a second of CPU. So other folders import these four modules inside functions if a
-command may not need them.
+and `training.text_model`, which travels with a model. In this folder, `store`, `run_writer`, `models`, `data_sets` and
+`request_headers` import MLflow, which takes more than a second of CPU. So other folders import these modules inside
+functions if a command may not need them.
 """
 
 import os

@@ -189,6 +189,12 @@ class Run:
             return dict(self._client.get_run(self.run_id).data.metrics)
         return {}
 
+    def params(self) -> dict[str, str]:
+        """Return the parameters of the run; empty if MLflow does not answer."""
+        with contextlib.suppress(*trouble()):
+            return dict(self._client.get_run(self.run_id).data.params)
+        return {}
+
     def tags(self) -> dict[str, str]:
         """Return the tags of the run; empty if MLflow does not answer."""
         with contextlib.suppress(*trouble()):
@@ -330,6 +336,25 @@ def trouble(*others: type[Exception]) -> tuple[type[Exception], ...]:
     """
     own = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
     return own + _errors_of_clouds() + others
+
+
+_NO_CREDENTIALS = (  # errors of botocore if there are no valid keys
+    *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"),
+    *("SSOTokenLoadError", "UnauthorizedSSOTokenError", "ProfileNotFound", "LoginError"),
+)
+
+
+def lacks_credentials(error: BaseException | None) -> bool:
+    """Return whether an error, or one that caused it, says that AWS credentials are missing or have expired."""
+    kinds = vars(sys.modules["botocore.exceptions"]) if "botocore.exceptions" in sys.modules else {}
+    known = tuple(kinds[name] for name in _NO_CREDENTIALS if name in kinds)
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, known):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _errors_of_clouds() -> tuple[type[Exception], ...]:

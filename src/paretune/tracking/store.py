@@ -30,7 +30,7 @@ from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model
 from paretune.tracking.recorded_run import RecordedRun
-from paretune.tracking.run_writer import Run, is_refused, trouble
+from paretune.tracking.run_writer import Run, is_refused, lacks_credentials, trouble
 from paretune.tracking.ui_view import StudyView
 
 _MOST_RUNS = 100_000
@@ -46,8 +46,6 @@ class Tracking:
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
-        # The plugin sagemaker-mlflow (0.5.0) warns at each request to a server whose address is not an ARN.
-        logging.getLogger("mlflow.tracking.request_header.registry").addFilter(_is_no_arn_warning)
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # most of our files are small
         logging.getLogger("alembic").setLevel(logging.WARNING)
         logging.getLogger("alembic.runtime.migration").addFilter(_is_warning)  # MLflow 3.2 resets this logger's level
@@ -283,12 +281,14 @@ class Tracking:
             yield
         except trouble() as error:
             reason = first_line(error)
+            remedy = "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME"
+            if self.uri.startswith("arn:") and lacks_credentials(error):
+                remedy = "sign in, for example with `aws sso login` or AWS_PROFILE"
             if condition is not None and is_refused(error):
                 safe = without_secrets(condition)  # MLflow's own text would show parts of a password
                 raise BadInput([f"MLflow cannot search for {safe!r}{f': {reason}' * (safe == condition)}"]) from None
             raise TrackingUnavailable(
-                f"the MLflow store at {without_secrets(self.uri)} cannot be used ({without_secrets(reason)}): "
-                "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME"
+                f"the MLflow store at {without_secrets(self.uri)} cannot be used ({without_secrets(reason)}): {remedy}"
             ) from None
 
 
@@ -344,10 +344,6 @@ def _context() -> dict[str, str]:
 
 def _is_warning(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING
-
-
-def _is_no_arn_warning(record: logging.LogRecord) -> bool:
-    return "list index out of range" not in record.getMessage()
 
 
 def _sqlite_file(uri: str) -> Path | None:

@@ -27,7 +27,7 @@ from paretune.training.model import (
     use_fused_norms,
     write_model,
 )
-from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows
+from paretune.training.rows.tokenized import OF_TENSOR_CORES, GlobalBatchSampler, TokenRows
 from paretune.training.strategies import Replicas, Shards
 from paretune.training.tasks import Evaluation, summed_loss
 
@@ -104,8 +104,13 @@ class _Job:
     def _rows(self, split: str) -> TokenRows:
         """Return the rows of a split. Rows for evaluation are sorted by length, the longest first."""
         folder, pad_id = self._folder.dataset / split, self._tokenizer.pad_token_id
-        has_few_lengths = device.has_gpu()
-        return TokenRows(folder, pad_id=pad_id, has_few_lengths=has_few_lengths, longest_first=split != "train")
+        return TokenRows(
+            folder,
+            pad_id=pad_id,
+            multiple=OF_TENSOR_CORES if device.has_gpu() else 1,
+            has_few_lengths=self._spec.is_compiled,
+            longest_first=split != "train",
+        )
 
     def _evaluate(self, rows: TokenRows) -> dict[str, float]:
         """Return the loss and metrics on these rows."""

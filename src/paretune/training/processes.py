@@ -27,6 +27,7 @@ from paretune.specification.parallelism import DEVICE_MAP
 GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint is killed
 SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills a job 120 s after SIGTERM (StopTrainingJob)
 _POLL_S = 0.5  # seconds between two checks of how many processes have arrived
+_objects: Any = None  # the process group that exchanges Python objects; None is the default one
 _waits = 0  # number of times that this process has waited for all others
 Value = TypeVar("Value")
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
@@ -100,12 +101,21 @@ def is_first(*, of_instance: bool = False) -> bool:
     return os.environ.get("LOCAL_RANK" if of_instance else "RANK", "0") == "0"
 
 
+def exchange_objects_with(backend: str) -> None:
+    """Exchange Python objects, which travel as CPU tensors, with this backend from now on.
+
+    All processes must call this, after they have joined a default group whose backend only has GPU tensors.
+    """
+    global _objects
+    _objects = torch.distributed.new_group(backend=backend)
+
+
 def gather(value: Value) -> list[Value]:
     """Return the values of all processes in the order of their ranks. All processes must call this."""
     if not torch.distributed.is_initialized():
         return [value]
     values = [value] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(values, value)
+    torch.distributed.all_gather_object(values, value, group=_objects)
     return values
 
 
@@ -131,7 +141,7 @@ def of_first(value: Value, source: int = 0) -> Value:
     """Return the value of the first process, or of process `source`. All processes must call this."""
     values = [value]
     if torch.distributed.is_initialized():
-        torch.distributed.broadcast_object_list(values, source)
+        torch.distributed.broadcast_object_list(values, source, group=_objects)
     return values[0]
 
 

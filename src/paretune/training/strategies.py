@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.autograd.graph import save_on_cpu
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -57,6 +58,7 @@ def begin(spec: JobSpec) -> None:
         os.environ.pop("SM_FRAMEWORK_PARAMS", None)
         importlib.import_module("smdistributed.dataparallel.torch.torch_smddp")  # registers the backend
         _join("smddp")
+        processes.exchange_objects_with("gloo")  # SMDDP is for tensors of GPUs
     elif divides(spec) or "RANK" in os.environ:
         _join("cpu:gloo,cuda:nccl" if device.has_gpu() else "gloo")  # objects and offloaded weights use the CPU
 
@@ -78,11 +80,24 @@ def divides(spec: JobSpec) -> bool:
 
 
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
-    """Make each layer keep only its input and recompute the rest in the backward pass, if the job asks for it."""
+    """Make each layer keep only its input and recompute the rest in the backward pass, if the job asks for it.
+
+    With `activation_offloading`, the inputs are kept in main memory.
+    """
+    run = _checkpoint_on_cpu if spec.activation_offloading else partial(checkpoint, use_reentrant=False)
     for module in model.modules() if spec.checkpoints_activations else ():
         if hasattr(module, "gradient_checkpointing"):  # subclasses of transformers' GradientCheckpointingLayer
             module.gradient_checkpointing = True
-            module._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+            module._gradient_checkpointing_func = run
+
+
+def _checkpoint_on_cpu(layer: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
+    """Run a layer, and keep its inputs in main memory until the backward pass, which runs it again.
+
+    `checkpoint` saves the inputs before it replaces the hooks for the layer's own tensors, so only the inputs move.
+    """
+    with save_on_cpu(pin_memory=device.has_gpu()):
+        return checkpoint(layer, *inputs, use_reentrant=False, **options)
 
 
 class Replicas:

@@ -44,13 +44,13 @@ _OF_KEYS = ("hydra", "omegaconf", "jsonargparse")  # parsers whose options are k
 _IN_KEYS = ("learning_rate", "num_train_epochs", *OF_THE_BATCH)  # parameters that may be such a key
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
-    *("project", "entry_point", "environment", "ask_script"),
+    *("project", "entry_point", "environment", "ask_script", "program", "test_rows", "activation_offloading"),
     *("learning_rate_scaling", *OF_THE_BATCH),
 }
 """Parameters that OF_SCRIPTS leaves out.
 
 They choose the cluster and the strategy, decide the batch plan (`_given_values` passes its values), or are used by
-paretune itself, such as `entry_script`.
+paretune itself, such as `entry_script` and `program`.
 """
 OF_SCRIPTS = tuple(
     name

@@ -38,7 +38,10 @@ def script_faults(spec: JobSpec) -> list[str]:
 
 
 def takes_seed(spec: JobSpec) -> bool:
-    """Return whether a different seed changes the job: False only for a script without an argument for the seed."""
+    """Return whether a different seed changes the job: False only for a script without an argument for the seed.
+
+    This is for jobs that are only planned: the command of a job in progress knows it.
+    """
     return spec.entry_script is None or bind(spec, script_of(spec)).takes_seed
 
 
@@ -86,6 +89,16 @@ def script_inputs(spec: JobSpec) -> JobInputs:
             parameters={channel: name for name, channel in SCRIPT_CHANNELS.items()},
         )
     )
+
+
+def simulated_inputs(spec: JobSpec) -> JobInputs:
+    """Return what a simulated job of a script would run, without its files; empty if the script is not here."""
+    script = script_of(spec)
+    if not script.files:
+        return JobInputs()
+    binding = bind(spec, script)
+    command = command_of(spec, binding, [script], script=str(script.path))
+    return JobInputs(code=UserCode(command=command, described=described(binding, spec, script)))
 
 
 def command_of(spec: JobSpec, binding: Binding, scripts: Iterable[Script], *, script: str) -> Command:

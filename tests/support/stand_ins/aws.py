@@ -66,6 +66,7 @@ class Aws:
         log: entries of CloudWatch's log, which are returned in pages of `page_size`.
         products: the price list.
         quotas: values of SageMaker's quotas, by name.
+        plans: answers of DescribeTrainingPlan, by name.
         conditions: condition keys that policies use and whose values IAM's simulation lacks.
         arn: the ARN of the caller.
     """
@@ -80,6 +81,7 @@ class Aws:
         self.page_size = 10_000
         self.products: list[dict[str, Any]] = []
         self.quotas: dict[str, float] = {}
+        self.plans: dict[str, dict[str, Any]] = {}
         self.conditions: list[str] = []
         self.arn = f"arn:aws:iam::{ACCOUNT}:user/ada"
         self.s3, self.iam = s3_backends[ACCOUNT]["aws"], iam_backends[ACCOUNT]["aws"]
@@ -95,6 +97,7 @@ class Aws:
             "GetProducts": self._get_products,
             "SimulatePrincipalPolicy": self._simulate,
             "ListServiceQuotas": self._list_quotas,
+            "DescribeTrainingPlan": lambda request: self.plans[request["TrainingPlanName"]],
             "GetCallerIdentity": lambda _: {"Account": ACCOUNT, "Arn": self.arn, "UserId": "1"},
         }
         self.add_bucket(BUCKET)

@@ -2,17 +2,21 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from paretune import cli
+from paretune import __version__, cli
 from paretune.cli import COMMANDS, go_where_typed, main, program, read_words
 from paretune.core.shell import started_by
 from paretune.specification.job import JobSpec
 from tests.support.typed import Run
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_bare_name_of_a_switch_is_true_and_dashes_are_underscores() -> None:
@@ -116,6 +120,8 @@ def test_a_program_that_the_search_path_does_not_lead_to_is_spelled_in_full(
     assert program() == (sys.executable, "-m", "paretune")  # the program of another environment
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert program() == ("paretune",)
+    monkeypatch.setattr(cli, "_where_typed", lambda: cli._Typed(tmp_path, "/usr/bin"))  # MLflow has activated PATH
+    assert program() == (str(tmp_path / "python"), "-m", "paretune")
 
 
 def test_under_mlflow_run_a_path_counts_from_where_it_was_typed_then_from_the_project(
@@ -127,8 +133,7 @@ def test_under_mlflow_run_a_path_counts_from_where_it_was_typed_then_from_the_pr
         (folder / "rows.csv").write_bytes(b"\x80")
     (project / "own.yaml").write_text("nmae: x")
     monkeypatch.chdir(project)
-    monkeypatch.setenv("MLFLOW_RUN_ID", "1")
-    monkeypatch.setattr(cli, "_mlflow_folder", lambda: typed)
+    monkeypatch.setattr(cli, "_where_typed", lambda: cli._Typed(typed, None))
 
     assert go_where_typed() == project
     assert Path.cwd() == typed
@@ -137,6 +142,41 @@ def test_under_mlflow_run_a_path_counts_from_where_it_was_typed_then_from_the_pr
     err = capsys.readouterr().err
     assert "paretune: dataset rows.csv is not UTF-8" in err
     assert f"{project / 'own.yaml'}:1: " in err
+
+
+def test_mlflow_run_uses_the_code_of_its_own_clone_whatever_is_installed(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "entrypoints", tmp_path / "entrypoints")
+    package = tmp_path / "src" / "paretune" / "__init__.py"
+    package.write_text(package.read_text().replace(f'__version__ = "{__version__}"', '__version__ = "0.0.1"'))
+
+    command = [sys.executable, "entrypoints/run.py", "--version"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert ended.stdout == "0.0.1\n"
+    assert f"# {__version__}" in (ROOT / "conda.yaml").read_text(), "write the version of this release into conda.yaml"
+
+
+def test_the_run_of_a_refused_mlflow_run_names_the_reason(
+    workplace: Path, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = client.create_run("0", run_name="random-crab-12")
+    monkeypatch.setenv("MLFLOW_RUN_ID", run.info.run_id)
+
+    assert main(["train", "--sed", "1"]) == 2
+
+    refused = client.get_run(run.info.run_id)
+    assert refused.info.run_name.startswith("refused: ")
+    assert "sed" in refused.info.run_name
+    assert "seed" in refused.data.tags["mlflow.note.content"]
+    assert "seed" in refused.data.tags["paretune.failure_reason"]
+
+
+def test_a_command_waits_for_a_job_that_would_end_with_it(run: Run) -> None:
+    code, _, err = run("train", "--wait", "false")
+
+    assert code == 2
+    assert "wait=false is for jobs that outlive this command, got launcher=local: leave it out" in err
 
 
 @pytest.mark.trains

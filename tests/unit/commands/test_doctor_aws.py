@@ -2,6 +2,7 @@
 
 import json
 
+import boto3
 import pytest
 
 from paretune.commands.doctor import DoctorRequest, cloud_findings, paid_job
@@ -183,3 +184,57 @@ def test_the_paid_job_reads_the_data_as_the_request_does() -> None:
     job = paid_job(DoctorRequest.from_text(typed, {}).spec)
 
     assert (job.task, job.missing_rows, job.max_train_samples) == ("multi-label", "drop", 64)
+
+
+PLAN = f"arn:aws:sagemaker:us-east-1:{ACCOUNT_ID}:training-plan/autumn"
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "words"),
+    [
+        ({}, Verdict.PASSED, "with 4 free instances of ml.p5.48xlarge; sagemaker.training_plan_usd_per_hour=31.25 is"),
+        ({"AvailableInstanceCount": 1}, Verdict.FAILED, "the job needs 2 of ml.p5.48xlarge in an active plan"),
+        ({"Status": "Expired"}, Verdict.FAILED, f"{PLAN} is Expired"),
+        (
+            {"ReservedCapacitySummaries": [{"InstanceType": "ml.p4d.24xlarge"}]},
+            Verdict.FAILED,
+            "the job needs 2 of ml.p5",
+        ),
+    ],
+)
+def test_a_training_plan_is_checked_for_its_instances_and_its_price(
+    aws: Aws, changes: dict[str, object], verdict: Verdict, words: str
+) -> None:
+    capacity = {"ReservedCapacitySummaries": [{"InstanceType": "ml.p5.48xlarge"}]}
+    fee = {"UpfrontFee": "3000", "CurrencyCode": "USD", "DurationHours": 24, "TotalInstanceCount": 4}
+    aws.plans["autumn"] = {"Status": "Active", "AvailableInstanceCount": 4, **capacity, **fee, **changes}
+
+    checks = findings(
+        instance_type="ml.p5.48xlarge", instance_count="2", **{"sagemaker.training_plan": PLAN}, **ACCOUNT
+    )
+
+    (finding,) = [each for each in checks if each.subject == "training plan"]
+    assert finding.verdict is verdict
+    assert words in finding.text
+
+
+def test_the_security_group_of_several_instances_must_allow_its_own_members(aws: Aws) -> None:
+    ec2 = boto3.Session("testing", "testing").client("ec2", region_name="us-east-1")
+    (network,) = ec2.describe_vpcs()["Vpcs"]
+    group = ec2.create_security_group(GroupName="jobs", Description="jobs", VpcId=network["VpcId"])["GroupId"]
+    (subnet, *_) = ec2.describe_subnets()["Subnets"]
+    typed = {"sagemaker.security_group_ids": group, "sagemaker.subnets": subnet["SubnetId"], **ACCOUNT}
+
+    def of_network(count: str) -> list[Finding]:
+        checks = findings(instance_type="ml.g5.xlarge", instance_count=count, **typed)
+        return [each for each in checks if each.subject == "network"]
+
+    (finding,) = of_network("2")
+    assert finding.verdict is Verdict.FAILED
+    assert "aws ec2 authorize-security-group-ingress --group-id" in finding.text
+    assert of_network("1") == []
+    ec2.authorize_security_group_ingress(
+        GroupId=group, IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
+    )
+    (finding,) = of_network("2")
+    assert finding.verdict is Verdict.PASSED

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def put_job(client: MlflowClient, origin: str, seconds: float, **changes: Any) -
 def test_the_rows_of_two_regions_name_their_region(no_settings: None, workplace: Path) -> None:
     job = JobSpec(instance_type="ml.g5.xlarge", max_train_samples=1000)
     table = paretune.estimate(job, region=["us-east-1", "us-west-2"])
-    header, *lines = str(table).splitlines()[:3]
+    header, *lines = str(table).splitlines()[1:4]
 
     assert [row["region"] for row in table.rows()] == ["us-east-1", "us-west-2"]
     assert "region" in header
@@ -290,8 +291,8 @@ def test_a_language_model_is_priced_by_its_tokens_and_by_days() -> None:
     assert float(row["days"]) == pytest.approx(item.time.seconds / 86_400)
     assert float(row["usd_per_billion_tokens"]) == pytest.approx(float(row["cost_usd"]) / 2.4576, rel=1e-4)
     assert (row["tensor_parallel_degree"], row["cpu_offload"]) == ("8", "false")
-    assert "USD per billion tokens" in str(table(item)).partition("\n")[0]
-    assert "USD per billion tokens" not in str(table(estimate())).partition("\n")[0]
+    assert "USD per billion tokens" in str(table(item)).splitlines()[1]
+    assert "USD per billion tokens" not in str(table(estimate())).splitlines()[1]
     assert read(estimate())[0]["tokens"] == ""
 
 
@@ -336,3 +337,96 @@ def test_two_tasks_of_a_model_are_estimated_as_each_of_them_alone(no_settings: N
 
     for name in ("seconds", "memory_gib_per_device"):
         assert [row[name] for row in both] == [row[name] for row in alone]
+
+
+def test_a_bill_of_a_script_with_the_trainer_is_what_its_command_prints(run: Command, workplace: Path) -> None:
+    """The job is one of a public benchmark of 2021. It was billed for 66,142 seconds (mean of two)."""
+    job = {"model": "distilbert-base-uncased", "dataset": "fancyzhx/amazon_polarity", "max_train_samples": "900000"}
+    job |= {"num_train_epochs": "3", "max_seq_length": "512", "precision": "fp32", "instance_type": "ml.p3.2xlarge"}
+    job |= {"per_device_train_batch_size": "32", "program": "trainer-4.6", "test_rows": "400000"}
+
+    code, out, _ = run(**job, **{"training_arguments.eval_strategy": "epoch"})
+
+    assert code == 0
+    assert "18.7 h (13." in out
+    assert "max_runtime_minutes" not in out  # nothing is launched, so no limit of paretune ends it
+
+
+def test_a_program_that_is_not_known_is_refused_with_those_that_are(run: Command, workplace: Path) -> None:
+    code, _, err = run(model="bert-base-uncased", max_train_samples="1000", program="keras")
+
+    assert code == 2
+    assert "program must be paretune, trainer, or trainer with a version of transformers, such as trainer-4.46" in err
+
+
+def test_a_training_that_is_only_described_is_not_launched(no_settings: None, workplace: Path, typed: Command) -> None:
+    code, _, err = typed("train", "--program=trainer", "--dry_run=true")
+    strategy = typed("train", "--program=trainer", "--strategy=dp", "--instance_type=ml.g5.12xlarge", "--dry_run=true")
+
+    assert (code, strategy[0]) == (2, 2)
+    assert "program=trainer only describes a training, for `paretune estimate` and `paretune import`" in err
+    assert "strategy=dp is only for `paretune estimate` and `paretune import`: use ddp" in strategy[2]
+
+
+def test_the_first_line_names_the_program_and_the_time_of_the_other_one_is_beside_it(
+    run: Command, workplace: Path
+) -> None:
+    job = {"model": "distilbert-base-uncased", "max_train_samples": "100000", "instance_type": "ml.g5.xlarge"}
+
+    ours = run(**job)[1].splitlines()
+    theirs = run(**job, program="trainer")[1].splitlines()
+    rows = json.loads(run(**job, json="true")[1])["rows"]
+
+    assert ours[0] == ("assumes paretune's own training; for a script with Hugging Face's Trainer: --program trainer")
+    assert "with trainer" in ours[1]
+    assert theirs[0] == "assumes Hugging Face's Trainer of transformers 5"
+    assert "with paretune" in theirs[1]
+    assert rows[0]["program"] == "paretune"
+    assert rows[0]["other_program"] == "trainer"
+    assert rows[0]["other_seconds"] > 4 / 3 * rows[0]["seconds"]
+
+
+def test_programs_that_hardly_differ_are_not_shown_twice(run: Command, workplace: Path) -> None:
+    job = {"model": "distilbert-base-uncased", "max_train_samples": "1000", "instance_type": "ml.g5.xlarge"}
+
+    assert "with trainer" not in run(**job)[1]
+    compared = run(**job, program="paretune,trainer-4.x")[1].splitlines()
+    assert "program" in compared[1]
+    assert ["paretune" in compared[2], "trainer-4.x" in compared[3]] == [True, True]
+
+
+SCRIPT = """
+from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+model = AutoModelForSequenceClassification.from_pretrained("distilbert-base-uncased")
+Trainer(model, TrainingArguments("out", per_device_train_batch_size=32, num_train_epochs=3)).train()
+"""
+
+
+def test_a_script_with_the_trainer_is_estimated_from_its_text_before_its_first_run(
+    run: Command, workplace: Path, client: MlflowClient
+) -> None:
+    (workplace / "train.py").write_text(SCRIPT)
+    job = {"entry_script": "train.py", "max_train_samples": "100000", "instance_type": "ml.g5.xlarge"}
+
+    out = run(**job)[1]
+    put_job(client, "measured", 600.0, **job)
+    known = run(**job)[1]
+
+    assert out.startswith("assumes Hugging Face's Trainer of transformers 5\n")
+    assert "read from train.py; data sheets: nothing similar was measured" in out
+    assert "1 run of the same job on this cluster" in known  # a run says more than the text
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/evidence.md"])
+def test_the_command_above_the_table_of_bills_prints_its_first_row(
+    no_settings: None, workplace: Path, typed: Command, page: str
+) -> None:
+    text = (Path(__file__).parents[3] / page).read_text()
+    above, _, table = text.partition("<!-- published_bills: begin -->")
+    command = above.rpartition("```bash\n")[2].partition("```")[0].replace("\\\n", " ")
+
+    code, out, _ = typed(*shlex.split(command)[1:])
+
+    assert code == 0
+    assert table.splitlines()[3].split(" | ")[-1].removesuffix(" |") in out
+    assert out.startswith("assumes Hugging Face's Trainer of transformers 4.6\n")

@@ -315,3 +315,41 @@ def test_without_a_region_a_name_that_nobody_knows_is_said_to_be_no_run_here(
     assert code == 2
     assert "no job here has the run id or the name 1a2b3c4e" in err
     assert "no AWS region is set" in err
+
+
+OF_THE_TRAINER = {
+    "AlgorithmSpecification": {
+        "TrainingImage": "1.dkr.ecr.eu-west-1.amazonaws.com/huggingface-pytorch-training:1.7-transformers4.6-gpu-py36"
+    },
+    "HyperParameters": {
+        "model_name": '"distilbert-base-uncased"',
+        "train_batch_size": "32",
+        "max_length": "256",
+        "sagemaker_program": '"train.py"',
+        "save_steps": "200",
+        "output_dir": '"/opt/ml/checkpoints"',
+    },
+    "ResourceConfig": {"InstanceType": "ml.g5.12xlarge", "InstanceCount": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("started", "strategy"), [({}, "dp"), ({"sagemaker_torch_distributed_enabled": "true"}, "ddp")]
+)
+def test_the_program_of_a_described_job_is_read_from_its_image_and_hyperparameters(
+    answer: Answer, aws: Aws, started: dict[str, str], strategy: str
+) -> None:
+    hyperparameters = {**OF_THE_TRAINER["HyperParameters"], **started}
+    aws.foreign["theirs"] = {**DESCRIBED, **OF_THE_TRAINER, "HyperParameters": hyperparameters}
+
+    first, other = answer("theirs", instance_type="ml.g5.xlarge")["rows"]
+
+    assert (first["program"], first["strategy"]) == ("trainer-4.6", strategy)
+    assert other["program"] == "trainer-4.6"
+    assert first["basis"] == "measured"
+
+
+def test_a_job_in_another_image_names_no_program(answer: Answer, aws: Aws) -> None:
+    aws.foreign["plain"] = {**DESCRIBED, "AlgorithmSpecification": {"TrainingImage": "1.dkr.ecr/pytorch-training:2.6"}}
+
+    assert answer("plain", instance_type="ml.g5.xlarge")["rows"][0]["program"] == "paretune"

@@ -166,3 +166,16 @@ def test_a_wrong_request_is_refused_before_anything_is_imported(
 
     assert part in str(caught.value)
     assert len([fault for fault in caught.value.faults if part in fault]) == 1
+
+
+def test_the_program_of_a_row_is_recorded_and_decides_what_none_means_as_strategy(client: MlflowClient) -> None:
+    rows = (
+        "ml.p3.8xlarge,1,16,5e-5,900,0.8,Completed,none,trainer-4.6",
+        "ml.p3.8xlarge,1,16,5e-5,800,0.8,Completed,none,",
+    )
+    bring(table(rows, ",strategy,program"), model="bert-base-uncased", max_train_samples="5000")
+    theirs, ours = runs(client)
+
+    assert (theirs.data.params["program"], theirs.data.params["strategy"]) == ("trainer-4.6", "dp")
+    assert "program" not in ours.data.params
+    assert ours.data.params.get("strategy", "ddp") == "ddp"

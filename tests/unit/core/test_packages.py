@@ -1,6 +1,9 @@
 """Extras: which packages belong to them, and which message appears when they are not installed."""
 
 import importlib.metadata
+import json
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +57,41 @@ def test_without_sagemaker_s_packages_the_extra_is_named_and_version_2_of_the_sd
         "jobs on SageMaker need version 3 of the SageMaker SDK, and sagemaker 2.251.0 is installed here"
     )
     assert reason.endswith("in a separate environment; everything else works here")
+
+
+class Installed:
+    """A distribution of paretune, as importlib.metadata shows it."""
+
+    def __init__(self, origin: dict[str, object] | None) -> None:
+        self.origin = origin
+
+    def read_text(self, name: str) -> str | None:
+        return json.dumps(self.origin) if name == "direct_url.json" and self.origin else None
+
+
+def test_the_command_that_installs_an_extra_suits_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone, bin_ = tmp_path / "a clone", tmp_path / "a clone" / ".venv" / "bin"
+    bin_.mkdir(parents=True)
+    (bin_ / "pip").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(bin_))
+    monkeypatch.chdir(clone)
+
+    def command(extra: str, *, python: str, origin: dict[str, object] | None) -> str:
+        monkeypatch.setattr(sys, "executable", python)
+        monkeypatch.setattr(packages, "distribution", lambda _: Installed(origin))
+        return packages.install(extra)
+
+    editable: dict[str, object] = {"url": clone.as_uri(), "dir_info": {"editable": True}}
+    here, elsewhere = str(bin_ / "python"), str(tmp_path / "python")
+    assert command("mcp", python=here, origin=None) == "`pip install 'paretune[mcp]'`"
+    assert command("mcp", python=elsewhere, origin=None) == f"`{elsewhere} -m pip install 'paretune[mcp]'`"
+    in_clone = f"`pip install -c '{clone}/constraints.txt' -e '{clone}[train]'`"
+    assert command("train", python=here, origin=editable) == in_clone  # in another environment than the clone's own
+    monkeypatch.setattr(sys, "prefix", str(clone / ".venv"))
+    assert command("train", python=here, origin=editable) == "`make venv`"
+    monkeypatch.chdir(tmp_path)
+    assert command("demo", python=here, origin=editable) == f"`make -C '{clone}' venv`"
+    monkeypatch.setattr(packages, "can_be_imported", lambda _: False)
+    assert command("mcp", python=elsewhere, origin=None) == f"`uv pip install --python {elsewhere} 'paretune[mcp]'`"

@@ -54,6 +54,7 @@ def test_a_process_that_does_nothing_is_ended_with_the_reason_and_where_it_hangs
     assert '"<string>", line' in stacks  # of each thread
 
 
+@pytest.mark.linux
 def test_a_process_that_works_or_sends_events_is_left_alone(tmp_path: Path) -> None:
     # A check every fifth of a second is frequent enough even on a busy machine.
     processes = [started(tmp_path / body, body, limit_s=2.0) for body in ("computes in a child", "sends events")]
@@ -63,6 +64,7 @@ def test_a_process_that_works_or_sends_events_is_left_alone(tmp_path: Path) -> N
     assert [process.returncode for process in processes] == [0, 0]
 
 
+@pytest.mark.linux
 def test_a_process_whose_name_is_not_utf_8_is_counted_like_any_other() -> None:
     name = b"\xd0" * 15
     named = f"import ctypes; ctypes.CDLL(None).prctl(15, {name!r}, 0, 0, 0)"  # 15 is PR_SET_NAME

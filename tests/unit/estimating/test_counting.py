@@ -217,3 +217,11 @@ def test_stages_of_several_instances_pass_those_of_all_devices_over_the_network(
     assert (work.blocking_link, work.blocking_network) == (0, pytest.approx(8 * 2 * 2 * 128 * 10))
     assert work.micro_network == 0
     assert work.micro_link == pytest.approx(7 / 8 * (2 * 1500 / 2 + 4 * 1500 / 2))
+
+
+def test_eight_v100_of_an_instance_slow_each_other_and_eight_a100_do_not() -> None:
+    v100 = [work_of(instance_type=name, precision="fp32").arithmetic for name in ("ml.p3.2xlarge", "ml.p3.16xlarge")]
+    a100 = work_of(instance_type="ml.p4d.24xlarge", precision="fp32").arithmetic
+
+    assert v100[0] / v100[1] == pytest.approx(1.14)
+    assert a100 == pytest.approx(19.5e12 * 0.7)

@@ -160,6 +160,59 @@ def test_the_largest_batch_that_fits_is_the_last_power_of_two_that_is_said_to() 
     assert estimator.largest_batch(estimate(max_train_samples=5), built()) == 4  # not more rows than an epoch has
 
 
+LLAMA = Architecture(
+    parameters=8_030_000_000,
+    matrices=7_500_000_000,
+    layers=32,
+    hidden_size=4096,
+    vocabulary=128_256,
+    adapted_widths=2_620_000,
+    kind="llama",
+    stored="bf16",
+)
+
+
+def fitting(**changes: Any) -> Estimate | None:
+    """Return what fits instead of a job with a model of 8 billion parameters."""
+    lines: dict[str, Any] = {"task": "causal-lm", "dataset": "a/b", "max_seq_length": 2048, "max_train_samples": 10_000}
+    spec = JobSpec(**{**lines, "per_device_train_batch_size": 2, "instance_type": "ml.g5.xlarge", **changes})
+    estimator = Estimator(Evidence())
+    item = estimator.estimate(spec, LLAMA, None)
+    assert item is not None
+    assert item.fits != "yes"
+    return estimator.with_remedy(item, LLAMA).remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        (
+            {"fine_tuning": "lora"},
+            {
+                "training_arguments.gradient_checkpointing": True,
+                "per_device_train_batch_size": 1,
+                "gradient_accumulation_steps": 2,
+            },
+        ),
+        ({"fine_tuning": "qlora"}, {"training_arguments.gradient_checkpointing": True}),
+        (
+            {"fine_tuning": "qlora", "per_device_train_batch_size": 32, "instance_type": "ml.p4d.24xlarge"},
+            {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 32},
+        ),
+    ],
+)
+def test_a_job_that_does_not_fit_gets_the_first_change_that_does(
+    changes: dict[str, Any], remedy: dict[str, Any]
+) -> None:
+    found = fitting(**changes)
+
+    assert found is not None
+    assert found.changes == remedy
+    assert found.fits == "yes"
+    rows = {"per_device_train_batch_size": 2, **changes}["per_device_train_batch_size"]
+    assert found.plan.per_device_train_batch_size * found.plan.gradient_accumulation_steps == rows
+
+
 def job(rows: int = 1000, **changes: object) -> JobSpec:
     """Return a job of a project whose seconds grow with `rows`."""
     arguments = {"training_arguments": {"rows": rows, "alpha": 0.1}} | changes

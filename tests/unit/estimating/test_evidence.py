@@ -56,7 +56,7 @@ def test_trainings_of_one_s_own_show_their_seconds_if_measured_undisturbed() -> 
     simulated = COMPLETED | {"paretune.origin": "simulated"}
     content = read([run_of(**script), run_of(simulated, **script), run_of(OOM, **script), run_of(spot=True, **script)])
 
-    assert content.own == [(JobSpec(**A10G, **script), 500.0)]
+    assert content.of_user_code == [(JobSpec(**A10G, **script), 500.0)]
     assert content.times == []
 
 
@@ -83,7 +83,7 @@ def test_a_job_that_was_repeated_on_a_fallback_type_does_not_show_its_seconds() 
     content = read([run_of(tags), run_of(tags, **script)])
 
     assert [time.seconds for time in content.times] == [None]
-    assert content.own == []
+    assert content.of_user_code == []
 
 
 def test_runs_that_are_no_jobs_or_of_a_script_are_passed_over(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ CONSTANTS = {
     "network": "",
     "between": "",
     "startup": "startup",
+    "packing": "",
 }
 ROUND = Work(
     constants=CONSTANTS,
@@ -43,6 +44,7 @@ ROUND = Work(
     blocking_network=0,
     evaluated_flops=6e12,
     saved=6e8,
+    packed=0,
     before=300,
     after=30,
     arithmetic=1e12,
@@ -103,7 +105,7 @@ def test_one_device_is_the_sum_by_hand() -> None:
     [
         (several(step_network=1e8), exchanging(1e8 / (1e9 * 0.5))),
         (several(step_network=1e8, step_link=4e9), exchanging(4e9 / (1e10 * 0.5))),  # the links are slower
-        (tcp(step_network=1e8), exchanging(1e8 / (1e9 * 0.35))),
+        (tcp(step_network=1e8), exchanging(1e8 / (1e9 * 0.4))),
         (tcp(step_network=1e8, flow=4e9), exchanging(1e8 / 1e9)),  # not faster than the network of a small instance
         # What travels in every micro-batch is hidden behind that micro-batch, and counts once for each.
         (several(micro_link=7e8), 2 * (busy(ONCE) + exposed(7e8 / (1e10 * 0.5), ONCE)) + UPDATE),
@@ -181,3 +183,21 @@ def test_what_was_measured_has_a_narrow_interval_and_what_was_not_a_wide_one() -
     unknown = predict(replace(long, constants=CONSTANTS | {"chip": "chip:new", "model": "model:new"}), model)
 
     assert known.seconds_high / known.seconds < 1.1 < unknown.seconds_high / unknown.seconds
+
+
+def test_a_job_whose_step_was_not_measured_has_a_wider_interval_than_a_repeat() -> None:
+    known = [Measurement(work=ROUND, seconds=seconds) for seconds in (450, 452, 455, 449, 451, 453)]
+    repeat, other = fit(known).predict([replace(ROUND, steps=120), replace(ROUND, flops=ROUND.flops * 1.5)])
+
+    widths = [item.seconds_high / item.seconds for item in (repeat, other)]
+    assert widths[1] > 1.05 * widths[0]
+
+
+def test_language_models_and_well_measured_chips_have_narrower_intervals_than_the_others() -> None:
+    def width(chip: str, model: str) -> float:
+        work = replace(ROUND, constants=CONSTANTS | {"chip": f"chip:{chip}", "model": model})
+        (item,) = fit().predict([work])
+        return item.seconds_high / item.seconds
+
+    assert width("NVIDIA A100 bf16", "decoder:a") < width("NVIDIA A100 bf16", "model:a") < width("a", "model:a")
+    assert width("NVIDIA V100 fp16", "model:a") > width("NVIDIA V100 fp32", "model:a")

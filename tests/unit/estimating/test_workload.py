@@ -174,3 +174,11 @@ def test_a_tenth_of_the_steps_but_one_at_least_and_ten_at_most_are_not_timed(ste
 )
 def test_a_row_passes_through_the_model_as_often_as_its_training_needs(changes: dict[str, Any], passes: float) -> None:
     assert work_of(**changes).passes == passes
+
+
+def test_padding_is_counted_where_a_gpu_computes_it() -> None:
+    facts = {"train_rows": 100.0, "train_tokens": 1000.0, "train_padded_tokens": 1300.0, "validation_rows": 10.0}
+
+    assert work_of(facts, instance_type="ml.g5.xlarge").tokens == 13
+    assert work_of(facts, instance_type="ml.m5.large").tokens == 10
+    assert work_of({**facts, "train_padded_tokens": 1000.0}, instance_type="ml.g5.xlarge").tokens == 10

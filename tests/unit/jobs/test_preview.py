@@ -31,7 +31,7 @@ def foreseen(
     Attributes of `ForeseenJob` take precedence over parameters of a job.
     """
     custom = {name: arguments.pop(name) for name in ("disk_bytes", "price") if name in arguments}
-    largest = arguments.pop("largest_batch", None)
+    fitting = arguments.pop("fitting", None)
     spec = JobSpec(**{"learning_rate_scaling": "sqrt", **arguments})
     estimate = Estimate(
         spec=spec,
@@ -48,8 +48,9 @@ def foreseen(
         memory=MemoryPrediction(gib=gib, gib_low=gib, gib_high=gib, usable_gib=10.0),
         price=PRICE,
         basis="a guess",
-        largest_batch=largest,
     )
+    if fitting is not None:
+        estimate = replace(estimate, remedy=replace(estimate, changes=fitting))
     reference = {"disk_bytes": None, "price": PRICE} | custom
     return ForeseenJob(spec=spec, region="us-east-1", estimate=estimate, **reference)
 
@@ -194,18 +195,15 @@ def test_a_disk_that_may_be_full_is_said_with_how_to_get_a_larger_one(
 @pytest.mark.parametrize(
     ("changes", "remedy"),
     [
-        ({"gib": 9.0}, None),
-        ({"gib": 9.1}, "--per_device_train_batch_size 8 --gradient_accumulation_steps 2"),
-        ({"gib": 20.0, "per_device_train_batch_size": 1}, "--fine_tuning lora"),
-        ({"gib": 20.0, "per_device_train_batch_size": 1, "fine_tuning": "lora"}, "a shorter max_seq_length"),
+        ({"gib": 10.0}, None),
+        ({"gib": 10.1}, "nothing that paretune knows fits: use a smaller model, or a shorter max_seq_length"),
         (
-            {"gib": 20.0, "largest_batch": 0},
-            "no batch fits: --fine_tuning qlora, --precision bf16-true (half the memory, but small updates are lost), "
-            "or --strategy fsdp",
+            {"gib": 20.0, "fitting": {"fine_tuning": "lora", "per_device_train_batch_size": 8}},
+            "--fine_tuning lora --per_device_train_batch_size 8 fits (15 m)",
         ),
     ],
 )
-def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(
+def test_memory_above_that_of_the_device_is_said_with_what_fits_and_its_time(
     changes: dict[str, Any], remedy: str | None
 ) -> None:
     warnings = warnings_of([foreseen(**changes)])

@@ -29,7 +29,7 @@ def test_the_catalog_holds_every_type_of_botocore_but_those_whose_hardware_is_no
     possible = set(model.shape_for("TrainingInstanceType").enum)
 
     assert set(instances()) <= possible
-    assert possible - set(instances()) == {f"ml.p2.{size}xlarge" for size in ("", 8, 16)} | {"ml.p6e-gb200.36xlarge"}
+    assert possible - set(instances()) == {f"ml.p2.{size}xlarge" for size in ("", 8, 16)}
 
 
 @pytest.fixture

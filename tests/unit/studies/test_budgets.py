@@ -78,13 +78,13 @@ budget_usd: 0.1
 def test_a_study_of_jobs_that_max_cost_usd_refuses_is_refused_without_a_budget_too_and_names_types_without_a_price(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    types = "search: {instance_type: {choices: [ml.g5.xlarge, ml.p3.2xlarge]}, "
+    types = "search: {instance_type: {choices: [ml.g5.xlarge, ml.g7.2xlarge]}, "
     Path("study.yaml").write_text(STUDY.replace("instance_type: ml.g5.xlarge, ", "").replace("search: {", types))
     assert main(["study", "study.yaml", "--max_cost_usd", "0.001"]) == 4
 
     output = capsys.readouterr().err
     assert "nothing was launched: no remaining point's worst case fits max_cost_usd: raise it" in output
-    assert "the price of ml.p3.2xlarge in us-east-1 is not known, so max_cost_usd cannot be enforced" in output
+    assert "the price of ml.g7.2xlarge in us-east-1 is not known, so max_cost_usd cannot be enforced" in output
 
 
 USD = SECONDS / 3600  # of a job, and 0.0117 at worst

@@ -621,6 +621,20 @@ def test_an_experiment_that_another_command_creates_at_the_same_moment_is_used(
     assert store.get_run(run.run_id).info.experiment_id == experiment.experiment_id
 
 
+def test_mlflow_s_own_process_does_not_warn_about_headers_of_aws_s_plug_in() -> None:
+    code = (
+        "import mlflow\nmlflow.set_tracking_uri('http://127.0.0.1:9')\n"
+        "from mlflow.tracking.request_header import registry\nprint(registry.resolve_request_headers().keys())\n"
+        "registry._logger.warning('another warning')"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "User-Agent" in ended.stdout
+    assert "list index out of range" not in ended.stderr
+    assert "another warning" in ended.stderr
+
+
 def test_a_lock_excludes_others_leaves_no_file_and_cannot_be_prepared_by_somebody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

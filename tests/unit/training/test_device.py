@@ -1,12 +1,12 @@
 """What is known about a device on any machine."""
 
-import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from paretune.core.machine import usable_cores
 from paretune.specification.job import JobSpec
 from paretune.training import device
 
@@ -23,7 +23,7 @@ def test_auto_on_a_gpu_without_bf16_is_fp16(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, which fp16 needs")
 def test_fp16_and_too_many_processes_are_refused_together_on_a_processor() -> None:
-    places = len(os.sched_getaffinity(0))
+    places = usable_cores()
 
     faults = device.device_faults(JobSpec(precision="fp16", instance_count=places + 1))
 

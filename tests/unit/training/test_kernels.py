@@ -17,7 +17,13 @@ from paretune.training.device import DTYPES
 from paretune.training.loop import Loop
 from paretune.training.meter import Meter
 from paretune.training.model import needs_masks, use_causal_attention, use_fused_norms
-from paretune.training.rows.tokenized import MOST_LENGTHS, TokenRows, masked, padded_length
+from paretune.training.rows.tokenized import (
+    MOST_LENGTHS,
+    TokenRows,
+    masked,
+    multiple_for_few_lengths,
+    padded_length,
+)
 from tests.support.small_models import Calls, batch_of, small
 from tests.support.trainings import SPEC, report_of
 
@@ -113,9 +119,10 @@ def test_all_weights_have_gradients_in_fp32_and_in_bf16(kind: str, task: str, fo
     assert [name for name, item in model.named_parameters() if item.grad is None] == []
 
 
-def test_batches_on_a_gpu_have_few_lengths_and_little_padding() -> None:
+def test_batches_of_a_compiled_model_have_few_lengths_and_little_padding() -> None:
     for longest in range(4, 1025):
-        lengths = [padded_length(length, longest) for length in range(1, longest + 1)]
+        multiple = multiple_for_few_lengths(longest)
+        lengths = [padded_length(length, longest, multiple) for length in range(1, longest + 1)]
         different = sorted(set(lengths))
         assert len(different) <= MOST_LENGTHS
         assert different.pop() == longest  # more than the model's positions would fail

@@ -20,6 +20,7 @@ from transformers import (
     RobertaModel,
 )
 
+from paretune.core.packages import install
 from paretune.specification.job import JobSpec
 from paretune.training import prepare
 from paretune.training.prepare import main
@@ -106,7 +107,7 @@ def test_four_bit_weights_without_their_package_are_refused(
 
     assert faults_of(model=str(tiny_model), dataset=str(reviews), fine_tuning="qlora") == [
         "fine_tuning=qlora needs the package bitsandbytes, which is not installed here: "
-        "`pip install 'paretune[quantized]'` (in a clone, '.[quantized]'), or set fine_tuning=lora"
+        f"{install('quantized')}, or set fine_tuning=lora"
     ]
 
 

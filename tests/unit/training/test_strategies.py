@@ -1,5 +1,8 @@
 """What strategies require of the image and of a model; real training runs are in end_to_end."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +12,7 @@ import pytest
 import torch
 import transformers
 from torch import distributed
+from torch.autograd.graph import save_on_cpu
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -18,6 +22,7 @@ from paretune.estimating.formats import formats_of
 from paretune.specification.job import JobSpec
 from paretune.training import device, model, processes, strategies
 from paretune.training.experiments.tensor import divide_matrices
+from tests.support.processes import free_port
 from tests.support.small_models import small
 
 GPU = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
@@ -31,12 +36,48 @@ def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(monke
     monkeypatch.setenv("SM_FRAMEWORK_PARAMS", '{"sagemaker_distributed_dataparallel_enabled": true}')
     request: list[str] = []
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: request.append(backend))
+    monkeypatch.setattr(torch.distributed, "new_group", lambda backend: request.append(backend))
     monkeypatch.setattr(device, "has_gpu", lambda: False)
+    monkeypatch.setattr(processes, "_objects", None)
 
     strategies.begin(JobSpec(strategy="smddp", **GPU))
 
-    assert (imported, request) == (["smdistributed.dataparallel.torch.torch_smddp"], ["smddp"])
+    assert (imported, request) == (["smdistributed.dataparallel.torch.torch_smddp"], ["smddp", "gloo"])
     assert "SM_FRAMEWORK_PARAMS" not in strategies.os.environ
+
+
+BACKEND = """
+from torch import distributed
+def start(store, rank, size, timeout):
+    return distributed.ProcessGroupGloo(store, rank, size, timeout)
+distributed.Backend.register_backend("smddp", start, devices=["cuda"])
+"""
+PROCESS = """
+from paretune.specification.job import JobSpec
+from paretune.training import processes, strategies
+strategies.begin(JobSpec(strategy="smddp", instance_type="ml.p4d.24xlarge", instance_count=2))
+rank = strategies.distributed.get_rank()
+print(processes.gather({"rank": rank}), processes.of_first(rank + 7), flush=True)
+"""
+
+
+def test_processes_of_smddp_exchange_objects_although_its_backend_only_has_tensors_of_gpus(tmp_path: Path) -> None:
+    package = tmp_path / "smdistributed" / "dataparallel" / "torch"
+    package.mkdir(parents=True)
+    (package / "torch_smddp.py").write_text(BACKEND)
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    alone["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo asks for the address of the host name, which may take minutes
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+
+    ended = subprocess.run(
+        [sys.executable, "-c", PROCESS],
+        env={**os.environ, **alone, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.stdout == "[{'rank': 0}] 7\n", ended.stderr
 
 
 @pytest.fixture
@@ -140,3 +181,38 @@ def test_shards_of_four_bit_weights_are_merged_into_a_folder_that_answers_as_the
     assert model.four_bit_layers(trained)
     assert messages == []
     assert torch.allclose(loaded(input_ids=tokens).logits, expected, atol=1e-3)
+
+
+def gradients(spec: JobSpec, kept: list[torch.Size]) -> dict[str, torch.Tensor]:
+    """Return the gradients of a small model after one backward pass; `kept` gets the shapes that the hooks keep."""
+    torch.manual_seed(0)
+    trained = small("llama", "causal-lm").train()
+    strategies.checkpoint_activations(trained, spec)
+
+    class Noted(save_on_cpu):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            pack = self.pack_hook
+            self.pack_hook = lambda tensor: (kept.append(tensor.shape), pack(tensor))[1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strategies, "save_on_cpu", Noted)
+        tokens = torch.arange(12).reshape(2, 6)
+        trained(input_ids=tokens, labels=tokens).loss.backward()
+    return {name: item.grad for name, item in trained.named_parameters() if item.grad is not None}
+
+
+def test_offloaded_activations_are_the_inputs_of_the_layers_and_change_no_gradient() -> None:
+    checkpointed = JobSpec(training_arguments={"gradient_checkpointing": True})
+    none, inputs = list[torch.Size](), list[torch.Size]()
+
+    expected = gradients(checkpointed, none)
+    offloaded = gradients(checkpointed.replace(activation_offloading=True), inputs)
+
+    assert none == []
+    config = small("llama", "causal-lm").config
+    whole = [shape for shape in inputs if shape == (2, 6, config.hidden_size)]
+    assert len(whole) == config.num_hidden_layers  # one input of each layer, and nothing from inside a layer
+    assert max(shape.numel() for shape in inputs) == 2 * 6 * config.hidden_size
+    assert expected.keys() == offloaded.keys()
+    assert all(torch.equal(offloaded[name], gradient) for name, gradient in expected.items())

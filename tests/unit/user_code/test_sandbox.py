@@ -27,6 +27,7 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "train.py"
 
 
+@pytest.mark.linux
 def test_a_script_that_hides_its_options_is_asked_only_if_it_may_be(script: Path) -> None:
     script.write_text(COMPUTED)
     given = {"entry_script": str(script), "training_arguments": {"fast": False}, "learning_rate": 0.5}
@@ -44,6 +45,7 @@ def test_a_script_that_hides_its_options_is_asked_only_if_it_may_be(script: Path
     assert argument_faults(wrong)[0].startswith("train.py has no argument epoch: did you mean epochs?")
 
 
+@pytest.mark.linux
 def test_a_script_that_has_changed_is_asked_again(script: Path) -> None:
     spec = JobSpec(entry_script=str(script), ask_script=True, training_arguments={"rounds": 3})
     script.write_text(COMPUTED)
@@ -54,6 +56,7 @@ def test_a_script_that_has_changed_is_asked_again(script: Path) -> None:
     assert argument_faults(spec) == []
 
 
+@pytest.mark.linux
 def test_a_script_that_is_asked_reaches_no_network_no_secret_and_no_file(
     script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +78,7 @@ def test_a_script_that_is_asked_reaches_no_network_no_secret_and_no_file(
     assert [path.name for path in script.parent.iterdir()] == ["train.py"]
 
 
+@pytest.mark.linux
 def test_a_script_that_is_asked_sees_no_socket_of_a_daemon(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +90,7 @@ def test_a_script_that_is_asked_sees_no_socket_of_a_daemon(
     assert help_of([sys.executable, script.name], script.parent) == (0, "[] True\n")
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize(
     ("text", "fault"),
     [

@@ -287,6 +287,18 @@ def test_a_name_in_the_script_s_own_text_is_evidence_and_so_is_a_dictionary_with
     assert printed.results([], {}).metrics == {"widgets": 3.0, "eval_f1": 0.5, "logps": -12.5}
 
 
+def test_the_table_of_a_model_s_layers_that_rich_has_drawn_gives_no_metric() -> None:
+    stream, table = io.StringIO(), Table("", "Name", "Type", "Params", "Mode")
+    table.add_row("0", "criterion", "CrossEntropyLoss", "0", "train")
+    table.add_row("1", "train_acc", "MulticlassAccuracy", "0", "train")
+    Console(file=stream, width=100).print(table)
+    printed = PrintedNumbers()
+    for line in [*stream.getvalue().splitlines(), "Trainable params: 122", "val_acc: 0.5"]:
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == {"val_acc": 0.5}
+
+
 def test_the_table_of_a_model_s_layers_gives_no_metric() -> None:
     printed = PrintedNumbers()
     for line in (

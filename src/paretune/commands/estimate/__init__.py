@@ -21,7 +21,7 @@ from paretune.specification.rules import launch_faults
 # Parameters that take a comma-separated list of values to compare. In other parameters, a comma is part of the value.
 MAY_BE_LISTS = (
     *("instance_type", "instance_count", "strategy", *OF_THE_BATCH),
-    *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
+    *("model", "program", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
     *DIVISIONS,
 )
 LISTED_CLUSTERS = MAY_BE_LISTS[:3]  # those of these parameters that choose the cluster and the strategy on it

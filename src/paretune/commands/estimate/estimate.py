@@ -7,6 +7,7 @@ own training come only from its earlier runs.
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -15,13 +16,13 @@ from typing import TYPE_CHECKING
 from paretune.commands.estimate import OF_THE_DATA, EstimateRequest
 from paretune.core import pareto
 from paretune.core.clock import SystemClock
-from paretune.core.errors import collecting, refuse
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.machine import busy_sentence
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.core.shell import command_line, options
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of, length_faults
-from paretune.estimating.estimator import Estimate, Forecast, estimate_user_code
+from paretune.estimating.estimator import Estimate, Estimator, Forecast, estimate_user_code
 from paretune.estimating.phases import PHASES
 from paretune.estimating.timing import PARTS
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS, data_of
@@ -30,14 +31,17 @@ from paretune.jobs.preview import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
 from paretune.launchers.disk import bytes_on_disk
 from paretune.presentation.text import aligned
-from paretune.pricing import PriceList, dates_of, usual_price
+from paretune.pricing import Price, PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DIVISIONS, OF_THE_BATCH
 from paretune.specification.profile import completed
+from paretune.specification.program import TRAINER
+from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
+from paretune.user_code.trainer_script import described
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,14 +54,15 @@ COLUMNS = (
     *("instance_type", "instance_count", "per_device_train_batch_size", "seconds", "seconds_low", "seconds_high"),
     *("cost_usd", "memory_gib_per_device", "on_front", "basis"),
     *("cost_usd_low", "cost_usd_high", "memory_gib_low", "memory_gib_high", "memory_gib_usable", "fits"),
-    *("gradient_accumulation_steps", "global_batch_size", "strategy", "precision", "fine_tuning", "model"),
+    *("gradient_accumulation_steps", "global_batch_size", "strategy", "program", "precision", "fine_tuning", "model"),
     *("max_seq_length", "max_train_samples", "num_train_epochs", "steps", "seconds_per_step", "price_usd_per_hour"),
     *("dataset", "task", "tokens", "days", "usd_per_billion_tokens"),
     *DIVISIONS,
     *PHASE_COLUMNS,
     *PART_COLUMNS,
-    *("largest_batch_that_fits", "region"),
+    *("largest_batch_that_fits", "fits_instead", "region"),
     *("project", "entry_point", "entry_script"),
+    *("other_program", "other_seconds"),
 )
 """The columns of estimate.csv. Seconds are per instance; low and high are the ends of 80 % intervals.
 
@@ -65,13 +70,16 @@ All phases are billed except `waiting` and `starting`. For a job on this machine
 columns are filled. PART_COLUMNS divide the seconds among the parts of the work (`paretune.estimating.timing.PARTS`).
 Tokens are given only for the task causal-lm; a token counts once per epoch. Days are the seconds divided by 86,400, and
 dollars are those of all instances together. The largest batch is a power of two, in rows per device; it is 0 if not
-even one row fits.
+even one row fits. For a job that may not fit, `fits_instead` has options with which it fits. `other_seconds` are those
+of the same job with `other_program`: Hugging Face's Trainer with its defaults, or, for a job of the Trainer, paretune's
+own training.
 """
 MAIN_COLUMNS = COLUMNS[: COLUMNS.index("fits") + 1]
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
 _MARK = "* = on the predicted Pareto front of seconds and dollars"
 _DAY_S = 24 * 3600.0
 _UNKNOWN = "no run of this job yet: run it once"
+_DIFFERENT = 4 / 3  # ratio of two programs' seconds from which on the table shows both
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +95,8 @@ class EstimateTable(Result):
     run_id: str | None = None  # id of the MLflow run that has the table, if it was recorded
     open_command: str | None = None  # command or address that shows the run
     like: str = ""  # with `--like`, the name of the finished training in the first row
+    others: Sequence[Estimate | None] = ()
+    """Estimates of the same jobs with another program, one for each row; empty if none were made."""
 
     @property
     def title(self) -> str:
@@ -97,8 +107,32 @@ class EstimateTable(Result):
 
     def rows(self) -> list[Row]:
         """Return the rows of estimate.csv, with `on_front` as a boolean; seconds are billable seconds per instance."""
-        marks = zip(self.jobs, on_front([item for _, item in self.jobs]), strict=True)
-        return [_row(spec, item, is_best) for (spec, item), is_best in marks]
+        marks = zip(self.jobs, on_front([item for _, item in self.jobs]), self._others(), strict=True)
+        return [_row(spec, item, is_best, other) for (spec, item), is_best, other in marks]
+
+    def _others(self) -> Sequence[Estimate | None]:
+        return self.others or [None] * len(self.jobs)
+
+    def program(self) -> str:
+        """Return a sentence that says which program the estimates assume, and how to name another; or "".
+
+        A script of which nothing is known has no program.
+        """
+        titles = {
+            (spec.trained_by if item is None else item.program).title: None
+            for spec, item in self.jobs
+            if item or not spec.runs_user_code
+        }
+        if not titles:
+            return ""
+        text = f"assumes {' and '.join(titles)}"
+        if any(spec.program or spec.runs_user_code or self.like for spec, _ in self.jobs):
+            return text
+        return f"{text}; for a script with Hugging Face's Trainer: {options(program='trainer')}"
+
+    def printed_times(self) -> list[str]:
+        """Return the time of each row with its interval, as the table prints it."""
+        return [_time(item) for _, item in self.jobs]
 
     def csv(self) -> str:
         """Return the table as CSV with the columns COLUMNS; an empty field means unknown."""
@@ -126,25 +160,38 @@ class EstimateTable(Result):
         return [f"{prices}; the seconds to transfer data and model are included, storage is not", *sentences]
 
     def __str__(self) -> str:
-        return "\n".join([aligned(self._columns()), "", f"{self.title}; {_MARK}", *self.notes()])
+        first = [line] if (line := self.program()) else []
+        return "\n".join([*first, aligned(self._columns()), "", f"{self.title}; {_MARK}", *self.notes()])
 
     def _columns(self) -> dict[str, list[str]]:
         """Return the columns of the printed table: first a * for rows on the front, last the basis of each estimate."""
         typed = [spec.as_text() for spec, _ in self.jobs]
         settings = [name for name in COLUMNS[COLUMNS.index("strategy") :] if typed and name in typed[0]]
         varying = [name for name in settings if len({texts[name] for texts in typed}) > 1]
-        marks = on_front([item for _, item in self.jobs])
+        marks, others = on_front([item for _, item in self.jobs]), self._others()
         lines = []
-        for (spec, item), texts, is_best in zip(self.jobs, typed, marks, strict=True):
+        for (spec, item), texts, is_best, other in zip(self.jobs, typed, marks, others, strict=True):
             lines.append(
                 {"": "*" if is_best else "", "cluster": f"{spec.instance_count} x {spec.instance_type}", "batch": ""}
                 | {name: texts[name] or "-" for name in varying}
-                | {"time (80 % interval)": _time(item), "USD (80 % interval)": _dollars(item)}
+                | {"time (80 % interval)": _time(item), **self._beside(item, other)}
+                | {"USD (80 % interval)": _dollars(item)}
                 | ({} if item is None else _of_ours(item))
                 | {"basis": _UNKNOWN if item is None else item.basis}
             )
         columns = {name: [line[name] for line in lines] for name in lines[0]}
         return {name: column for name, column in columns.items() if any(column)}
+
+    def _beside(self, item: Estimate | None, other: Estimate | None) -> dict[str, str]:
+        """Return the time of the other program, under its name, if any row differs by more than a third."""
+        programs = {each.spec.trained_by.name for each in self.others if each is not None}
+        if len(programs) != 1:
+            return {}
+        text = ""
+        if item is not None and other is not None:
+            ratio = other.time.seconds / item.time.seconds
+            text = _span(other.time.seconds) if max(ratio, 1 / ratio) > _DIFFERENT else ""
+        return {f"with {programs.pop()}": text}
 
     def _shown(self) -> "DataFrame":
         frame = self.to_frame()
@@ -214,10 +261,11 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     is_there = is_recorded or has_store(environment)
     forecast = Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
     if first.runs_user_code:
-        own = [(spec, estimate_user_code(spec, price, forecast.evidence.of_user_code)) for spec, price in priced]
+        own = [(spec, _of_script(spec, price, forecast, environment)) for spec, price in priced]
         remark = (
-            "your own training code is estimated only from runs of the same job (cluster and parameters, any seed): "
-            "run it once, or run a study"
+            "your own training code is estimated from runs of the same job (cluster and parameters, any seed), or from "
+            "a script with Hugging Face's Trainer if it shows its model and max_train_samples is given: run it once, "
+            "or run a study"
         )
         remarks = [remark] if any(item is None for _, item in own) else []
         return EstimateTable(jobs=own, region=all_regions, remarks=remarks)
@@ -225,14 +273,39 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     for (spec, price), region, (built, facts) in zip(priced, regions, known, strict=True):
         item = estimator.estimate(spec, built, price, facts=facts)
         if item is not None:
-            item = replace(item, largest_batch=estimator.largest_batch(item, built, facts))
+            item = estimator.with_remedy(item, built, facts)
         disk = bytes_on_disk(spec, JobInputs(), built)
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
     estimates = [job.estimate for job in jobs if job.estimate is not None]
     pairs = [(item.spec, item) for item in estimates]
+    others = [_with_other_program(item, estimator, *of_model) for item, of_model in zip(estimates, known, strict=True)]
     data = [_data(spec, facts) for spec, (_, facts) in zip(request.specs, known, strict=True)]
     remarks = [f"data: {'; '.join(dict.fromkeys(data))}", *_remarks(estimates)]
-    return EstimateTable(jobs=pairs, region=all_regions, remarks=remarks, warnings=warnings_of(jobs))
+    return EstimateTable(jobs=pairs, region=all_regions, remarks=remarks, warnings=warnings_of(jobs), others=others)
+
+
+def _with_other_program(item: Estimate, estimator: Estimator, built: Architecture, facts: _Facts) -> Estimate | None:
+    """Estimate the same job with another program: the Trainer with its defaults or, instead of it, paretune's training.
+
+    None if that is not possible, as for a strategy of the Trainer only.
+    """
+    changes = {"program": TRAINER} if item.spec.trained_by.is_own else {"program": None, "test_rows": None}
+    with suppress(BadInput):
+        other = item.spec.replace(**changes)
+        return None if launch_faults(other) else estimator.estimate(other, built, item.price, facts=facts)
+    return None
+
+
+def _of_script(
+    spec: JobSpec, price: Price | None, forecast: Forecast, environment: Mapping[str, str]
+) -> Estimate | None:
+    """Estimate a job that runs the user's own code from its runs, or else from what its script says."""
+    known = estimate_user_code(spec, price, forecast.evidence.of_user_code)
+    if known is not None or (training := described(spec)) is None:
+        return known
+    with suppress(BadInput):  # the model's architecture is unknown
+        return forecast.of_script(spec, training, architecture_of(training.model, training.task, environment), price)
+    return None
 
 
 def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tuple[Architecture, _Facts]]:
@@ -334,12 +407,16 @@ def on_front(estimates: Sequence[Estimate | None]) -> list[bool]:
     return [marks.get(index, False) for index in range(len(estimates))]
 
 
-def _row(spec: JobSpec, item: Estimate | None, is_best: bool) -> Row:
+def _row(spec: JobSpec, item: Estimate | None, is_best: bool, other: Estimate | None) -> Row:
     columns = {*spec.given(), "instance_type", "instance_count"} if spec.runs_user_code else {*COLUMNS}
     row: Row = {name: getattr(spec, name, None) if name in columns else None for name in COLUMNS}
     if "dataset" not in spec.model_fields_set and spec.max_train_samples is not None:
         row["dataset"] = None  # rows of any data
     row |= {"on_front": is_best, "basis": _UNKNOWN}
+    if item is not None or not spec.runs_user_code:
+        row["program"] = (spec.trained_by if item is None else item.program).name
+    if other is not None:
+        row |= {"other_program": other.spec.trained_by.name, "other_seconds": round(other.time.seconds, 1)}
     if item is None:
         return row
     row |= {name: round(getattr(item.time, name), 1) for name in _SECONDS}
@@ -362,6 +439,7 @@ def _row(spec: JobSpec, item: Estimate | None, is_best: bool) -> Row:
             "days": item.time.seconds / _DAY_S,
             "usd_per_billion_tokens": item.usd_per_billion_tokens,
             "largest_batch_that_fits": item.largest_batch,
+            "fits_instead": item.remedy_in_words() or None,
         }
     return row
 
@@ -412,4 +490,5 @@ def _of_ours(item: Estimate) -> dict[str, str]:
         "USD per billion tokens": "" if not item.tokens else "-" if usd is None else _usd(usd),
         "GiB per device": f"{gib} of {usable}{suffix}",
         "largest batch": "-" if item.largest_batch is None else str(item.largest_batch),
+        "instead": item.remedy_in_words(),
     }

@@ -8,6 +8,7 @@ from the seconds.
 
 import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -33,8 +34,9 @@ from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification.catalog import instances, usual_region
 from paretune.specification.declaration import affecting, spell, split_list
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH
+from paretune.specification.parallelism import DATA_PARALLEL, OF_STRATEGY, OF_THE_BATCH
 from paretune.specification.profile import SETTABLE, read_profile
+from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun, number_in
@@ -55,6 +57,19 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "max_seq_length": ("max_seq_length", "max_length", "max_seq_len", "block_size"),
     "max_train_samples": ("max_train_samples",),
 }
+
+
+_HUGGING_FACE = re.compile(r"huggingface-pytorch\S*transformers(\d+\.\d+)")
+_OF_TRAINER = (
+    *("output_dir", "save_strategy", "save_steps", "save_total_limit", "save_only_model", "load_best_model_at_end"),
+    *("eval_strategy", "evaluation_strategy", "eval_steps", "max_steps", "optim", "tf32", "gradient_checkpointing"),
+)
+"""Hyperparameters that are arguments of Hugging Face's Trainer and change its estimate."""
+_STARTED = (
+    *("sagemaker_distributed_dataparallel_enabled", "sagemaker_torch_distributed_enabled"),
+    *("sagemaker_pytorch_ddp_enabled", "sagemaker_mpi_enabled"),
+)
+"""Hyperparameters with which the SageMaker SDK starts one process per GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,10 +173,28 @@ def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
         "precision": halves[0] if halves else "fp32",
         "strategy": "smddp" if given.get("sagemaker_distributed_dataparallel_enabled") is True else "ddp",
     }
+    texts |= _program_of(answer, given, texts)
     texts |= {"fine_tuning": adapters} if adapters else {}
     texts |= {"task": "causal-lm"} if adapters or "clm" in program else {}
     texts.setdefault("per_device_train_batch_size", _USUAL_BATCH)
     return Reference(name=f"training job {name}", texts=texts, seconds=float(seconds), is_spot=is_spot)
+
+
+def _program_of(answer: Mapping[str, Any], given: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the program, its strategy and its arguments, as far as the description shows them.
+
+    AWS's images for Hugging Face name the version of transformers. With SDKs before version 3, which name the script,
+    a job without a distribution runs one process, and the Trainer then uses DataParallel.
+    """
+    image = _HUGGING_FACE.search((answer.get("AlgorithmSpecification") or {}).get("TrainingImage", ""))
+    if image is None:
+        return {}
+    found = {"program": f"{TRAINER}-{image[1]}"}
+    found |= {f"training_arguments.{name}": spell(given[name]) for name in _OF_TRAINER if given.get(name) is not None}
+    is_alone = "sagemaker_program" in given and not any(given.get(name) in (True, "true", "True") for name in _STARTED)
+    if is_alone and instances()[texts["instance_type"]].accelerator_count > 1:
+        found["strategy"] = DATA_PARALLEL
+    return found
 
 
 def find(name: str, environment: Mapping[str, str], region: str | None) -> Reference:
@@ -320,8 +353,10 @@ def _estimates(
 
     If the jobs only assume a number of rows, those seconds determine it.
     """
-    own = "published" if reference.origin == "published" else "own"
-    ran, stack = priced[0][0], own if reference.is_by_paretune else reference.name
+    ran = priced[0][0]
+    stack = None if reference.is_by_paretune else reference.name
+    if reference.origin == "published" and ran.trained_by.is_own:
+        stack = "published"
     built = built or architecture_of(ran.model, ran.task, environment)
     facts = reference.facts
     specs = [spec for spec, _ in priced]

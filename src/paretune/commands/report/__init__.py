@@ -40,7 +40,7 @@ class ReportRequest(Parameters):
     number of instances), devices or a job parameter"""
     rate: Literal["list", "effective"] = parameter("list")
     """list: dollars at list prices; effective: dollars according to the bills that `reconcile` has read"""
-    filter: str | None = parameter(None)
+    filter: str | None = parameter(None, also="study experiment")
     """which runs, in MLflow's search language, such as "metrics.f1 > 0.9 and params.seed = '1'"."""
     region: str | None = parameter(None)
     """price the runs again with this region's prices"""

@@ -15,6 +15,7 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, i
 from paretune.specification.job import JobSpec
 
 ROLE, BUCKET, PERMISSIONS, QUOTAS = "role", "bucket", "permissions", "quotas"  # subjects of findings
+TRAINING_PLAN, NETWORK = "training plan", "network"
 _NO_JOB = "paretune-doctor"  # no job has this name
 _NOTHING_THERE = {"ValidationException", "ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey"}
 _TRUST = {"Effect": "Allow", "Principal": {"Service": SAGEMAKER}, "Action": "sts:AssumeRole"}
@@ -208,3 +209,65 @@ def quota_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
             ask = "aws service-quotas request-service-quota-increase --service-code sagemaker"
             more = f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {account.region}"
             yield failed(QUOTAS, f"{sentence}: request more with `{ask} {more}`, or use another instance_type")
+
+
+def plan_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
+    """Check whether the job's training plan has enough instances of its type now, and what an hour of one costs."""
+    name = str(spec.sagemaker.training_plan)
+    try:
+        plan = account.client("sagemaker").describe_training_plan(TrainingPlanName=name.rpartition("/")[2])
+    except AWS_ERRORS as error:
+        yield not_checked(TRAINING_PLAN, explain(error, "describe the training plan"))
+        return
+    free, types = plan.get("AvailableInstanceCount", 0), plan.get("ReservedCapacitySummaries", ())
+    reserved = sorted({str(part["InstanceType"]) for part in types})
+    sentence = f"{name} is {plan['Status']}, with {free} free instances of {', '.join(reserved) or 'an unknown type'}"
+    until = f", until {plan['EndTime']:%Y-%m-%d %H:%M %Z}" if "EndTime" in plan else ""
+    if plan["Status"] != "Active" or free < spec.instance_count or (reserved and spec.instance_type not in reserved):
+        needs = f"the job needs {spec.instance_count} of {spec.instance_type} in an active plan"
+        yield failed(TRAINING_PLAN, f"{sentence}{until}: {needs}")
+        return
+    hours = plan.get("DurationHours", 0) + plan.get("DurationMinutes", 0) / 60
+    fee, count = float(plan.get("UpfrontFee") or 0), plan.get("TotalInstanceCount", 0)
+    per_hour = fee / hours / count if fee and hours and count and plan.get("CurrencyCode", "USD") == "USD" else None
+    price = "" if per_hour is None else f"; sagemaker.training_plan_usd_per_hour={per_hour:.4g} is its fee per hour"
+    yield passed(TRAINING_PLAN, f"{sentence}{until}{price}")
+
+
+def network_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
+    """Check whether the instances of a job in a VPC may connect to each other: a security group must allow itself.
+
+    AWS requires this for jobs with several instances, and for EFA from and to the group itself (SageMaker Developer
+    Guide, "Give SageMaker Training Jobs Access to Resources in Your Amazon VPC", read 2026-11-30).
+    """
+    groups = [*spec.sagemaker.security_group_ids]
+    try:
+        found = account.client("ec2").describe_security_groups(GroupIds=groups)["SecurityGroups"]
+    except AWS_ERRORS as error:  # the identity may lack ec2:DescribeSecurityGroups, which no launch needs
+        yield not_checked(NETWORK, explain(error, "describe the security groups"))
+        return
+    lacking = {
+        direction: not any(_allows_members(group[key], group["GroupId"], direction) for group in found)
+        for direction, key in (("from", "IpPermissions"), ("to", "IpPermissionsEgress"))
+    }
+    for direction in filter(lacking.get, lacking):
+        rule = "ingress" if direction == "from" else "egress"
+        command = f"aws ec2 authorize-security-group-{rule} --group-id {groups[0]} --region {account.region}"
+        pair = f"--ip-permissions IpProtocol=-1,UserIdGroupPairs=[{{GroupId={groups[0]}}}]"
+        yield failed(
+            NETWORK,
+            f"no security group of {', '.join(groups)} allows all traffic {direction} itself, so {spec.instance_count} "
+            f"instances cannot connect to each other: `{command} {pair}`",
+        )
+    if not any(lacking.values()):
+        yield passed(NETWORK, f"the instances may connect to each other in {', '.join(groups)}")
+
+
+def _allows_members(rules: Sequence[Mapping[str, Any]], group: str, direction: str) -> bool:
+    """Return whether rules of a security group allow all traffic from or to the group itself."""
+    for rule in rules:
+        pairs = {pair.get("GroupId") for pair in rule.get("UserIdGroupPairs", ())}
+        is_open = direction == "to" and any(item.get("CidrIp") == "0.0.0.0/0" for item in rule.get("IpRanges", ()))
+        if rule.get("IpProtocol") == "-1" and (group in pairs or is_open):
+            return True
+    return False

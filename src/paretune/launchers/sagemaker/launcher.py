@@ -1,25 +1,22 @@
-"""The SageMaker launcher, which checks, uploads, creates and finds training jobs. `request.py` builds their requests.
+"""The SageMaker launcher, which checks, uploads, creates and finds training jobs.
 
-Images and their versions come from the list in the SageMaker SDK (sagemaker-core 2.27.0), read 2026-11-20.
+`request.py` builds their requests, and `images.py` chooses their images.
 """
 
 import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, collecting, refuse
-from paretune.core.packages import pinned
 from paretune.core.secrets import without_secrets
 from paretune.core.shell import command_line
-from paretune.estimating.hardware import accelerator_of
 from paretune.launchers import SAGEMAKER, archive
 from paretune.launchers.base import (
     GONE_AFTER_S,
@@ -38,6 +35,7 @@ from paretune.launchers.job_folder import RUNNER
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.account_checks import account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
+from paretune.launchers.sagemaker.images import Image, choose_image
 from paretune.launchers.sagemaker.jobs import NOT_DESCRIBED, OUR_TRAINING, SageMakerJob, described
 from paretune.launchers.sagemaker.request import (
     ANY_BUCKET,
@@ -50,12 +48,11 @@ from paretune.launchers.sagemaker.request import (
 )
 from paretune.launchers.sagemaker.request_rules import request_faults
 from paretune.launchers.sagemaker.storage import Storage, absent, upload_faults
-from paretune.pricing import Price, PriceList
+from paretune.pricing import Price, PriceList, plan_price
 from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.declaration import affecting
 from paretune.specification.identity import owned_request
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
 
 if TYPE_CHECKING:  # boto3-stubs, for mypy only
@@ -66,34 +63,7 @@ _OURS = "pydantic>=2.10"  # paretune's own code in a job needs it; AWS's images 
 _READS_SECRETS = "boto3"  # a job needs it to read secrets; AWS's images have it
 _PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # parts of an address that look like a password but are not
 _MOST_PREFERENCES = 5  # AWS's limit on InstancePreferences
-_CPU = {"version": "2.9.0", "py_version": "py312"}  # there is no Hugging Face image for CPUs
-# The newest Hugging Face image for CUDA 12, which needs driver 525 or CUDA's compatibility package. The next image,
-# with transformers 5.3 for CUDA 13, needs driver 580, but AWS documents only 470 to 550 (SageMaker Developer Guide,
-# inference-gpu-drivers, read 2026-11-25).
-_HUGGING_FACE = {"version": "4.56.2", "base_framework_version": "pytorch2.8.0", "py_version": "py312"}
-# The PyTorch image on which the Hugging Face image is built, for regions where the SDK does not list the latter.
-_PYTORCH = {"version": "2.8.0", "py_version": "py312"}
-# The newest image that has kernels for Volta (V100, compute capability 7.0) according to both PyTorch's build script
-# and its release notes. If a user's own image lacks kernels for its GPU, container_start.py ends the job in seconds.
-_OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
-# The newest images that have AWS's own libraries: SMDDP 2.5.0 and SMP 2.7.0 in the first, SMP 2.8.0 in the second.
-# Source: release notes of SMDDP (2024-10-17) and the SDK's list of pytorch-smp images, read 2026-11-20.
-_AWS_LIBRARIES = {
-    "smddp": {"version": "2.4.1", "py_version": "py311"},
-    "smp": {"version": "2.5.1", "py_version": "py311"},
-}
 _OLDEST_TRANSFORMERS = (5, 3)  # the oldest version with which our training is tested
-_TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
-# The Hugging Face image has older versions of these packages than our training needs.
-_NEWER_TRANSFORMERS = ("transformers", "accelerate", "peft")
-_TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # for torch 2.4 and 2.5; newer versions need torch 2.6
-
-
-class Image(NamedTuple):
-    """A training image, and the packages that pip installs when the job starts, in billed time."""
-
-    uri: str
-    requirements: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +219,7 @@ class SageMakerLauncher(Launcher):
         return None if description is None else SageMakerJob(job_name, self.account, self._clock, description)
 
     def price(self, spec: JobSpec) -> Price | None:
-        return self._prices.price(spec.instance_type, self.account.region)
+        return plan_price(spec, self.account.region) or self._prices.price(spec.instance_type, self.account.region)
 
     def region(self, spec: JobSpec) -> str:
         return self.account.region
@@ -471,37 +441,6 @@ def _channels_of(first: _FirstAttempt) -> dict[str, str]:
         channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
         for channel in first.description["InputDataConfig"]
     }
-
-
-def choose_image(spec: JobSpec, region: str) -> Image:
-    """Choose the image for a job, and the packages to install in it. Raises ValueError if AWS has no suitable image."""
-    added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_user_code else ()
-    if spec.sagemaker.training_image is not None:
-        return Image(spec.sagemaker.training_image, () if spec.sagemaker.network_isolation else added)
-    deepspeed = ("deepspeed",) if spec.strategy in DEEPSPEED else ()
-    chip, needs = accelerator_of(spec.instance()), pinned(("transformers", *_TRAINING_NEEDS))
-    if spec.strategy in _AWS_LIBRARIES:
-        framework, version = "pytorch-smp", _AWS_LIBRARIES[spec.strategy]
-        needs = (_TRANSFORMERS_OF_OLD_TORCH, *pinned(_TRAINING_NEEDS))
-    elif not spec.instance().has_gpu:
-        framework, version = "pytorch", _CPU
-    elif chip is not None and chip.compute_capability is not None and chip.compute_capability < (7, 5):
-        framework, version = "pytorch", _OLDER_GPUS
-    else:
-        framework, version = "pytorch", _PYTORCH
-        with suppress(ValueError):
-            uri = _image_uri("huggingface", region=region, instance_type=spec.instance_type, **_HUGGING_FACE)
-            return Image(uri, (*deepspeed, *(() if spec.runs_user_code else pinned(_NEWER_TRANSFORMERS)), *added))
-    uri = _image_uri(framework, region=region, instance_type=spec.instance_type, **version)
-    return Image(uri, (*deepspeed, *needs, *added))
-
-
-@cache
-def _image_uri(framework: str, **options: str) -> str:
-    """Return an image's address from the SDK's list. Cached, because each call takes 12 ms to read AWS's endpoints."""
-    from sagemaker.core import image_uris
-
-    return str(image_uris.retrieve(framework, image_scope="training", **options))
 
 
 def images_of(spec: JobSpec, region: str) -> dict[str, Image]:

@@ -50,11 +50,15 @@ def build_request(
         types: instance types that AWS may choose from, best first.
         command: the arguments of bash that `shell_words` returned.
         needed_gib: GiB that the job needs on each instance.
-        environment: environment variables of this process; only ALLOW_NO_GPU is sent to the job.
+        environment: environment variables of this process; only ALLOW_NO_GPU is sent to the job, and the ARN of a
+            managed MLflow server if the job asks for that.
     """
     spec, settings = document.spec, document.spec.sagemaker
     smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
     smp = {name: value for name, value in smp.items() if value is not None and value is not False}
+    smp |= settings.mp_parameters
+    server = environment.get("MLFLOW_TRACKING_URI", "")
+    mlflow = {"MlflowResourceArn": server, "MlflowRunName": document.job_name} if server.startswith("arn:") else None
     runtime_s = max(1, math.ceil(document.max_seconds))
     wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # includes the running time
     # AWS provisions no volume for an instance with its own NVMe disks (ResourceConfig, botocore 1.44.5).
@@ -96,6 +100,7 @@ def build_request(
             "InstancePreferences": [{"InstanceType": name} for name in types] if len(types) > 1 else None,
             "InstanceCount": spec.instance_count,
             "VolumeSizeInGB": volume_gib,
+            "TrainingPlanArn": settings.training_plan,
             "KeepAlivePeriodInSeconds": int(settings.keep_alive_minutes * 60),
             # CreateTrainingJob refuses a key for local disks, which the instance's hardware encrypts.
             "VolumeKmsKeyId": None if spec.instance().local_storage_gib else settings.kms_key_id,
@@ -108,6 +113,11 @@ def build_request(
             "MaxPendingTimeInSeconds": _PENDING_S if types != spec.instance_types() and not spec.spot else None,
         },
         "EnableManagedSpotTraining": spec.spot,
+        # With a RetryStrategy, MaxRuntimeInSeconds limits all attempts together (AWS, StoppingCondition).
+        "RetryStrategy": {"MaximumRetryAttempts": settings.retry_attempts} if settings.retry_attempts else None,
+        "InfraCheckConfig": {"EnableInfraCheck": True} if settings.infra_check else None,
+        "RemoteDebugConfig": {"EnableRemoteDebug": True} if settings.remote_debug else None,
+        "MlflowConfig": mlflow if settings.link_mlflow else None,
         "VpcConfig": network if any(network.values()) else None,
         "EnableNetworkIsolation": settings.network_isolation or None,
         "EnableInterContainerTrafficEncryption": settings.encrypt_traffic or None,

@@ -40,7 +40,8 @@ from paretune.estimating.workload import training_rows, training_steps
 from paretune.pricing import as_of_fault
 from paretune.specification.declaration import COMPUTES, Parameters, affecting, parameter, spell
 from paretune.specification.job import JobSpec, share_of
-from paretune.specification.parallelism import DEEPSPEED, SHARDED, BatchPlan
+from paretune.specification.parallelism import DATA_PARALLEL, DEEPSPEED, SHARDED, BatchPlan
+from paretune.specification.program import OWN
 
 STATUSES = COMPLETED, OUT_OF_MEMORY, FAILED = "Completed", "OutOfMemory", "Failed"
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
@@ -130,8 +131,8 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
     texts_of_row = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
     texts, faults = {**common_texts, **texts_of_row}, list[str]()
     parameters = {*common_texts, *OF_A_ROW, "seed"} - {*Cells.model_fields}
-    if texts.get("strategy") == "none":  # AWS's term
-        texts["strategy"] = "ddp"
+    if texts.get("strategy") == "none":  # AWS's term; a script with the Trainer then uses DataParallel
+        texts["strategy"] = DATA_PARALLEL if texts.get("program", OWN) != OWN else "ddp"
     values, spec = Cells(), JobSpec()
     with collecting(faults):
         values = Cells.read({name: text for name, text in texts.items() if name in Cells.model_fields})
@@ -270,7 +271,7 @@ class ReplayedJob:
     status: str = COMPLETED  # Completed, OutOfMemory or Failed
     basis: str  # describes where the figures come from, such as lines of the table
     startup_seconds: float = 0.0  # the part of `billable_seconds` before the first step
-    uploaded_bytes: float = 0.0  # size of the model; 0 if unknown
+    upload_seconds: float = 0.0  # time to upload the model; 0 if unknown
     steps: int | None = None  # all optimizer steps; None if the number of rows is unknown
     measured: Mapping[str, float] = field(default_factory=dict)
     """Other metrics: those of the row if all figures come from a single one, or those of the estimate."""

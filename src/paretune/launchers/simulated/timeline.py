@@ -172,7 +172,7 @@ class TimelineFactory:
             basis=f"seconds from {basis}" + ("" if replayed is None else f", F1 from {replayed.basis}"),
             startup_seconds=estimate.time.startup_seconds,
             steps=estimate.time.steps,
-            uploaded_bytes=estimate.time.uploaded_bytes,
+            upload_seconds=estimate.time.upload_seconds,
             measured={} if memory is None else {metrics.PEAK_MEMORY_GIB: memory.gib},
         )
 
@@ -231,7 +231,7 @@ def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[tuple[s
     if spec.has_instances:
         yield "Starting", usual("starting", kind_of(spec.instance())).seconds
         total = Seconds(**dict.fromkeys(("seconds", "seconds_low", "seconds_high"), answer.billable_seconds))
-        usually = phases_of(total, spec, uploaded_bytes=answer.uploaded_bytes)
+        usually = phases_of(total, spec, upload_seconds=answer.upload_seconds)
         fetching = sum(usually[phase].seconds for phase in ("data", "image") if phase in usually)
         downloading = startup * fetching / (fetching + BOOT_SECONDS)
         if "uploading" in usually and work == answer.billable_seconds:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain, count, product
+from itertools import chain, combinations, count, product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from paretune.core.errors import BadInput
@@ -120,6 +120,20 @@ class Design:
     def correlations(self) -> "DataFrame":
         """Return the correlation matrix of the main effects, with a row and a column for each sum contrast."""
         return self._coded().corr().fillna(0.0).round(2) + 0.0
+
+    def largest_correlation(self) -> str:
+        """Return a sentence about the largest correlation between effects of two factors; "" with one factor."""
+        r = self.correlations()
+        pairs = [
+            (abs(float(r[one][other])), one, other)
+            for one, other in combinations(r.columns, 2)
+            if one.partition("=")[0] != other.partition("=")[0]
+        ]
+        if not pairs:
+            return ""
+        size, one, other = max(pairs)
+        apart = "none of the effects of two factors are correlated"
+        return f"the largest correlation of two effects is {size:.2f}: {one} and {other}" if size else apart
 
     def findings(self) -> list[str]:
         """Return a warning, to read before money is spent, if the design cannot show or test all main effects."""

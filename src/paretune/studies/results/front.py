@@ -31,7 +31,6 @@ from paretune.studies.results.noise import RunNoise, noise_of_cluster, noise_of_
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 from paretune.studies.sampler.quality import F1_SPREAD, Axis, QualityModel, quality_keys
 from paretune.studies.trial_status import TrialStatus
-from paretune.user_code.inputs import takes_seed
 
 FEWEST_EQUAL = 2  # number of repeats with exactly the same quality after which training counts as deterministic
 _CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}
@@ -160,7 +159,7 @@ def _fewest_equal(families: Iterable[Sequence[Trial]]) -> float:
     repeated = [runs for runs in families if len(runs) > 1]
     if any(trial.qualities != runs[0].qualities for runs in repeated for trial in runs):
         return math.inf
-    return FEWEST_EQUAL if not repeated or takes_seed(repeated[0][0].spec) else 1
+    return FEWEST_EQUAL if not repeated or repeated[0][0].takes_seed else 1
 
 
 def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:

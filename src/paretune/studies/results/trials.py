@@ -65,6 +65,7 @@ class Trial:
     measured: Mapping[str, float] = field(default_factory=dict)  # all metrics of its run, if it completed
     worst_usd: float | None = None  # dollars reserved for its job; None if the price is unknown
     ran_on: str = ""  # instance type of its last attempt, if that is one of its fallback types
+    takes_seed: bool = True  # whether its training gets the seed of its job
     kept_usd: float | None = None  # limit on the cost of the warm pool that is kept after its job; None without a pool
     billed_s: float | None = None  # billed seconds; None if unknown
     ended_at: float = 0.0  # when it ended by the launcher's clock, in seconds since the epoch

@@ -165,6 +165,7 @@ class TrialJob:
             cost_usd=self._job.bill.cost_usd,
             billed_s=self._job.bill.billable_seconds,
             kept_usd=self._job.bill.kept_usd,
+            takes_seed=self.record.takes_seed,
             reason=reason,
             ended_at=self._workplace.clock.now(),
             **more,

@@ -217,7 +217,7 @@ class Money:
         computation = spec.spec_hash()
         if computation not in self._estimates:
             estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
-            seconds = math.inf if estimate is None else estimate.time.seconds_high
+            seconds = math.inf if estimate is None or estimate.is_of_text else estimate.time.seconds_high
             exceeds_limit = estimate is not None and estimate.memory is not None and estimate.exceeds_limit
             self._estimates[computation] = _minutes(OF_ESTIMATES * self._slower, seconds), exceeds_limit
         return self._estimates[computation]
@@ -225,7 +225,8 @@ class Money:
     def _usual_minutes(self, spec: JobSpec) -> float:
         """Return the limit in minutes that the estimate would give if no job had been cut off."""
         estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
-        return math.inf if estimate is None else _minutes(OF_ESTIMATES, estimate.time.seconds_high)
+        is_known = estimate is not None and not estimate.is_of_text
+        return _minutes(OF_ESTIMATES, estimate.time.seconds_high) if estimate and is_known else math.inf
 
     def _shared_status(self) -> BudgetStatus | None:
         """Return the status of the shared budget with the fewest dollars left; None if none covers the study's jobs."""

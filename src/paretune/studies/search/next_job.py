@@ -31,7 +31,6 @@ from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
 from paretune.studies.search.money import LEAST_MINUTES, MAX_COST, OF_ESTIMATES
 from paretune.studies.trial_status import TrialStatus
-from paretune.user_code.inputs import takes_seed
 
 # With more points than this and no design, or a searched range, points are not listed: `_DRAWN` of them are drawn.
 _MOST_POINTS = 5_000
@@ -384,7 +383,7 @@ class Verification:
             same = "all repeats gave exactly the same values"
             return (
                 f"the training does not depend on the seed: {same}"
-                if takes_seed(spec)
+                if point.trial.takes_seed
                 else f"it gets no seed, and {same}"
             )
         if repeats_usd + (all_under_way + 1) * point.means.get(metrics.COST_USD, 0.0) > most_usd:

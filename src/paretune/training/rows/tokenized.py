@@ -34,7 +34,9 @@ from paretune.training.tasks import text_baselines, word_baselines
 _FORMAT = 5
 _SHOWN_DIGEST = 16  # MLflow shows this many hexadecimal digits of the digest of a split's rows
 _BATCH = 1000  # texts given to the tokenizer at once
-MOST_LENGTHS = 8  # maximum number of distinct batch lengths on a GPU, so that few shapes are compiled
+MOST_LENGTHS = 8  # maximum number of distinct batch lengths of a compiled model, so that few shapes are compiled
+OF_TENSOR_CORES = 8  # on a GPU, batch lengths are multiples of this
+_COUNTED_BATCH = 16  # rows of the batches for which the padding of a data set is counted, the default of a job
 POOL_STEPS = 50  # number of steps whose rows are sorted by length together, as in transformers' LengthGroupedSampler
 
 
@@ -66,16 +68,23 @@ class TokenRows:
     """Reads one split of N rows, and makes batches. `lengths` (N,) holds each row's number of tokens.
 
     `label_counts` (N,) holds how many labels of each row count in the loss. A batch is as long as its longest row,
-    rounded up by `padded_length` if `has_few_lengths`. With `longest_first`, rows are sorted by descending length, so
-    that batches need little padding.
+    rounded up to a `multiple` of tokens, or to one of a few lengths if `has_few_lengths`. With `longest_first`, rows
+    are sorted by descending length, so that batches need little padding.
     """
 
     def __init__(
-        self, folder: Path, *, pad_id: int, has_few_lengths: bool = False, longest_first: bool = False
+        self,
+        folder: Path,
+        *,
+        pad_id: int,
+        multiple: int = 1,
+        has_few_lengths: bool = False,
+        longest_first: bool = False,
     ) -> None:
         self._tokens = np.asarray(np.load(folder / "tokens.npy", mmap_mode="r"))
         lengths = np.load(folder / "lengths.npy")
-        self._pad_id, self._longest = pad_id, int(lengths.max(initial=1)) if has_few_lengths else None
+        self._pad_id, self._longest = pad_id, int(lengths.max(initial=1))
+        self._multiple = multiple_for_few_lengths(self._longest) if has_few_lengths else multiple
         order = np.argsort(-lengths, kind="stable") if longest_first else np.arange(len(lengths))
         self.lengths: np.ndarray = lengths[order]
         self._start = (np.cumsum(lengths) - lengths)[order]
@@ -102,7 +111,7 @@ class TokenRows:
         """
         rows = np.asarray(index)
         length = max(1, int(self.lengths[rows].max()))  # texts may be empty; a batch has at least one column
-        width = length if self._longest is None else padded_length(length, self._longest)
+        width = padded_length(length, self._longest, self._multiple)
         inside = np.arange(width) < self.lengths[rows][:, None]
         positions = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
         tokens = np.where(inside, self._tokens[positions], self._pad_id).astype(np.int64)
@@ -188,14 +197,31 @@ class GlobalBatchSampler:
         return rows[np.argsort(-self._lengths[rows], kind="stable")]
 
 
-def padded_length(length: int, longest: int) -> int:
-    """Return `length` rounded up, so that batches of rows with up to `longest` tokens have few different lengths.
+def padded_length(length: int, longest: int, multiple: int) -> int:
+    """Return `length` rounded up to a multiple, but not above `longest`, the length of the longest row.
 
-    There are at most MOST_LENGTHS of them, so that few shapes are compiled. All are multiples of 8, for tensor cores,
-    except `longest`, the length of the longest row, because the model may have no more positions.
+    The model may have no more positions than that.
     """
-    multiple = 8 * -(-longest // (8 * MOST_LENGTHS))
-    return min(-(-length // multiple) * multiple, longest)
+    return max(length, min(-(-length // multiple) * multiple, longest))
+
+
+def multiple_for_few_lengths(longest: int) -> int:
+    """Return a multiple with which rows of up to `longest` tokens make batches of at most MOST_LENGTHS lengths."""
+    return OF_TENSOR_CORES * -(-longest // (OF_TENSOR_CORES * MOST_LENGTHS))
+
+
+def padded_tokens(lengths: np.ndarray) -> int:
+    """Return the tokens that a GPU computes in an epoch, with padding, if rows have these lengths (N,).
+
+    Batches have 16 rows. Larger ones need a little more padding.
+    """
+    if not len(lengths):
+        return 0
+    plan = BatchPlan(
+        devices=1, per_device_train_batch_size=_COUNTED_BATCH, gradient_accumulation_steps=1, learning_rate=1.0
+    )
+    longest, steps = int(lengths.max()), GlobalBatchSampler(lengths, plan, rank=0, seed=0).epoch_steps(0)
+    return sum(len(rows) * padded_length(int(lengths[rows[0]]), longest, OF_TENSOR_CORES) for rows in steps)
 
 
 def masked(batch: dict[str, torch.Tensor], form: torch.dtype | None = None) -> dict[str, torch.Tensor]:
@@ -294,6 +320,8 @@ def _write_splits(
             facts[TRUNCATED_SHARE] = truncated / len(tokens)
         _write_split(folder / split, tokens, labels)
         facts |= {f"{split}_rows": len(tokens), f"{split}_tokens": sum(map(len, tokens))}
+        if split == "train":
+            facts["train_padded_tokens"] = padded_tokens(np.array([len(row) for row in tokens], dtype=np.int64))
     return facts
 
 

@@ -19,6 +19,7 @@ from .printed_line import (
     has_metric_word,
     header_in,
     is_other_header,
+    is_row,
     is_usual_metric,
     numbers_of,
     read_line,
@@ -126,7 +127,7 @@ class PrintedNumbers:
         if is_other_header(text):
             self._header, self._is_other_table = [], True
             return
-        if self._is_other_table and ("|" in text or not any(map(str.isalnum, text))):
+        if self._is_other_table and (is_row(text) or not any(map(str.isalnum, text))):
             return
         self._is_other_table = False
         states: list[Line] = []  # the newest first

@@ -563,8 +563,13 @@ def is_other_header(line: str) -> bool:
 
     The caller has asked `header_in` before.
     """
-    fields = fields_of(line) if "|" in line else []
+    fields = fields_of(line) if is_row(line) else []
     return len(fields) > 2 and all(re.fullmatch(r"[A-Za-z][\w #./()-]*", field) for field in fields)
+
+
+def is_row(line: str) -> bool:
+    """Return whether a line has cells between | or the upright lines of a drawn table."""
+    return "|" in line or bool(_UPRIGHT.search(line))
 
 
 def begins_wrapped(line: str) -> bool:

@@ -110,6 +110,13 @@ def test_a_filter_in_mlflows_language_chooses_the_runs_and_its_password_is_never
     assert "secret" not in err
 
 
+def test_who_wants_the_runs_of_a_study_learns_of_the_filter(run: Run) -> None:
+    code, _, err = run("--study", "pareto")
+
+    assert code == 2
+    assert "unknown parameter study: did you mean filter" in err
+
+
 def test_a_store_without_jobs_says_so_and_stays_empty(run: Run, store: MlflowClient) -> None:
     code, out, _ = run()
     assert (code, out.partition(": `")[0]) == (0, f"no job is recorded in {mlflow.get_tracking_uri()}")

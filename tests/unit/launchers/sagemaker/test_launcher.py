@@ -546,12 +546,13 @@ def test_data_of_a_project_in_s3_are_a_channel(launcher: SageMakerLauncher, orde
 @pytest.mark.parametrize(
     ("fallbacks", "changes", "in_one_request", "waits_s"),
     [
-        ("ml.g5.2xlarge,ml.g6.xlarge", {}, 3, None),
+        ("ml.g5.2xlarge,ml.g5.4xlarge", {}, 3, None),
+        ("ml.g5.2xlarge,ml.g6.xlarge", {}, 2, 1800),  # the last one has a driver for a newer image
         ("ml.g5.2xlarge,ml.g5.12xlarge", {}, 2, 1800),  # the last one has four GPUs, so another batch
         ("ml.g5.12xlarge", {}, 1, 1800),
         ("ml.g5.2xlarge", {"spot": True}, 1, None),
         ("ml.g5.2xlarge", {"sagemaker.keep_alive_minutes": 10}, 1, 1800),
-        ("ml.g5.2xlarge,ml.g5.4xlarge,ml.g5.8xlarge,ml.g6.xlarge,ml.g6.2xlarge", {}, 5, 1800),
+        ("ml.g5.2xlarge,ml.g5.4xlarge,ml.g5.8xlarge,ml.g5.16xlarge,ml.g6.xlarge", {}, 5, 1800),
     ],
 )
 def test_aws_takes_the_first_free_one_of_the_types_with_equal_requests(

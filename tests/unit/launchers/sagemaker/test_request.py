@@ -8,15 +8,19 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sagemaker.core.image_uris import get_training_image_uri
 
 from paretune.core.errors import BadInput
+from paretune.launchers import SAGEMAKER
 from paretune.launchers.base import JobSetup
-from paretune.launchers.sagemaker.launcher import Image, SageMakerLauncher, choose_image, images_of
-from paretune.specification.catalog import REGIONS
+from paretune.launchers.sagemaker.images import IMAGES, READ_ON, Image, choose_image
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher, images_of
+from paretune.specification.catalog import REGIONS, instances
 from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.job import JobSpec
 from paretune.user_code.inputs import script_inputs
@@ -121,6 +125,62 @@ def test_libraries_of_aws_are_switched_on_in_the_request(ask: Ask) -> None:
     assert json.loads(smddp["Environment"]["SM_FRAMEWORK_PARAMS"]) == enabled
 
 
+PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/autumn"
+SERVER = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/mine"
+
+
+def test_switches_of_aws_are_in_the_request_only_if_they_are_set(ask: Ask, launcher: SageMakerLauncher) -> None:
+    plain = ask(instance_type=P4D)
+    switches = {
+        "infra_check": True,
+        "remote_debug": True,
+        "retry_attempts": 3,
+        "link_mlflow": True,
+        "training_plan": PLAN,
+    }
+    launcher._environment = {"MLFLOW_TRACKING_URI": SERVER}
+    request = ask(run="run2", instance_type=P4D, **{f"sagemaker.{name}": value for name, value in switches.items()})
+
+    names = ("InfraCheckConfig", "RemoteDebugConfig", "RetryStrategy", "MlflowConfig")
+    assert [request[name] for name in names] == [
+        {"EnableInfraCheck": True},
+        {"EnableRemoteDebug": True},
+        {"MaximumRetryAttempts": 3},
+        {"MlflowResourceArn": SERVER, "MlflowRunName": request["TrainingJobName"]},
+    ]
+    assert request["ResourceConfig"]["TrainingPlanArn"] == PLAN
+    assert not {*names} & plain.keys()
+    assert "TrainingPlanArn" not in plain["ResourceConfig"]
+
+
+def test_a_job_on_a_training_plan_costs_what_the_plan_costs(launcher: SageMakerLauncher) -> None:
+    paid = JobSpec(instance_type="ml.p5.48xlarge", sagemaker={"training_plan": PLAN})
+    priced = paid.replace(**{"sagemaker.training_plan_usd_per_hour": 31.25})
+
+    assert launcher.worst_case_usd(paid) == 0
+    assert launcher.worst_case_usd(priced) == pytest.approx(
+        31.25 * (3600 + launcher.billed_after_limit_s(priced)) / 3600
+    )
+    (fault,) = faults_of_spec(instance_type="ml.p5.48xlarge", spot=True, sagemaker={"training_plan": PLAN})
+    assert "leave out spot and fallback_instance_types" in fault
+
+
+def test_smp_takes_the_other_parameters_of_its_library(ask: Ask) -> None:
+    more = '{"sm_activation_offloading": true, "activation_loading_horizon": 4}'
+    request = ask(instance_type=P4D, strategy="smp", **{"sagemaker.mp_parameters": more})
+
+    sent = json.loads(request["HyperParameters"]["mp_parameters"])
+    assert sent == {"random_seed": 42, "sm_activation_offloading": True, "activation_loading_horizon": 4}
+    (fault,) = faults_of_spec(instance_type=P4D, strategy="smp", sagemaker={"mp_parameters": {"partitions": 2}})
+    assert "sagemaker.mp_parameters has partitions, but must have only sm_activation_offloading" in fault
+
+
+def faults_of_spec(**values: Any) -> list[str]:
+    with pytest.raises(BadInput) as refused:
+        JobSpec(**values)
+    return list(refused.value.faults)
+
+
 def image_of(instance_type: str, region: str = "us-east-1", **changes: object) -> Image:
     return choose_image(JobSpec(instance_type=instance_type, **changes), region)  # type: ignore[arg-type]
 
@@ -128,31 +188,82 @@ def image_of(instance_type: str, region: str = "us-east-1", **changes: object) -
 @pytest.mark.parametrize(
     ("instance_type", "strategy", "image"),
     [
-        (GPU, "deepspeed", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312"),
-        ("ml.p5.48xlarge", "ddp", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312"),
+        (GPU, "deepspeed", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312-cu129-ubuntu22.04"),
+        (
+            "ml.p4de.24xlarge",
+            "ddp",
+            "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312-cu129-ubuntu22.04",
+        ),
+        ("ml.g6e.xlarge", "ddp", "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312-cu130-ubuntu22.04"),
+        ("ml.p5.48xlarge", "fsdp", "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312-cu130-ubuntu22.04"),
+        (
+            "ml.p6-b300.48xlarge",
+            "ddp",
+            "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312-cu130-ubuntu22.04",
+        ),
         (V100, "ddp", "pytorch-training:2.6.0-gpu-py312"),
-        (CPU, "fsdp", "pytorch-training:2.9.0-cpu-py312"),
-        (P4D, "smddp", "smdistributed-modelparallel:"),
+        (CPU, "fsdp", "pytorch-training:2.10.0-cpu-py313"),
+        (P4D, "smddp", "smdistributed-modelparallel:2.4.1-gpu-py311-cu121"),
+        ("ml.p5.48xlarge", "smp", "smdistributed-modelparallel:2.5.1-gpu-py311-cu124"),
     ],
 )
 def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
     instance_type: str, strategy: str, image: str
 ) -> None:
-    regions = ["us-east-1", "eu-west-1"] if strategy == "smddp" else ["us-east-1", "us-gov-west-1", "cn-north-1"]
+    is_of_aws = strategy in ("smddp", "smp")
+    regions = ["us-east-1", "eu-west-1"] if is_of_aws else ["us-east-1", "us-gov-west-1", "cn-north-1"]
     for region in regions:
         uri = image_of(instance_type, region, strategy=strategy).uri
-        assert image in uri
+        assert uri.endswith(f"/{image}")
         assert f".dkr.ecr.{region}." in uri
 
 
-def test_a_gpu_job_has_an_image_in_every_region_with_all_that_a_training_needs() -> None:
-    images = {region: image_of(GPU, region, strategy="deepspeed") for region in REGIONS}
+def sdk_s_own(uri: str, instance_type: str) -> str:
+    """Return the image that the SDK of AWS chooses for a region, an instance type, and the versions in an address."""
+    region, repository, version, python = re.findall(r"\.ecr\.([\w-]+)\.[\w.]+/([\w-]+):([\d.]+)-.*(py3\d+)", uri)[0]
+    options: dict[str, Any] = {"framework": "pytorch", "framework_version": version}
+    if transformers := re.search(r"-transformers([\d.]+)-", uri):
+        options = {"framework": "huggingface", "framework_version": transformers[1], "pytorch_version": version}
+    if repository == "smdistributed-modelparallel":
+        enabled = {"enabled": True}
+        options["distribution"] = {"torch_distributed": enabled, "smdistributed": {"modelparallel": enabled}}
+    return str(get_training_image_uri(region, py_version=python, instance_type=instance_type, **options))
 
+
+def test_every_image_that_a_job_can_get_is_the_one_that_the_sdk_of_aws_gives_for_its_versions() -> None:
+    ours = [item for item in instances().values() if item.launcher == SAGEMAKER.name]
+    with pytest.raises(ValueError, match="arm64"):
+        image_of("ml.p6e-gb200.36xlarge")
+    types = {item.family: item.instance_type for item in ours if item.has_gpu or not item.accelerator_count}
+    del types["p6e-gb200"]
+    clusters = [(name, "ddp") for name in types.values()]
+    clusters += [(P4D, "smddp"), *((types[family], "smp") for family in SAGEMAKER.special_strategies["smp"])]
+    checked = set()
+    for instance_type, strategy in clusters:
+        uri = image_of(instance_type, strategy=strategy).uri
+        assert uri == sdk_s_own(uri, instance_type), (instance_type, strategy)
+        checked.add(uri.rpartition("/")[2].partition("py3")[0])
+
+    assert len(checked) == 6
+    assert {image.strategies for image in IMAGES} == {(), ("smddp",), ("smp",)}
+
+
+@pytest.mark.slow  # in `.ci/full slow` only, because a clone should pass its tests on any day
+def test_the_list_of_images_was_read_within_the_last_90_days() -> None:
+    age = (date.today() - READ_ON).days
+
+    assert age <= 90, f"AWS's images were read {age} days ago: bring IMAGES and READ_ON in images.py up to date"
+
+
+def test_a_gpu_job_has_an_image_in_every_region_with_all_that_a_training_needs() -> None:
     bare = ("deepspeed", *image_of(CPU).requirements)
-    for region, image in images.items():
-        assert f".dkr.ecr.{region}." in image.uri
-        assert "huggingface" in image.uri or ("pytorch-training:2.8.0-gpu" in image.uri and image.requirements == bare)
-    assert "huggingface" not in images["eu-central-2"].uri
+    for instance_type, plain in ((GPU, "pytorch-training:2.8.0-gpu"), ("ml.g6.xlarge", "pytorch-training:2.10.0-gpu")):
+        images = {region: image_of(instance_type, region, strategy="deepspeed") for region in REGIONS}
+
+        for region, image in images.items():
+            assert f".dkr.ecr.{region}." in image.uri
+            assert "huggingface" in image.uri or (plain in image.uri and image.requirements == bare)
+        assert "huggingface" not in images["eu-central-2"].uri
 
 
 @pytest.mark.trains
@@ -163,6 +274,8 @@ def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in bare)
     assert {line.split("==")[0] for line in full} == {"transformers", "accelerate", "peft"}
     assert image_of(GPU, entry_script="train.py").requirements == ()
+    assert image_of("ml.g6.xlarge").requirements == ()  # it has what our training is tested with
+    assert image_of("ml.g6.xlarge", entry_script="train.py").requirements == ()
     assert image_of(V100).requirements == bare
     assert image_of(GPU, strategy="deepspeed_zero3").requirements == ("deepspeed", *full)
     assert "transformers==5.3.0" in image_of(P4D, strategy="smp").requirements

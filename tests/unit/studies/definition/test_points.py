@@ -1,5 +1,6 @@
 """The rows of a designed experiment, and what they can estimate."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,20 @@ def test_a_design_has_rows_for_all_its_effects_and_its_noise(points: dict[str, A
     assert len(design.rows) == count
     assert design.findings() == []
     assert design.correlations().shape == (effects, effects)
+
+
+def test_the_largest_correlation_of_two_factors_is_named(tmp_path: Path) -> None:
+    full = Design(Points.read({"full": {"precision": ["fp32", "bf16"], "num_train_epochs": [1, 2]}}), seed=1)
+    assert full.largest_correlation() == "none of the effects of two factors are correlated"
+
+    (path := tmp_path / "rows.csv").write_text("precision,num_train_epochs\nfp32,1\nfp32,1\nbf16,2\nbf16,1\n")
+    table = Design(Points(table=str(path)), seed=1)
+    assert re.fullmatch(
+        r"the largest correlation of two effects is 0\.58: (precision|num_train_epochs)=\w+ and \w+=\w+",
+        table.largest_correlation(),
+    )
+    alone = Design(Points.read({"full": {"precision": ["fp32", "bf16"]}}), seed=1)
+    assert alone.largest_correlation() == ""
 
 
 def test_a_table_is_taken_as_it_is_and_repeats_of_a_single_row_show_its_noise_and_no_effects(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import TRUNCATED_SHARE
 from paretune.training.rows import tokenized
-from paretune.training.rows.tokenized import Rows, TokenRows, _write_split, prepare, tokenize_words
+from paretune.training.rows.tokenized import Rows, TokenRows, _write_split, padded_tokens, prepare, tokenize_words
 
 PAD = 9
 SPEC = JobSpec(max_seq_length=8)
@@ -72,18 +72,15 @@ def tokens_of(prepared: PreparedDataset, split: str) -> list[list[int]]:
 # --- reading
 
 
-@pytest.mark.parametrize(
-    ("has_few_lengths", "with_labels", "longest_first"), [(False, True, False), (True, False, True)]
-)
+@pytest.mark.parametrize(("multiple", "with_labels", "longest_first"), [(1, True, False), (8, False, True)])
 def test_a_batch_is_what_padding_by_hand_gives(
-    tmp_path: Path, has_few_lengths: bool, with_labels: bool, longest_first: bool
+    tmp_path: Path, multiple: int, with_labels: bool, longest_first: bool
 ) -> None:
-    multiple = 8 if has_few_lengths else 1
     source = np.random.default_rng(0)
     rows = [source.integers(10, 99, size=size).tolist() for size in (3, 1, 7, 16, 2, 8, 5)]
     labels = [0, 1, 2, 0, 1, 2, 0]
     _write_split(tmp_path / "train", rows, np.array(labels) if with_labels else None)
-    split = TokenRows(tmp_path / "train", pad_id=PAD, has_few_lengths=has_few_lengths, longest_first=longest_first)
+    split = TokenRows(tmp_path / "train", pad_id=PAD, multiple=multiple, longest_first=longest_first)
     order = sorted(range(7), key=lambda row: -len(rows[row])) if longest_first else list(range(7))
 
     for index in ([0], [4, 0, 2], [6, 5, 4, 3, 2, 1, 0], [1, 1]):
@@ -104,6 +101,19 @@ def test_a_batch_is_never_longer_than_the_longest_row(tmp_path: Path) -> None:
 
     assert split.batch([0, 1])["input_ids"].shape == (2, 100)
     assert split.batch([1])["input_ids"].shape == (1, 32)
+
+
+def test_short_texts_next_to_a_long_one_are_padded_to_a_multiple_of_8_and_not_to_an_eighth_of_the_longest(
+    tmp_path: Path,
+) -> None:
+    lengths = np.random.default_rng(1).integers(10, 45, size=4_000)
+    lengths[7] = 512
+    _write_split(tmp_path / "train", [[1] * length for length in lengths], np.zeros(4_000, dtype=np.int64))
+    split = TokenRows(tmp_path / "train", pad_id=PAD, multiple=8)
+    shapes = [split.batch(list(rows))["input_ids"].shape for rows in np.argsort(lengths).reshape(-1, 16)]
+
+    assert sum(rows * width for rows, width in shapes) < 1.3 * lengths.sum()  # an eighth of 512 made it 2.6 times
+    assert padded_tokens(lengths) < 1.3 * lengths.sum()
 
 
 # --- preparing

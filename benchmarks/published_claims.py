@@ -1,0 +1,213 @@
+"""Repeats headlines of AWS's and Hugging Face's articles with `paretune estimate`, and shows the error of each.
+
+    python benchmarks/published_claims.py --write
+
+Nothing is trained, and no service is called. The estimates come from data sheets: none knows an earlier job. This is
+not a blind test, because the articles were known when paretune's constants were chosen.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import shlex
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import arguments
+import published
+
+from paretune.cli import main as paretune
+
+POLARITY = {
+    "model": "distilbert-base-uncased",
+    "max_train_samples": "90000",
+    "max_eval_samples": "10000",
+    "num_train_epochs": "30",
+    "max_seq_length": "512",
+    "precision": "fp32",
+    "per_device_train_batch_size": "32",
+}
+ONE_LINE = {
+    "model": "distilbert-base-uncased",
+    "max_train_samples": "540000",
+    "max_eval_samples": "60000",
+    "max_seq_length": "512",
+    "per_device_train_batch_size": "32",
+    "num_train_epochs": "60",
+    "instance_type": "ml.p4d.24xlarge",
+    "instance_count": "1,2,4,8",
+    "max_runtime_minutes": "200",
+}
+GPT3 = {
+    "model": "gpt3-175b",
+    "task": "causal-lm",
+    "max_train_samples": "100000",
+    "max_seq_length": "2048",
+    "strategy": "fsdp",
+    "precision": "bf16",
+    "training_arguments": '{"gradient_checkpointing": true}',
+    "instance_type": "ml.p4d.24xlarge",
+    "instance_count": "120",
+}
+FALCON = {
+    "model": "falcon-40b",
+    "task": "causal-lm",
+    "fine_tuning": "qlora",
+    "strategy": "fsdp",
+    "max_train_samples": "10000",
+    "max_seq_length": "512",
+    "per_device_train_batch_size": "1",
+    "instance_type": "ml.g5.12xlarge",
+    "training_arguments": '{"gradient_checkpointing": true}',
+}
+NEOX = {
+    "model": "EleutherAI/gpt-neox-20b",
+    "task": "causal-lm",
+    "strategy": "fsdp",
+    "max_train_samples": "57000",
+    "max_seq_length": "2048",
+    "per_device_train_batch_size": "1",
+    "precision": "bf16",
+    "training_arguments": '{"gradient_checkpointing": true}',
+    "instance_type": "ml.p4d.24xlarge",
+    "instance_count": "2",
+}
+SCRIPT = {  # of the benchmark, with the Trainer of transformers 4.6; it evaluates test rows at its end
+    "program": "trainer-4.6",
+    "test_rows": "400000",
+    "training_arguments.eval_strategy": "epoch",
+}
+AWS_2021 = "AWS 2021, DistilBERT on Amazon Polarity"
+AWS_2022 = "AWS 2022, data parallelism in one line"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A headline: what a source says, the command that repeats it, and the field of its answer that is compared.
+
+    `published` is a number in the unit of `field`, or "fits" if the source says that the job fits in memory.
+    """
+
+    source: str
+    text: str
+    published: float | str
+    field: str  # seconds (of the bill), training_seconds, cost_usd, rate (samples per second of training), or fits
+    parameters: Mapping[str, str]
+    row: int = 0  # of the answer, in the order of the command's values
+
+
+def of_clusters() -> list[Claim]:
+    """Return the claims about billed time and dollars of the benchmark of 2021 (100,000 rows)."""
+    clusters = (
+        ("ml.p3.2xlarge", "1", 18 * 3600 + 11 * 60, 69.52),
+        ("ml.p3.16xlarge", "2", 81 * 60, 76.33),
+        ("ml.p3.16xlarge", "4", 53 * 60, 99.86),
+    )
+    result = []
+    for kind, count, seconds, usd in clusters:
+        strategy = {} if count == "1" else {"strategy": "smddp"}
+        for more, how in ((SCRIPT | strategy, ""), ({}, " by paretune's training")):
+            place = {"instance_type": kind, "instance_count": count}
+            for name, value in (("seconds", float(seconds)), ("cost_usd", usd)):
+                result.append(Claim(AWS_2021, f"{count} x {kind}{how}", value, name, {**POLARITY, **more, **place}))
+    return result
+
+
+CLAIMS = (
+    *of_clusters(),
+    *(
+        Claim(AWS_2022, f"{count} x ml.p4d.24xlarge", minutes * 60, "training_seconds", ONE_LINE, row)
+        for row, (count, minutes) in enumerate(((1, 99.0), (2, 55.0), (4, 27.0), (8, 13.5)))
+    ),
+    *(
+        Claim("AWS and Hugging Face 2022, GPT-3 175B", f"960 A100, {text}", 32.0, "rate", {**GPT3, **more})
+        for text, more in (
+            ("1 row per GPU", {"per_device_train_batch_size": "1"}),
+            ("2 rows per GPU", {"per_device_train_batch_size": "2"}),
+            (
+                "4 rows per GPU, inputs of layers in main memory",
+                {"per_device_train_batch_size": "4", "activation_offloading": "true"},
+            ),
+        )
+    ),
+    Claim("AWS 2023, Falcon-40B with QLoRA", "4 x 24 GB", "fits", "fits", FALCON),
+    Claim("AWS 2023, GPT-NeoX-20B with FSDP", "2 x ml.p4d.24xlarge", "fits", "fits", NEOX),
+)
+
+
+def answer(parameters: Mapping[str, str]) -> Any:
+    """Return the JSON document of `paretune estimate`. Ends the benchmark with its message if it is refused."""
+    words = ["estimate", *(word for name, text in parameters.items() for word in (f"--{name}", text))]
+    output, messages = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(messages):
+        code = paretune([*words, "--json"])
+    if code:
+        raise SystemExit(f"paretune {shlex.join(words)} ended with {code}: {messages.getvalue()}")
+    return json.loads(output.getvalue())
+
+
+def ours(claim: Claim, document: Any) -> float | str:
+    """Return our value of a claim."""
+    row = sorted(document["rows"], key=lambda row: row["instance_count"])[claim.row]
+    if claim.field == "rate":
+        return float(row["global_batch_size"] / row["seconds_per_step"])
+    return str(row["fits"]) if claim.field == "fits" else float(row[claim.field])
+
+
+def shown(claim: Claim, value: float | str) -> str:
+    """Return a value of a claim as people read it."""
+    if isinstance(value, str):
+        return {"yes": "fits", "no": "does not fit"}.get(value, value)
+    if claim.field.endswith("seconds"):
+        minutes = value / 60
+        return f"{minutes:.3g} min" if minutes < 60 else f"{int(minutes // 60)} h {round(minutes % 60)} min"
+    return f"{value:.2f} USD" if claim.field == "cost_usd" else f"{value:.3g} samples/s"
+
+
+def lines(claims: tuple[Claim, ...]) -> list[str]:
+    """Return the table, and under it the command of each row."""
+    answers, commands, rows = dict[str, Any](), list[str](), list[list[str]]()
+    for claim in claims:
+        command = shlex.join(
+            ["paretune", "estimate", *(w for name, text in claim.parameters.items() for w in (f"--{name}", text))]
+        )
+        if command not in answers:
+            answers[command] = answer(claim.parameters)
+            commands.append(command)
+        value = ours(claim, answers[command])
+        error = ""
+        if isinstance(claim.published, float) and isinstance(value, float):
+            error = f"{value / claim.published - 1:+.0%}"
+        fits = str(answers[command]["rows"][0]["fits"]) if claim.field == "rate" else ""
+        found = shown(claim, value) + (f", memory: {fits}" if fits else "")
+        number = str(commands.index(command) + 1)
+        rows.append([claim.source, claim.text, shown(claim, claim.published), found, error, number])
+    header = ["source", "claim", "published", "paretune", "error", "command"]
+    return [
+        *published.table(header, rows),
+        "",
+        "```bash",
+        *(f"{command}  # {number}" for number, command in enumerate(commands, 1)),
+        "```",
+    ]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--claims", type=int, default=len(CLAIMS), help="how many claims to repeat")
+    given = arguments.parse(parser, claims=2)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        os.environ |= {
+            "PARETUNE_HOME": folder,
+            "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+            "HF_HUB_OFFLINE": "1",
+        }
+        os.environ["PARETUNE_PROFILE"] = ""
+        os.environ.pop("PARETUNE_PRICES", None)
+        table = lines(CLAIMS[: given.claims])
+    print(published.conditions("mlflow"))
+    print(published.block("published_claims", table))

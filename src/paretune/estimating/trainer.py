@@ -1,0 +1,174 @@
+"""What a script with Hugging Face's Trainer does in addition to what paretune's own training does.
+
+    score_bytes(setting)          bytes of attention scores that are written to memory, without fused attention
+    update_of(setting)            bytes and kernels of the optimizer
+    adapter_bytes(setting)        memory traffic of PEFT's adapters
+    blocking_bytes(setting)       what torch's DataParallel sends in each micro-batch
+    left_behind(setting)          files that a script leaves in its output folder: checkpoints and the model
+
+Sources: the code of transformers, PEFT and PyTorch of the versions that are named here, read 2026-11-30. They decide
+what is counted. Constants that were guessed or fitted say so. Its number formats are in `formats`, and the rows that it
+evaluates in `workload`.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from paretune.estimating.formats import BYTES
+from paretune.estimating.workload import Schedule
+from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.metrics import CAUSAL_LM
+from paretune.specification.parallelism import DATA_PARALLEL, SHARDED
+
+if TYPE_CHECKING:
+    from paretune.estimating.setting import Setting
+
+_FUSED_ENCODERS, _FUSED_DECODERS = (4, 41), (4, 36)
+"""Versions of transformers since which models use fused attention: BERT since 2024-05, Llama since 2023-12."""
+_TORCH_OPTIMIZER, _FUSED_OPTIMIZER = (4, 29), (5, 0)
+"""Versions of transformers whose default for `optim` became adamw_torch, and then adamw_torch_fused."""
+_HEAD_WIDTH = 64  # of BERT and similar models
+_PASSES = 19.5
+"""Number of times that a training step reads or writes a matrix of scores if every operation does so. The forward
+pass takes 8.25: the product (1), the mask (2), the softmax (2), the dropout (2.25, because its mask is a byte) and the
+product with the values (1). The gradients take 11.25."""
+_LOOP_BYTES, _FUSED_BYTES = (84.0 + 12.0) / 2, 24.0
+"""Bytes that an update moves per weight: if every operation of AdamW writes and reads its intermediate result (with
+norm and clipping), and in fused kernels. The figure is halved, because the constant for an update is twice what is
+counted: it allows for the norm, the clipping and the copies of a fused optimizer, which are counted here."""
+_LOOP_KERNELS, _FUSED_KERNELS = 12 * 15 / 2, 41
+"""Kernels of the optimizer: in a loop over tensors, for each layer, twelve for each of its 15 tensors; else in all."""
+_ADAPTER_BYTES = 10.0
+"""Bytes of memory traffic per token and unit of the widths of adapted layers, in a pass of PEFT's LoRA under FSDP. The
+input of a layer is cast, dropped out and read again (7 bytes), and the result scaled and added (14). The six rows of
+Mistral 7B on 8 to 256 H100 of NVIDIA's dgxc-benchmarking agree, but their rates include an evaluation: a guess."""
+_SAVE_STEPS = 500  # steps between two checkpoints of the Trainer, by default
+_MODEL_FOLDER = "/opt/ml/model"
+"""SageMaker's model folder. It is the output folder in the examples of Hugging Face and AWS, and so by default here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftBehind:
+    """The files that a job leaves in SageMaker's model folder."""
+
+    model: float  # bytes of the trained model
+    checkpoints: float = 0.0  # bytes of checkpoints, with the optimizer's state
+
+
+def is_trainer(spec: JobSpec) -> bool:
+    """Return whether a script with the Trainer trains."""
+    return not spec.trained_by.is_own
+
+
+def writes_scores(spec: JobSpec) -> bool:
+    """Return whether attention writes its matrices of scores to memory, because the program has no fused attention.
+
+    `attn_implementation`, if given, decides.
+    """
+    given = spec.training_arguments.get("attn_implementation")
+    if given is not None and is_trainer(spec):
+        return bool(given == "eager")
+    return spec.trained_by.is_before(*(_FUSED_DECODERS if spec.task == CAUSAL_LM else _FUSED_ENCODERS))
+
+
+def score_bytes(setting: "Setting") -> float:
+    """Return the bytes of attention scores that pass through the memory of a device in a micro-batch."""
+    each = 2 if setting.formats.is_half else 4
+    return _PASSES * _scores(setting) * each if writes_scores(setting.spec) else 0.0
+
+
+def kept_score_bytes(setting: "Setting") -> float:
+    """Return the bytes of attention scores that a device keeps for the backward pass."""
+    spec = setting.spec
+    if not writes_scores(spec) or spec.fine_tuning == "head":
+        return 0.0
+    layers = 1 if setting.work.recomputes else setting.built.layers
+    each = 2 * (2 if setting.formats.is_half else 4) + 1  # the softmax, its dropout, and a mask of bytes
+    return each * _scores(setting) * layers / setting.built.layers
+
+
+def _scores(setting: "Setting") -> float:
+    built = setting.built
+    return (
+        setting.plan.per_device_train_batch_size
+        * built.hidden_size
+        / _HEAD_WIDTH
+        * _length(setting) ** 2
+        * (built.layers)
+    )
+
+
+def _length(setting: "Setting") -> float:
+    return min(float(setting.spec.max_seq_length), setting.work.tokens)
+
+
+def update_of(setting: "Setting") -> tuple[float, float]:
+    """Return how often the optimizer moves the bytes of a fused one, and its kernels."""
+    program, layers = setting.spec.trained_by, setting.built.layers
+    usual = "adamw_torch_fused"
+    if program.is_before(*_FUSED_OPTIMIZER):
+        usual = "adamw_hf" if program.is_before(*_TORCH_OPTIMIZER) else "adamw_torch"
+    name = str(setting.spec.training_arguments.get("optim", usual)) if not program.is_own else "adamw_torch_fused"
+    if "fused" in name or name.startswith(("paged", "adamw_bnb", "adamw_8bit", "adamw_apex")):
+        return 1.0, _FUSED_KERNELS
+    return _LOOP_BYTES / _FUSED_BYTES, _LOOP_KERNELS * layers if name == "adamw_hf" else _FUSED_KERNELS
+
+
+def adapter_bytes(setting: "Setting") -> float:
+    """Return the memory traffic of PEFT's adapters in a micro-batch under FSDP, which paretune's own do not cause."""
+    spec, work = setting.spec, setting.work
+    if not (is_trainer(spec) and spec.fine_tuning in ADAPTERS and spec.strategy in SHARDED):
+        return 0.0
+    return _ADAPTER_BYTES * work.passes * setting.plan.per_device_train_batch_size * work.tokens * work.adapted_widths
+
+
+def runs_in_one_process(spec: JobSpec) -> bool:
+    """Return whether one process computes on several GPUs, with torch's DataParallel."""
+    return spec.strategy == DATA_PARALLEL and spec.processes > 1
+
+
+def blocking_bytes(setting: "Setting") -> float:
+    """Return the bytes that DataParallel sends to each GPU in a micro-batch, while arithmetic waits.
+
+    The weights go from the first GPU to all others, and the gradients back.
+    """
+    if not runs_in_one_process(setting.spec):
+        return 0.0
+    each = BYTES[setting.formats.weights]
+    return each * (setting.built.parameters + setting.work.trained_parameters)
+
+
+def launch_factor(setting: "Setting") -> float:
+    """Return how many times as many kernels the process launches for DataParallel.
+
+    Its threads launch those of the forward pass in turn. Autograd has a thread for each GPU.
+    """
+    return 1 + (setting.spec.processes - 1) / 3 if runs_in_one_process(setting.spec) else 1.0
+
+
+def left_behind(setting: "Setting") -> LeftBehind:
+    """Return the files that a job uploads at its end.
+
+    A Trainer that writes its checkpoints into SageMaker's model folder leaves all of them there, unless it has a
+    save_total_limit. With another output_dir, only the model is uploaded.
+    """
+    spec, built, formats = setting.spec, setting.built, setting.formats
+    if not is_trainer(spec):
+        return LeftBehind(model=BYTES[formats.saved] * built.parameters)
+    trained, given = setting.work.trained_parameters, spec.training_arguments
+    adapts = spec.fine_tuning in ADAPTERS  # only the adapters are saved
+    weights = BYTES[formats.weights] * (trained if adapts else built.parameters)
+    if not str(given.get("output_dir", _MODEL_FOLDER)).startswith(_MODEL_FOLDER):
+        return LeftBehind(model=weights)
+    state = 0.0 if given.get("save_only_model") else 2 * BYTES[formats.updated] * trained
+    return LeftBehind(model=weights, checkpoints=_checkpoints(setting) * (weights + state))
+
+
+def _checkpoints(setting: "Setting") -> int:
+    """Return the number of checkpoints that are left at the end of a job."""
+    given, steps = setting.spec.training_arguments, setting.work.steps
+    strategy = str(given.get("save_strategy", "steps"))
+    schedule = Schedule(strategy, float(given.get("save_steps") or _SAVE_STEPS))
+    written = schedule.times(steps, setting.work.steps_per_epoch)
+    limit: Any = given.get("save_total_limit")
+    return written if limit is None else min(written, int(limit) + bool(given.get("load_best_model_at_end")))

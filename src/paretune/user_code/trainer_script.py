@@ -1,0 +1,203 @@
+"""Reads from a script's text what its training with Hugging Face's Trainer computes, so that it can be estimated.
+
+    training_in(text, requirements, given) -> ScriptTraining | None      pure: what the text says
+    described(spec) -> JobSpec | None                                    the job, with what its script says
+
+The script is not run. A value that its text does not show keeps the Trainer's default.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
+from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import OF_THE_BATCH
+from paretune.specification.program import TRAINER, Program
+from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS
+
+MODEL_FOLDER = "/opt/ml/model"
+_LIBRARIES = ("transformers", "trl", "setfit", "sentence_transformers")
+_TRAINER = re.compile(r"\w*Trainer")
+_ARGUMENTS = re.compile(r"\w*TrainingArguments|\w+Config")  # TRL's classes end in Config, as in SFTConfig
+_VERSION = re.compile(r"^\s*transformers(?:\[[^\]]*\])?\s*(?:==|~=)\s*(\d+)\.(\d+)", re.MULTILINE)
+_CHECKED = re.compile(r"check_min_version\(\s*[\"'](\d+)\.(\d+)")
+_OF_A_JOB = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs")
+"""TrainingArguments that are parameters of a job."""
+_USUAL = {"per_device_train_batch_size": 8, "num_train_epochs": 3.0}
+"""Defaults of TrainingArguments that differ from those of a job."""
+_HALVES = ("fp16", "bf16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptTraining:
+    """What a script's text says of its training with the Trainer."""
+
+    program: str  # `trainer`, or `trainer-4.46` with the version of transformers that it requires
+    model: str | None  # the model that it loads, if its text shows it
+    task: str  # classification, token-classification or causal-lm
+    fine_tuning: str  # full, lora or qlora
+    lora_rank: int | None
+    max_seq_length: int | None
+    gets_plan: bool  # whether it has Hugging Face's parser, so that paretune passes batch and epochs
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of TrainingArguments, as far as the text shows them
+
+
+def training_in(text: str, requirements: str = "", given: Mapping[str, Any] | None = None) -> ScriptTraining | None:
+    """Return what the text of a script says of its training; None if it does not use the Trainer.
+
+    requirements: the text of its requirements.txt.
+    given: values of its command-line options, which replace the defaults that the text shows.
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if not any(map(_imports_trainer, nodes)):
+        return None
+    values = _Values(nodes, dict(given or {}))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    arguments = dict[str, Any]()
+    for call in calls:
+        if (
+            (name := _name(call.func))
+            and _ARGUMENTS.fullmatch(name)
+            and name not in ("LoraConfig", "BitsAndBytesConfig")
+        ):
+            found = {item.arg: values.of(item.value) for item in call.keywords if item.arg}
+            arguments |= {key: value for key, value in found.items() if value is not None}
+    # Scripts with Hugging Face's parser declare these by importing the class, so all of their values are options.
+    arguments |= {name: value for name, value in (given or {}).items() if name not in arguments}
+    loads = [call for call in calls if _name(call.func) == "from_pretrained"]
+    models = [values.of(call.args[0]) for call in loads if call.args and "Model" in ast.unparse(call.func)]
+    ranks = [
+        values.of(item.value)
+        for call in calls
+        if _name(call.func) == "LoraConfig"
+        for item in call.keywords
+        if (item.arg == "r")
+    ]
+    adapts = bool(re.search(r"\b(?:LoraConfig|get_peft_config|get_peft_model)\b", text))
+    packs = bool(re.search(r"load_in_4bit\s*=\s*True", text))
+    lengths = [
+        values.of(item.value)
+        for call in calls
+        for item in call.keywords
+        if item.arg in ("max_length", "max_seq_length") and "generate" not in _name(call.func)
+    ]
+    is_decoder = re.search(r"\bAutoModelForCausalLM\b|\bSFTTrainer\b", text)
+    is_tagger = re.search(r"\bAutoModelForTokenClassification\b", text)
+    return ScriptTraining(
+        program=_program(text, requirements),
+        model=next((name for name in models if isinstance(name, str)), None),
+        task="causal-lm" if is_decoder else "token-classification" if is_tagger else "classification",
+        fine_tuning="qlora" if packs else "lora" if adapts else "full",
+        lora_rank=next((rank for rank in ranks if isinstance(rank, int)), None),
+        max_seq_length=next((length for length in lengths if isinstance(length, int)), None),
+        gets_plan=bool(re.search(r"\b(?:HfArgumentParser|TrlParser)\b", text)),
+        arguments=arguments,
+    )
+
+
+def _imports_trainer(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in _LIBRARIES:
+        return any(_TRAINER.fullmatch(alias.name) for alias in node.names)
+    is_attribute = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    return is_attribute and node.value.id in _LIBRARIES and bool(_TRAINER.fullmatch(node.attr))  # type: ignore[attr-defined]
+
+
+def _program(text: str, requirements: str) -> str:
+    found = _VERSION.search(requirements) or _CHECKED.search(text)
+    return Program.read(f"{TRAINER}-{found[1]}.{found[2]}" if found else TRAINER).name
+
+
+def _name(node: ast.AST) -> str:
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+class _Values:
+    """Values of expressions, as far as a script's text shows them."""
+
+    def __init__(self, nodes: list[ast.AST], given: Mapping[str, Any]) -> None:
+        self._defaults: dict[str, ast.expr] = dict(_defaults(nodes))
+        self._constants = {
+            target.id: node.value
+            for node in nodes
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        self._given = {name.replace("-", "_"): value for name, value in given.items()}
+
+    def of(self, node: ast.AST) -> Any:
+        """Return the value of an expression, or None if it is unknown."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if "SM_MODEL_DIR" in (text := ast.unparse(node)):
+            return MODEL_FOLDER
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self.of(node.operand)
+            return -value if isinstance(value, int | float) else None
+        if isinstance(node, ast.Call) and _name(node.func) in ("int", "float", "bool", "str") and node.args:
+            return self.of(node.args[0])
+        if isinstance(node, ast.Name) and node.id in self._constants:
+            return self._constants[node.id].value
+        if isinstance(node, ast.Attribute | ast.Name) and text.count(".") < 2:
+            name = _name(node)
+            if name in self._given:
+                return self._given[name]
+            default = self._defaults.get(name)
+            return None if default is None else self.of(default)
+        return None
+
+
+def _defaults(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the name and the default of each option that argparse declares."""
+    for node in nodes:
+        if not (isinstance(node, ast.Call) and _name(node.func) == "add_argument"):
+            continue
+        words = [word.value for word in node.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
+        default = next((item.value for item in node.keywords if item.arg == "default"), None)
+        if default is not None:
+            yield from ((word.lstrip("-").replace("-", "_"), default) for word in words)
+
+
+def described(spec: JobSpec) -> JobSpec | None:
+    """Return a job that runs a script with the Trainer, with what its script says of its training.
+
+    What the user gave goes first. Returns None for other jobs, and if the text does not show the model.
+    """
+    if spec.entry_script is None or not (path := at_home(spec.entry_script)).is_file():
+        return None
+    beside = path.parent / "requirements.txt"
+    try:
+        requirements = read_text(beside, LARGEST_SCRIPT) if beside.is_file() else ""
+        training = training_in(read_text(path, LARGEST_SCRIPT), requirements, spec.training_arguments)
+        return None if training is None else _completed(spec, training)
+    except BadInput:  # an option of the script has a name of a job's parameter, but another meaning
+        return None
+
+
+def _completed(spec: JobSpec, training: ScriptTraining) -> JobSpec | None:
+    read, arguments = training.arguments, dict(training.arguments)
+    if "model" not in spec.model_fields_set and training.model is None:
+        return None
+    halves = [name for name in _HALVES if read.get(name) is True]
+    values: dict[str, Any] = {"model": training.model, "program": training.program, "task": training.task}
+    values |= {"fine_tuning": training.fine_tuning, "lora.r": training.lora_rank}
+    values |= {"max_seq_length": training.max_seq_length, "precision": halves[0] if halves else None}
+    values |= _USUAL | {name: read[name] for name in _OF_A_JOB if name in read}
+    values = {name: value for name, value in values.items() if value is not None}
+    values = {name: value for name, value in values.items() if name.partition(".")[0] not in spec.model_fields_set}
+    if training.gets_plan or spec.gives(*OF_THE_BATCH):
+        values = {name: value for name, value in values.items() if name not in OF_THE_BATCH}
+    if training.gets_plan:
+        values.pop("num_train_epochs", None)
+    folder = str(read.get("output_dir", MODEL_FOLDER))
+    if not folder.startswith(MODEL_FOLDER):
+        arguments["save_strategy"] = "no"  # what is outside the model folder is not uploaded
+    arguments = {name: value for name, value in arguments.items() if name not in RESERVED_TRAINING_ARGUMENTS}
+    return spec.replace(**values, training_arguments=arguments)

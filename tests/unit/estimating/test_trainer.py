@@ -1,0 +1,196 @@
+"""What a script with Hugging Face's Trainer adds to the work of a job, compared with sums worked out by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from paretune.estimating import memory
+from paretune.estimating.architecture import Architecture, well_known
+from paretune.estimating.counting import Work, describe
+from paretune.estimating.estimator import Estimate, Estimator
+from paretune.estimating.evidence import Evidence
+from paretune.estimating.memory import MemoryModel
+from paretune.estimating.setting import Setting, setting_of
+from paretune.specification.job import JobSpec
+
+LLAMA = Architecture(
+    parameters=8_000_000_000,
+    matrices=7_500_000_000,
+    layers=32,
+    hidden_size=4096,
+    vocabulary=128_256,
+    adapted_widths=82_000 * 32,
+    kind="llama",
+    stored="bf16",
+)
+POLARITY: dict[str, Any] = {
+    "model": "distilbert-base-uncased",
+    "dataset": "fancyzhx/amazon_polarity",
+    "max_train_samples": 900_000,
+    "num_train_epochs": 3.0,
+    "max_seq_length": 512,
+    "precision": "fp32",
+    "per_device_train_batch_size": 32,
+    "instance_type": "ml.p3.2xlarge",
+}
+
+
+def setting(known: Architecture | None = None, **changes: Any) -> Setting:
+    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 1600, "instance_type": "ml.p3.2xlarge", **changes})
+    built = known or well_known(spec.model, spec.task)
+    assert built is not None
+    described = setting_of(spec, spec.plan(), built)
+    assert described is not None
+    return described
+
+
+def work_of(known: Architecture | None = None, **changes: Any) -> Work:
+    return describe(setting(known, **changes))
+
+
+def gib_of(known: Architecture, **changes: Any) -> float:
+    return MemoryModel().predict(memory.describe(setting(known, **changes))).gib
+
+
+def estimated(**changes: Any) -> Estimate:
+    spec = JobSpec(**POLARITY | changes)
+    built = well_known(spec.model)
+    assert built is not None
+    item = Estimator(Evidence()).estimate(spec, built, None)
+    assert item is not None
+    return item
+
+
+def test_a_trainer_before_fused_attention_writes_its_scores_and_updates_one_weight_after_another() -> None:
+    bert: dict[str, Any] = {"model": "bert-base-uncased", "max_seq_length": 128, "precision": "fp32"}
+    ours, theirs = work_of(**bert), work_of(**bert, program="trainer-4.x")
+    newer = work_of(**bert, program="trainer-4.46")
+
+    scores = 16 * 12 * 128**2 * 12  # rows, heads, a matrix of scores, layers
+    assert theirs.moved - ours.moved == pytest.approx(19.5 * 4 * scores)
+    assert (theirs.updated, theirs.update_kernels) == (2 * ours.updated, 90 * 12)  # 48 bytes per weight, not 24
+    assert newer.moved == pytest.approx(ours.moved)
+    assert (newer.updated, newer.update_kernels) == (2 * ours.updated, 41)  # adamw_torch updates lists of tensors
+    assert work_of(**bert, program="trainer").updated == ours.updated  # adamw_torch_fused
+
+
+def test_arguments_of_the_trainer_decide_before_the_defaults_of_its_version() -> None:
+    bert: dict[str, Any] = {"model": "bert-base-uncased", "precision": "fp32"}
+    plain = work_of(**bert, program="trainer-4.x")
+    given = {"optim": "adamw_torch_fused", "attn_implementation": "sdpa"}
+    fast = work_of(**bert, program="trainer-4.x", training_arguments=given)
+
+    assert fast.updated == plain.updated / 2
+    assert fast.moved < plain.moved
+
+
+def test_checkpoints_in_the_model_folder_are_packed_as_long_as_those_of_two_public_jobs_were() -> None:
+    sst2: dict[str, Any] = {"model": "distilbert-base-uncased", "max_train_samples": 67_349, "precision": "fp32"}
+    sst2 |= {"per_device_train_batch_size": 32, "program": "trainer-4.x"}
+
+    def minutes(**arguments: Any) -> float:
+        work = work_of(**sst2, training_arguments=arguments)
+        return work.packed / 9.3e6 / 60
+
+    model_s, checkpoint_s = 67e6 * 4 / 9.3e6, 67e6 * 12 / 9.3e6
+    assert 60 * minutes() == pytest.approx(375, rel=0.02)  # 2,105 steps: four checkpoints and the model
+    assert 60 * minutes(save_total_limit=1) == pytest.approx(model_s + checkpoint_s, rel=0.01)
+    assert 60 * minutes(save_strategy="no") == pytest.approx(model_s, rel=0.01)
+    assert 60 * minutes(save_steps=1000) == pytest.approx(model_s + 2 * checkpoint_s, rel=0.01)
+    assert 60 * minutes(output_dir="/opt/ml/checkpoints") == pytest.approx(model_s, rel=0.01)
+    assert 60 * minutes(save_strategy="epoch", save_only_model=True) == pytest.approx(2 * model_s, rel=0.01)
+    assert work_of(**sst2 | {"program": None}).packed == 0  # paretune's jobs upload their model unpacked
+
+
+def test_rows_that_a_script_evaluates_during_and_after_its_training_are_counted() -> None:
+    distilbert: dict[str, Any] = {
+        "model": "distilbert-base-uncased",
+        "max_train_samples": 9000,
+        "max_eval_samples": 1000,
+    }
+    distilbert |= {"num_train_epochs": 3.0, "program": "trainer-4.x"}
+    once = work_of(**distilbert)  # after the training, as in the examples of Hugging Face
+    often = work_of(**distilbert, training_arguments={"eval_strategy": "epoch"})
+    tested = work_of(**distilbert, test_rows=5000)
+
+    assert often.evaluated_flops == pytest.approx(4 * once.evaluated_flops)
+    assert tested.evaluated_flops == pytest.approx(6 * once.evaluated_flops)
+
+
+def test_data_parallel_sends_weights_and_gradients_while_arithmetic_waits() -> None:
+    job: dict[str, Any] = {"model": "bert-base-uncased", "instance_type": "ml.p3.8xlarge", "precision": "fp32"}
+    each, one = work_of(**job, program="trainer-4.x"), work_of(**job, program="trainer-4.x", strategy="dp")
+
+    assert one.blocking_link == pytest.approx(8 * 109_483_778)
+    assert one.kernels == pytest.approx(2 * each.kernels)  # the forward pass of four GPUs in turn
+    assert each.blocking_link == 0
+
+
+def test_adapters_of_peft_under_fsdp_move_more_bytes_than_those_of_paretune() -> None:
+    job: dict[str, Any] = {"task": "causal-lm", "fine_tuning": "lora", "precision": "bf16", "strategy": "fsdp"}
+    job |= {"instance_type": "ml.p4de.24xlarge", "max_seq_length": 2048, "per_device_train_batch_size": 1}
+    ours, theirs = work_of(LLAMA, **job), work_of(LLAMA, **job, program="trainer-4.46")
+
+    assert theirs.moved - ours.moved == pytest.approx(10 * 3 * 2048 * LLAMA.adapted_widths)
+
+
+def test_a_model_in_bf16_takes_the_memory_of_the_format_in_which_the_trainer_loads_it() -> None:
+    job: dict[str, Any] = {"task": "causal-lm", "instance_type": "ml.p5en.48xlarge", "precision": "bf16"}
+    job |= {
+        "per_device_train_batch_size": 1,
+        "max_seq_length": 512,
+        "training_arguments": {"gradient_checkpointing": True},
+    }
+    newest, before = gib_of(LLAMA, **job, program="trainer"), gib_of(LLAMA, **job, program="trainer-4.46")
+
+    assert before - newest == pytest.approx((18 - 8) * 8e9 / 2**30, rel=0.01)  # fp32 weights cast for each product
+    liger = {"gradient_checkpointing": True, "use_liger_kernel": True}
+    without = gib_of(LLAMA, **job | {"training_arguments": liger}, program="trainer")
+    assert newest - without == pytest.approx(12 * 512 * 128_256 / 2**30, rel=0.01)  # logits
+
+
+def test_scores_that_are_written_are_also_kept_in_memory() -> None:
+    bert = well_known("bert-base-uncased")
+    assert bert is not None
+    job: dict[str, Any] = {"model": "bert-base-uncased", "max_seq_length": 512, "precision": "fp32"}
+
+    kept = gib_of(bert, **job, program="trainer-4.x") - gib_of(bert, **job, program="trainer-4.46")
+
+    assert kept == pytest.approx(9 * 16 * 12 * 512**2 * 12 / 2**30)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instance_type", "flops"),
+    [
+        ({"tf32": True}, "ml.p4d.24xlarge", 312e12 / 2 * 1.3 / 2),
+        ({}, "ml.p4d.24xlarge", 19.5e12 * 0.7),
+        ({"tf32": True}, "ml.p3.2xlarge", 15.7e12 * 0.7),  # a V100 has no TF32
+    ],
+)
+def test_tf32_is_a_format_of_its_own_where_the_gpu_has_it(
+    arguments: dict[str, Any], instance_type: str, flops: float
+) -> None:
+    bert: dict[str, Any] = {"model": "bert-base-uncased", "program": "trainer"}
+    work = work_of(**bert, instance_type=instance_type, training_arguments=arguments)
+
+    assert work.arithmetic == pytest.approx(flops)
+    assert work.constants["chip"].endswith("tf32") is (flops > 2e13)
+
+
+def test_the_published_bills_of_a_script_with_the_trainer_of_2021_are_inside_and_those_of_paretune_are_not() -> None:
+    script = estimated(program="trainer-4.6", test_rows=400_000, training_arguments={"eval_strategy": "epoch"})
+    own, billed_s = estimated(), 66_142  # mean of two jobs of a public benchmark
+
+    assert script.time.seconds == pytest.approx(billed_s, rel=0.05)
+    assert script.time.seconds_low < billed_s < script.time.seconds_high
+    assert own.time.seconds_high < billed_s
+    assert script.phases["uploading"].seconds == pytest.approx(4 * 3600, rel=0.1)  # 168 checkpoints and the model
+
+
+def test_runs_of_a_program_are_evidence_for_the_speed_of_that_program() -> None:
+    job = work_of(model="bert-base-uncased", program="trainer-4.x")
+
+    assert job.constants["stack"] == "stack:trainer-4.x"
+    assert work_of(model="bert-base-uncased").constants["stack"] == "stack:own"
+    assert replace(job, constants={}).steps == 100
