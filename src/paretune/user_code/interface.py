@@ -42,6 +42,7 @@ class Options:
     is_complete: bool = False  # whether the program accepts no other options
     commands: tuple[str, ...] = ()  # one of these words must precede the options
     defaults: Mapping[str, float] = field(default_factory=dict, hash=False)  # defaults that are numbers, if known
+    floats: frozenset[str] = frozenset()  # options whose type or default is a float
 
 
 class Program:
@@ -137,6 +138,19 @@ def types_of(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
     return types
 
 
+def floats_of(words: Iterable[tuple[ast.expr, ast.Call]]) -> frozenset[str]:
+    """Return the options whose default in a call of `add_argument` is a float."""
+    return frozenset(
+        str(word.value)[2:]
+        for word, call in words
+        for item in call.keywords
+        if isinstance(word, ast.Constant)
+        and item.arg == "default"
+        and isinstance(item.value, ast.Constant)
+        and isinstance(item.value.value, float)
+    )
+
+
 # ---- Hugging Face
 
 
@@ -150,6 +164,7 @@ def _hugging_face(program: Program) -> Options:
     ]
     names = [node.id for word in words for node in ast.walk(word) if isinstance(node, ast.Name)]
     actions, required, is_complete = dict[str, str](), list[str](), bool(names)
+    floats = set[str]()
     for name in names:
         fields = list[_Field]()
         if name in program.classes:
@@ -157,10 +172,11 @@ def _hugging_face(program: Program) -> Options:
         elif name in installed_arguments():
             fields = [(each, None, ast.Constant(None)) for each in installed_arguments()[name]]
         is_complete = is_complete and bool(fields)
-        for each, _, default in fields:
+        for each, annotation, default in fields:
             actions[each] = ""
+            floats |= {each} if "float" in _kinds(annotation) else set()
             required += [] if default is not None else [f"--{each}"]
-    return Options(actions=actions, required=tuple(required), is_complete=is_complete)
+    return Options(actions=actions, required=tuple(required), is_complete=is_complete, floats=frozenset(floats))
 
 
 @lru_cache(maxsize=1)
@@ -194,7 +210,12 @@ def _hydra(program: Program) -> Options:
     root = program.script.parent if folder is None else program.script.parent / str(folder)
     found = _HydraKeys(root)
     found.add_file(name, "")
-    return Options(actions=dict.fromkeys(found.names, ""), is_complete=found.is_complete, defaults=dict(found.defaults))
+    return Options(
+        actions=dict.fromkeys(found.names, ""),
+        is_complete=found.is_complete,
+        defaults=dict(found.defaults),
+        floats=frozenset(found.floats),
+    )
 
 
 class _HydraKeys:
@@ -202,6 +223,7 @@ class _HydraKeys:
         self._root = root
         self.names: dict[str, None] = {}  # in the order of the files
         self.defaults: dict[str, float] = {}
+        self.floats: set[str] = set()
         self.is_complete = True
 
     def add_file(self, name: str, package: str) -> None:
@@ -246,6 +268,7 @@ class _HydraKeys:
                 self._add(inner, path)
                 if isinstance(inner, int | float) and not isinstance(inner, bool):
                     self.defaults.setdefault(path, float(inner))
+                    self.floats |= {path} if isinstance(inner, float) else set()
 
 
 def _from_yaml(text: str) -> Any:

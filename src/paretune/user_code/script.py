@@ -19,6 +19,7 @@ from paretune.user_code.interface import (
     Options,
     Program,
     added_options,
+    floats_of,
     options_of,
     read_options,
     required_by,
@@ -104,6 +105,7 @@ class Script:
     opens: tuple[str, ...]  # files next to it that it runs by names which are relative to the current folder
     types: Mapping[str, str]  # `int` or `float`, for options that take a number
     defaults: Mapping[str, float]  # defaults that are numbers, of keys in configuration files
+    floats: frozenset[str]  # options whose type or default is a float
     places: tuple[str, ...]  # names of the values that it reads from sys.argv by place, if it has no other arguments
     required: tuple[str, ...]  # required arguments; without -- if positional
     aliases: tuple[frozenset[str], ...]  # groups of options that are spellings of the same one
@@ -224,6 +226,7 @@ def _declared(path: Path, texts: _Texts, configurations: _Configurations, option
         files=tuple(modules),
         types=types,
         defaults=options.defaults,
+        floats=options.floats | {name for name, kind in types.items() if kind == "float"} | floats_of(words),
         opens=tuple(_opened(path, main)) if _ELSEWHERE.search(main) else (),
         places=tuple(_places(program)) if parser == "places" else (),
         syntax_fault=_syntax_fault(path),

@@ -13,6 +13,7 @@ from paretune.core.errors import BadInput
 from paretune.jobs.record import params_of
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Range, is_whole
 from paretune.user_code.binding import OF_SCRIPTS
 from tests.support.bound_scripts import argument_faults, bound, script_arguments, script_in_words
 
@@ -635,6 +636,21 @@ def test_a_script_receives_every_given_value_although_it_is_a_default_of_ours(sc
     nothing = JobSpec(entry_script=str(script))
     assert script_arguments(nothing, nothing.plan(), "/out") == []
     assert set(params_of(nothing)) == {"instance_type", "instance_count", "entry_script"}
+
+
+def test_a_range_of_whole_numbers_is_one_of_floats_if_the_script_reads_floats(script: Path) -> None:
+    study = script.parent / "study.yaml"
+    study.write_text(
+        "name: plain\nentry_script: train.py\nn_trials: 2\nobjectives: {cost_usd: minimize, val_loss: minimize}\n"
+        "search: {training_arguments.lr: {low: 1, high: 40, log: true}, epochs: {low: 1, high: 4}}\n"
+    )
+
+    search = StudyFile.read(str(study), {}).search
+
+    assert {name: is_whole(name, entry) for name, entry in search.items() if isinstance(entry, Range)} == {
+        "training_arguments.lr": False,
+        "training_arguments.epochs": True,
+    }
 
 
 def test_a_study_searches_arguments_by_the_scripts_own_names(script: Path) -> None:

@@ -38,6 +38,7 @@ from paretune.specification.declaration import (
     spell,
     split_list,
     unknown,
+    untyped,
 )
 from paretune.specification.inputs import PATHS
 from paretune.specification.job import JobSpec, JobValues
@@ -172,7 +173,10 @@ class StudyFile(Parameters):
                 job.pop("simulation", None)  # a file may keep the settings of its rehearsal
             values["job"] = job
             if isinstance(values.get("search"), Mapping):
-                values["search"] = {full_name(job, str(name)): entry for name, entry in values["search"].items()}
+                values["search"] = {
+                    full_name(job, str(name)): _as_the_script_reads(job, full_name(job, str(name)), entry)
+                    for name, entry in values["search"].items()
+                }
         if not values.get("objectives") and isinstance(job, Mapping):
             values["objectives"] = default_objectives(job)
         return super()._typed(values)
@@ -330,6 +334,17 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
         return f"training_arguments.{argument or name}" if is_known else name
     names = _entry_parameters(job, [])
     return f"training_arguments.{name}" if not names or name in names else name
+
+
+def _as_the_script_reads(job: Mapping[str, Any], name: str, entry: Any) -> Any:
+    """Return an entry of `search`; a range of an argument that the script reads as a float has floats as its ends."""
+    argument, script = name.partition("training_arguments.")[2], str(job.get("entry_script") or "")
+    if not (argument and script and isinstance(entry, Mapping) and {"low", "high"} <= entry.keys()):
+        return entry
+    if argument not in Script.read(at_home(script).resolve()).floats:
+        return entry
+    ends = {end: untyped(entry[end]) for end in ("low", "high")}
+    return {**entry, **{end: float(value) for end, value in ends.items() if type(value) is int}}
 
 
 def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
