@@ -226,6 +226,10 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     return read_config(Path(path).parent)
 
 
+_OF_IMAGES = {"image_size", "patch_size", "vision_config"}
+"""Entries of the config.json of a model for images."""
+
+
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
     """Return the architecture of a model that is well known, in a folder or on the Hub. Raises BadInput if unknown."""
     architecture = well_known(model, task)
@@ -234,7 +238,10 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
     config = read_config(model) if is_folder(model) else hub_config(model, environment)
     architecture = of_config(config, task)
     if architecture is None:
-        raise BadInput([f"model {model}: its config.json must have hidden size, number of layers and vocabulary size"])
+        rule = f"model {model}: its config.json must have hidden size, number of layers and vocabulary size"
+        if _OF_IMAGES & {*config}:
+            rule = f"model {model} is for images: paretune estimates and trains only models for text"
+        raise BadInput([rule])
     return architecture
 
 

@@ -186,7 +186,7 @@ class JobRecord:
         region. The time limit of a trial is a tag: its study chooses the limit, and MLflow compares runs by params.
         """
         launcher, spec = self.workplace.launcher, self.spec
-        params, is_trial = params_of(requested), bool(self.attribution.study)
+        params, is_trial = params_of(requested, self.command), bool(self.attribution.study)
         minutes = params.pop("max_runtime_minutes", None) if is_trial else None
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
         self.run.set_tags(
@@ -200,7 +200,7 @@ class JobRecord:
             }
         )
         if not (self.spec.runs_user_code and self.is_adopted):  # only its command says which parameters it gets
-            self.run.log_params(params_of(requested, self.command))
+            self.run.log_params(params)
 
     def log_setup(self, setup: JobSetup) -> None:
         """Record the part of a job's setup that later attempts and `clean` need."""

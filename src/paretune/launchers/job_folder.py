@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paretune.launchers.base import Job
 from paretune.specification.container import (
+    RUNNER,
     Event,
     EventReader,
     JobDocument,
@@ -24,7 +25,6 @@ from paretune.specification.container import (
 )
 
 _LOG_TAIL = 2**18  # bytes that are read from the end of a log
-RUNNER = "runner.py"  # the program that runs a user's own training
 _LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the job's folder instead of copied
 _WITH_SECRETS = Path(__file__).parent / "sagemaker" / "with_secrets.py"
 

@@ -42,6 +42,7 @@ PROFILE_JSON = "profile.json"  # the machine-readable file of a profile; its `su
 CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps by default: the newest one may be incomplete in S3
 CHECKPOINT_EVERY_S = 120.0  # seconds between two checkpoints of a job that may lose its spot instances
 MOST_CLASSES_IN_MATRIX = 1_000  # a report with the confusion matrix of 5,500 classes would be too large to read
+RUNNER = "runner.py"  # the program that runs a user's own training, among the files of its code
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid

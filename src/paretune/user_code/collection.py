@@ -148,11 +148,12 @@ def _is_same(one: str, other: str) -> bool:
 
 def _copy_curves(store: Path, run_id: str, client: MlflowClient) -> None:
     curves = {name: points for name, points in read_curves(store).items() if name not in OF_THE_BILL}
-    points = [
-        Metric(name_for_mlflow(name), point.value, point.time_ms, point.step)
-        for name, curve in curves.items()
-        for point in curve
-    ]
+    points = list[Metric]()
+    for name, curve in curves.items():
+        key = name_for_mlflow(name)
+        # Events of the running job have some of the points, with the digits that the training printed.
+        steps = {point.step for point in client.get_metric_history(run_id, key)}
+        points += [Metric(key, point.value, point.time_ms, point.step) for point in curve if point.step not in steps]
     _log_points(points, run_id, client)
 
 

@@ -9,8 +9,7 @@ from paretune.core.errors import collecting, refuse
 from paretune.core.reading import LARGEST_SETTINGS, at_home, exists, read_text
 from paretune.core.shell import options
 from paretune.launchers import archive
-from paretune.launchers.job_folder import RUNNER
-from paretune.specification.container import Command, JobInputs, UserCode
+from paretune.specification.container import RUNNER, Command, JobInputs, UserCode
 from paretune.specification.inputs import CHANNELS, IN_S3, SCRIPT_CHANNELS, in_channel, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS

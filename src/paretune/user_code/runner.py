@@ -40,7 +40,7 @@ import time
 from collections import deque
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from paretune.user_code.script_metrics import PrintedNumbers
@@ -85,7 +85,7 @@ def main(ml: Path) -> int:
     late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
     if starter := os.environ.pop("PARETUNE_STARTER", ""):  # process id of the parent: a launcher or with_secrets.py
         watchdog.end_with(int(starter), grace_s, late)
-    if is_first():
+    if Cluster.read(ml).rank == 0:  # if an instance hangs, the others wait for it
         watchdog.watch(ml / "output" / "data" / "events.jsonl", partial(supervisor.end, ml, 1))
     if document.get("deadline_s") is not None:  # a job on a user's machine has no deadline here
         watchdog.stop_at(document["deadline_s"], grace_s, partial(write_failure, ml, "time_limit"), late)
@@ -96,6 +96,24 @@ def main(ml: Path) -> int:
     return Training(ml, document, folder, supervisor).run(grace_s)
 
 
+class Cluster(NamedTuple):
+    """The instances of a job, as SageMaker's resourceconfig.json describes them; no hosts for a job on one machine."""
+
+    hosts: list[str]
+    rank: int  # index of this instance
+    interface: str  # network interface between the instances
+
+    @classmethod
+    def read(cls, ml: Path) -> Cluster:
+        """Read the description in the job's folder, or return a cluster without hosts if there is none."""
+        path = ml / "input" / "config" / "resourceconfig.json"
+        if not path.exists():
+            return cls([], 0, "")
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        hosts = sorted(raw["hosts"], key=lambda name: (len(name), name))  # algo-2 before algo-10
+        return cls(hosts, hosts.index(raw["current_host"]), raw.get("network_interface_name", "eth0"))
+
+
 class Training:
     """One run of the command: its environment, its words, what it printed, and its report."""
 
@@ -103,8 +121,9 @@ class Training:
         self._ml, self._document, self._folder, self._supervisor = ml, document, folder, supervisor
         self._command = document["command"]
         self._metrics = importlib.import_module("script_metrics")
-        # Only the records of the first instance are kept.
-        self._data = ml / "output" / "data" if is_first() else Path(tempfile.mkdtemp())
+        self._cluster = Cluster.read(ml)
+        self._is_first = self._cluster.rank == 0  # only the records of the first instance are kept
+        self._data = ml / "output" / "data" if self._is_first else Path(tempfile.mkdtemp())
         self._store = self._data / self._metrics.STORE
         self._ending, self._written = self._data / "ending.json", self._data / "written.txt"
         self._is_script, self._is_alone = bool(self._command["script"]), document.get("deadline_s") is not None
@@ -132,7 +151,7 @@ class Training:
             (self._store / TRACEBACK).write_text(output.masked(ending["traceback"]), encoding="utf-8")
         if code and not self._supervisor.was_stopped:
             code = self._fail(code, ending, output)
-        if is_first():
+        if self._is_first:
             self._report(began, has_completed=not code and not self._supervisor.was_stopped)
         return code
 
@@ -142,17 +161,16 @@ class Training:
         if not self._is_script:
             return ["bash", "-c", words[0]]
         child, script = str(Path(__file__).resolve().parent / "child.py"), self._command["script"]
-        hosts, processes = json.loads(os.environ.get("SM_HOSTS", "[]")), int(self._command["processes"])
-        is_cluster = self._is_alone and len(hosts) > 1
-        if processes * (len(hosts) if is_cluster else 1) == 1:
+        cluster, processes = self._cluster, int(self._command["processes"])
+        if processes * len(cluster.hosts or [""]) == 1:
             return [sys.executable, child, script, *words]
         spread = ["--standalone", f"--nproc-per-node={processes}"]
-        if self._is_alone:
+        if cluster.hosts:
             spread = [
-                f"--nnodes={len(hosts)}",
-                f"--node-rank={os.environ['SM_CURRENT_HOST_RANK']}",
+                f"--nnodes={len(cluster.hosts)}",
+                f"--node-rank={cluster.rank}",
                 f"--nproc-per-node={processes}",
-                f"--master-addr={hosts[0]}",
+                f"--master-addr={cluster.hosts[0]}",
                 f"--master-port={os.environ.get('SM_MASTER_PORT', '7777')}",
             ]
         return [sys.executable, child, "--spread", str(grace_s), *spread, "--", script, *words]
@@ -178,15 +196,14 @@ class Training:
         if self._is_script:
             variables["PARETUNE_ENDING"], variables["PARETUNE_WRITTEN"] = str(self._ending), str(self._written)
             variables["PARETUNE_RUNNER"] = str(os.getpid())
-            if self._is_alone:
-                interface = os.environ.get("SM_NETWORK_INTERFACE_NAME", "eth0")
+            if self._cluster.interface:
                 for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
-                    variables.setdefault(name, interface)
+                    variables.setdefault(name, self._cluster.interface)
         return variables
 
     def _trainer(self) -> TrainerLog | None:
         steps = self._command["logging_steps"]
-        return TrainerLog(self._data / "events.jsonl", steps, self._metrics) if steps and is_first() else None
+        return TrainerLog(self._data / "events.jsonl", steps, self._metrics) if steps and self._is_first else None
 
     def _hidden(self) -> list[bytes]:
         """Return the forms in which the job's secrets may be printed."""
@@ -499,11 +516,6 @@ def describe_model(folder: Path) -> str:
         return f"its files could not be read ({error})"
     lines = done.stderr.strip().splitlines()
     return done.stdout.strip() if not done.returncode else f"its files could not be read ({(lines or [''])[-1]})"
-
-
-def is_first() -> bool:
-    """Return whether this is the first instance of the cluster (container_start.py numbers them), or a local job."""
-    return os.environ.get("SM_CURRENT_HOST_RANK", "0") == "0"
 
 
 def write_failure(ml: Path, cause: str, sentence: str) -> None:

@@ -92,14 +92,18 @@ WRONG = {  # what is typed: parts of the only message
     "train --missing_rows skip": ["missing_rows must be one of refuse, drop, got 'skip'"],
     "train --training_arguments.weight_decy 0.1": ["does not support weight_decy: did you mean"],
     "train --training_arguments.weight_decay high": ["training_arguments: weight_decay must be a number, got 'high'"],
-    "train click.py --training_arguments.leaning_rate 1": [
-        "click.py has no argument leaning_rate: did you mean learning-rate?",
-        "click.py does not run without --data-dir: add --training_arguments.data-dir VALUE",
+    "train rates.py --training_arguments.leaning_rate 1": [
+        "rates.py reads its options with Click: paretune reads them by running rates.py --help without network: add "
+        "--ask_script true"
     ],
-    "train click.py --training_arguments.quiet 3 --training_arguments.data_dir d": [
-        "--quiet of click.py is a switch and must be true or false, got 3"
+    "train rates.py --training_arguments.leaning_rate 1 --ask_script": [
+        "rates.py has no argument leaning_rate: did you mean learning-rate?",
+        "rates.py does not run without --data-dir: add --training_arguments.data-dir VALUE",
     ],
-    "train click.py --training_arguments.data_dir d --ask_script perhaps": ["ask_script must be true or false"],
+    "train rates.py --training_arguments.quiet 3 --training_arguments.data_dir d --ask_script": [
+        "--quiet of rates.py is a switch and must be true or false, got 3"
+    ],
+    "train rates.py --training_arguments.data_dir d --ask_script perhaps": ["ask_script must be true or false"],
     "train --dataset latin.csv": [
         "latin.csv is not UTF-8 text (the byte at position 13 cannot be decoded) but probably LATIN1"
     ],
@@ -176,7 +180,7 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(
     (workplace / "short" / "config.json").write_text('{"model_type": "bert", "max_position_embeddings": 64}')
     (workplace / "broken.py").write_text("import argparse\nprint('x'\n")
     (workplace / "metric.py").write_text(METRIC_SCRIPT)
-    (workplace / "click.py").write_text(CLICK_SCRIPT)
+    (workplace / "rates.py").write_text(CLICK_SCRIPT)
     before = {path.name for path in workplace.iterdir()}
 
     code, out, err = run(*line.split())

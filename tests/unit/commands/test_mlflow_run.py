@@ -80,7 +80,7 @@ def test_it_runs_the_project_as_a_job_and_waits_for_the_end(mlflow_run: Callable
     done = mlflow_run("-P", "alpha=0.25", max_runtime_minutes=30)
 
     assert done.exit_code == 0, done.output
-    assert "train.py 0.25 0.1" in document_of(aws)["command"]
+    assert "train.py 0.25 0.1" in document_of(aws)["command"]["words"][0]
     (job,) = aws.training.jobs.values()
     assert job.request["StoppingCondition"]["MaxRuntimeInSeconds"] == 1800
     run = the_run()

@@ -135,6 +135,7 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
         (None, "must have a config.json that can be read"),
         ("[]", "must have a config.json that can be read"),
         (json.dumps({"model_type": "resnet"}), "must have hidden size, number of layers and vocabulary size"),
+        (json.dumps({"model_type": "vit", "hidden_size": 768, "image_size": 224}), "only models for text"),
     ],
     ids=itertools.count(),
 )

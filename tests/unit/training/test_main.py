@@ -1,7 +1,6 @@
 """How failures are classified, and how the first process of a container ends."""
 
 import errno
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.core.watchdog import STARTED_AT
 from paretune.specification.container import JobDocument, JobFolder, write_json
 from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
@@ -85,38 +83,6 @@ def test_a_missing_package_is_installed_where_the_job_runs() -> None:
 
     assert classify_failure(error, runs_here=True)[1].endswith(f"install it for {sys.executable}")
     assert classify_failure(error)[1].endswith("or set sagemaker.training_image to an image that has it")
-
-
-@pytest.mark.parametrize(
-    ("variables", "remedy"),
-    [
-        ({}, f"install it for {sys.executable}"),
-        ({STARTED_AT: "0.0"}, "or set sagemaker.training_image to an image that has it"),
-    ],
-    ids=["a cluster's nodes", "SageMaker"],
-)
-def test_a_package_that_an_instance_lacks_is_installed_or_listed(
-    tmp_path: Path, variables: dict[str, str], remedy: str
-) -> None:
-    folder, script = JobFolder(tmp_path), tmp_path / "mine.py"
-    folder.make()
-    script.write_text("import no_such_package\n")
-    write_json(folder.document, JobDocument.first("job", JobSpec(entry_script=str(script))).as_json())
-    hosts = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
-    write_json(folder.resource_config, hosts)
-
-    assert (
-        subprocess.run(
-            [sys.executable, "-m", "paretune.training", tmp_path], env=os.environ | variables, capture_output=True
-        ).returncode
-        == 1
-    )
-
-    failure = folder.read_failure()
-    assert failure is not None
-    assert failure.cause is Cause.CODE
-    assert failure.sentence.startswith("package no_such_package is missing")
-    assert failure.sentence.endswith(remedy)
 
 
 def test_a_cause_that_says_the_same_is_not_repeated() -> None:

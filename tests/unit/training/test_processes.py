@@ -47,7 +47,7 @@ def test_processes_of_one_machine_meet_on_a_free_port() -> None:
     assert parsed.nproc_per_node == "3"
 
 
-@pytest.mark.parametrize("ended", ["stopped", "finished", "report"])
+@pytest.mark.parametrize("ended", ["stopped", "finished"])
 def test_torchrun_that_is_stopped_has_not_failed_if_its_processes_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str
 ) -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def test_a_script_logs_into_the_folder_of_its_job_and_what_it_writes_elsewhere_i
 
     assert run.report.metrics == {"f1": 0.5, "val_acc": 0.5, "uri_is_inside": 1.0, "columns": 400.0}
     assert run.report.facts["metrics_from"] == (
-        "out/all_results.json: f1; printed: columns, uri_is_inside; printed in percent and recorded as a share: val_acc"
+        "printed: columns, uri_is_inside; out/all_results.json: f1; printed in percent and recorded as a share: val_acc"
     )
     curve = read_curves(run.folder.report.parent / STORE)["val_acc"]
     assert [point[::2] for point in curve] == [(0, 0), (1, 0.25), (2, 0.5)]
@@ -262,6 +263,23 @@ def test_the_reason_of_a_failure_is_the_exception_with_its_cause(
     assert "runpy" not in run.record(TRACEBACK)
 
 
+@pytest.mark.parametrize(
+    ("deadline_s", "remedy"),
+    [
+        (None, f"install it for {sys.executable}"),
+        (600.0, "or set sagemaker.training_image to an image that has it"),
+    ],
+    ids=["a cluster's nodes", "SageMaker"],
+)
+def test_a_package_that_an_instance_lacks_is_installed_or_listed(
+    tmp_path: Path, deadline_s: float | None, remedy: str
+) -> None:
+    failure = Run(tmp_path, "import no_such_package", deadline_s=deadline_s).end().folder.read_failure()
+
+    assert failure is not None
+    assert failure.sentence.endswith(remedy)
+
+
 BOX = "╭─ Error ─╮\n│ No such option: --learning_rate Did you │\n│ mean --learning-rate? │\n╰─────────╯"
 
 
@@ -292,7 +310,9 @@ def test_a_script_that_ends_itself_is_quoted_with_what_it_printed_about_that(
 ) -> None:
     run = Run(tmp_path, f"import sys\n{text}\n").end()
 
-    _, sentence = run.folder.read_failure() or (None, "")
+    failure = run.folder.read_failure()
+    assert failure is not None
+    sentence = failure.sentence
     assert sentence.startswith("train.py ended with exit code ")
     assert reason in sentence
     assert ("--ask_script true" in sentence) is ("No such option" in text or "Cannot find key" in text)
@@ -301,7 +321,7 @@ def test_a_script_that_ends_itself_is_quoted_with_what_it_printed_about_that(
 def test_the_traceback_of_a_script_begins_at_its_own_first_line(tmp_path: Path) -> None:
     run = Run(tmp_path, "def f():\n    return {}['lr']\nf()\n").end()
 
-    assert (run.folder.read_failure() or (None, ""))[1] == "KeyError: 'lr'"
+    assert run.folder.read_failure() == failed(Cause.CODE, "KeyError: 'lr'")
     assert 'train.py", line 3' in run.printed
     assert "runpy" not in run.printed
 

@@ -31,7 +31,6 @@ from paretune.launchers.base import (
 )
 from paretune.launchers.deadlines import billed_after_limit_s, deadline_s
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
-from paretune.launchers.job_folder import RUNNER
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.account_checks import account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
@@ -49,7 +48,7 @@ from paretune.launchers.sagemaker.request import (
 from paretune.launchers.sagemaker.request_rules import request_faults
 from paretune.launchers.sagemaker.storage import Storage, absent, upload_faults
 from paretune.pricing import Price, PriceList, plan_price
-from paretune.specification.container import JobDocument, JobInputs, UserCode
+from paretune.specification.container import RUNNER, JobDocument, JobInputs, UserCode
 from paretune.specification.declaration import affecting
 from paretune.specification.identity import owned_request
 from paretune.specification.job import JobSpec
