@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from paretune.core.secrets import code_span, printable, printable_json, without_secrets
+from paretune.core.secrets import code_span, is_secret_name, printable, printable_json, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,20 @@ def test_a_json_document_without_secrets_has_all_other_values(value: object, sho
 )
 def test_code_in_a_page_stands_between_one_backtick_more_than_it_has_in_a_row(text: str, span: str) -> None:
     assert code_span(text) == span
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [
+        ("hub_token", True),
+        ("gcp-key.json", True),
+        (".env", True),
+        ("aws_credentials", True),
+        ("run_token_labels.py", False),  # source code
+        ("pad_token", False),
+        ("tokenizer.json", False),
+        ("report.txt", False),
+    ],
+)
+def test_a_secret_is_known_by_its_name_and_source_code_is_none(name: str, is_secret: bool) -> None:
+    assert is_secret_name(name) is is_secret
