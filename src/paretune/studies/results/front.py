@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
 from statistics import fmean, median, stdev
-from typing import Any
 
 import moocore
 import numpy as np
@@ -45,7 +44,8 @@ from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
-from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
+from paretune.studies.sampler.process import Axes, Axis, Points
+from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, quality_axes, quality_points, quality_settings
 
 UNKNOWN_ERROR = "± unknown after one run"
 INTERVAL = 0.8  # probability that a stated interval contains a configuration's mean over all seeds
@@ -291,7 +291,8 @@ def _model_of(runs: Sequence[Trial], quality: Objective) -> QualityModel:
     """Return a model of quality that is fitted to these runs and identifies those that collapsed."""
     values = [quality.sign * trial.values[quality.metric] for trial in runs]
     constant = [trial.measured.get(_CONSTANT.get(quality.metric, ""), -math.inf) for trial in runs]
-    return QualityModel(_keys(runs), values, _spread(runs, quality), collapsed=np.array(values) <= np.array(constant))
+    collapsed = np.array(values) <= np.array(constant)
+    return QualityModel(*model_inputs(runs), values, _spread(runs, quality), collapsed=collapsed)
 
 
 def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
@@ -308,9 +309,9 @@ def _with_collapses(
     """
     index_of = {trial.number: index for index, trial in enumerate(runs)}
     judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
-    keys = _keys(runs)[[at[0] for _, at in judged]]
+    points_of = model.runs.at(np.array([at[0] for _, at in judged]))
     may_collapse = noise.deviation and (model.collapsed.any() or _spread(runs, quality) is not None)
-    chances, changed = model.collapse_probability(keys), dict[int, Configuration]()
+    chances, changed = model.collapse_probability(points_of), dict[int, Configuration]()
     for (point, at), chance in zip(judged, chances, strict=True):
         lost = [runs[index] for index in at if model.collapsed[index]]
         ordered = (*(trial for trial in point.trials if trial not in lost), *lost)
@@ -320,29 +321,14 @@ def _with_collapses(
     return [changed.get(point.number, point) for point in points]
 
 
-def _keys(trials: Sequence[Trial]) -> np.ndarray:
-    """Return the inputs of the quality model, shape (N, 4 + D).
-
-    The first four columns are the index of the instance type, log2 of the global batch size, log learning rate and log
-    epochs; for the user's own training code, the last three of these are 0. The others are further parameters that
-    quality may depend on.
-    """
-    types = sorted({trial.spec.instance_type for trial in trials})
-    plans = np.zeros((len(trials), 4))
-    plans[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
-    if any(trial.spec.runs_user_code for trial in trials):
-        searched = dict.fromkeys(name for trial in trials for name in trial.point)
-        names = [name for name in searched if name != "instance_type"]
-        columns: list[list[Any]] = [[trial.value(name) for trial in trials] for name in names]
-    else:
-        specs = [trial.spec for trial in trials]
-        for row, spec in zip(plans, specs, strict=True):
-            plan = spec.plan()
-            row[1:] = math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs)
-        kinds = [spec.key_of("quality", but="num_train_epochs") for spec in specs]
-        columns = [list(column) for column in zip(*kinds, strict=True)]
-    columns = [column if are_numbers(column) else list(map(str, column)) for column in columns]
-    return np.hstack([plans, *(scaled(column, sorted(set(column))) for column in columns if len(set(column)) > 1)])
+def model_inputs(trials: Sequence[Trial]) -> tuple[Axes, Points]:
+    """Return the parameters that the quality of these trials depends on, and the trials as inputs of its model."""
+    names = dict.fromkeys(name for trial in trials for name in trial.point)
+    searched = {name: Axis(list({trial.point.get(name): None for trial in trials})) for name in names}
+    points = [{name: trial.point.get(name) for name in searched} for trial in trials]
+    axes = quality_axes(searched, runs_user_code=any(trial.spec.runs_user_code for trial in trials))
+    settings = [quality_settings(trial.spec, trial.plan, each) for trial, each in zip(trials, points, strict=True)]
+    return axes, quality_points(axes, settings)
 
 
 def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paretune.specification.metrics import OF_THE_CLUSTER
 from paretune.studies.results.front import INTERVAL, StudyFront, hypervolume, pooled_noise
 from paretune.studies.results.trial_status import TrialStatus
-from paretune.studies.sampler.decision import hypervolume_improvement
+from paretune.studies.sampler.decision import log_expected_improvement
 from tests.support.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
@@ -121,7 +121,9 @@ def test_an_improvement_is_the_hypervolume_with_the_point_less_that_without_it(w
     candidates, base = data.draw(points), data.draw(points)
     reference = (0.9, 0.8, 0.7)[:width]
 
-    improvements = hypervolume_improvement(np.array(candidates), np.array(base), np.array(reference))
+    costs, quality = np.array(candidates)[:, :-1], -np.array(candidates)[:, -1]
+    nearly_certain = np.full(len(quality), 1e-10)
+    improvements = np.exp(log_expected_improvement(costs, quality, nearly_certain, np.array(base), np.array(reference)))
 
     before = hypervolume(base, reference)
     for point, gained in zip(candidates, improvements, strict=True):
