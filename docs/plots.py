@@ -99,9 +99,9 @@ def _search_worlds(axes: Any) -> None:
 
 
 def _search_statements(axes: Any) -> None:
-    table = next(rows for rows in tables("search_statements") if "80 % holds" in rows[0])
+    table = next(rows for rows in tables("search_statements") if "bias" in rows[0])
     stated = [row for row in table if row["statements"] != "aim"]
-    axes.axvspan(75, 88, color=_LIGHT, label="aim")
+    axes.axvspan(76, 90, color=_LIGHT, label="aim")
     axes.plot([numbers(row["80 % holds"])[0] for row in stated], range(len(stated)), "D", color=_ORANGE)
     axes.axvline(80, color=_GREY, linewidth=1)
     axes.set_yticks(range(len(stated)), [row["statements"] for row in stated])

@@ -1,6 +1,6 @@
 """The driver of a study whose jobs end as a test decides, on a clock that moves only while it sleeps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
-from paretune.studies.results.recommendation import Pick
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, Verification
@@ -73,9 +73,9 @@ def until_ended(driver: Driver) -> None:
         driver.workplace.clock.sleep(WATCH_INTERVAL_S)
 
 
-def repeated(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> tuple[int, dict[int, str]]:
-    """Let a driver repeat the recommended points. Return the number of repeats, and why points get no more repeats."""
-    verification = Verification(driver, recommended)
+def repeated(driver: Driver, front: Callable[[], StudyFront]) -> tuple[int, dict[int, str]]:
+    """Let a driver repeat points of the front. Return the number of repeats, and why points get no more repeats."""
+    verification = Verification(driver, front)
     driver.run(verification.propose)
     return sum(trial.repeats is not None for trial in driver.trials.values()), verification.reasons
 

@@ -76,6 +76,30 @@ def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Tri
     return trials
 
 
+def mnist_trials() -> list[Trial]:
+    """Return the seven runs of a study of PyTorch's MNIST example, 2026-11-29: six configurations, one of them twice.
+
+    Two equal runs had accuracies of 0.54 and 0.3333.
+    """
+    runs = [(0.30, 0.1833), (0.46, 0.0833), (0.73, 0.4233), (0.86, 0.54), (0.71, 0.3567), (0.68, 0.24), (0.86, 0.3333)]
+    settings = [(0.1, 256), (0.01, 128), (0.05, 64), (0.1, 32), (0.03, 16), (0.08, 8)]
+    trials = []
+    for number, (usd, accuracy) in enumerate(runs):
+        first = 3 if number == 6 else number
+        rate, batch = settings[first]
+        trials.append(
+            trial_of(
+                number,
+                usd / 1000,
+                0.0,
+                point={"learning_rate": rate, "per_device_train_batch_size": batch},
+                repeats=3 if number == 6 else None,
+                values={"cost_usd": usd / 1000, "Test_Accuracy": accuracy},
+            )
+        )
+    return trials
+
+
 LADDER = [  # each trial is more expensive than the one before
     trial_of(0, 1.0, 0.70, more={"train_seconds": 4000.0}),
     trial_of(1, 2.0, 0.90, more={"train_seconds": 2000.0}),  # the knee

@@ -166,7 +166,7 @@ def test_a_part_of_measured_trainings_is_a_table_whose_cheapest_good_jobs_are_kn
 
 def test_runs_that_are_drawn_of_measured_trainings_have_the_truth_as_their_mean(tmp_path: Path) -> None:
     import search_statements
-    from search import grids
+    from search import drawn, grids
 
     names = [f"{column}_{seed}" for column in ("runtime_s", "valid_mse") for seed in range(4)]
     lines = [",".join([*grids.FCNET_AXES, *names])]
@@ -175,7 +175,7 @@ def test_runs_that_are_drawn_of_measured_trainings_have_the_truth_as_their_mean(
         lines.append(",".join(map(str, [8, rate, first, 16, *[first] * 4, *errors])))
     (tmp_path / grids.FCNET["fcnet-slice"]).write_text("\n".join(lines))
 
-    jobs = search_statements.jobs_of_grid("fcnet-slice", grids.grid("fcnet-slice", tmp_path, tmp_path))
+    jobs = drawn.of_grid("fcnet-slice", grids.grid("fcnet-slice", tmp_path, tmp_path)).jobs
     assert len(jobs) == 24
     assert all(job.truth == pytest.approx(sum(job.runs) / 4) for job in jobs)
     (row,) = search_statements.of_measured(["fcnet-slice"], range(1), tmp_path, tmp_path)

@@ -138,8 +138,9 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         lines += [
             f"Compared with one V100, the first takes 1/{_ONE_S / first['job_seconds']:.0f} of the time and costs "
             f"{_percent(first['cost_usd'], _ONE_USD)}. Compared with 32,",
-            f"the fastest takes {last['job_seconds'] / 60:.0f} min, changes F1 by {last['f1'] - _MANY_F1:+.3f} and "
-            f"costs {_percent(last['cost_usd'], _MANY_USD)}. Other configurations on the front: {others}.",
+            f"the fastest of these takes {last['job_seconds'] / 60:.0f} min, changes F1 by "
+            f"{last['f1'] - _MANY_F1:+.3f} and costs {_percent(last['cost_usd'], _MANY_USD)}. Other configurations "
+            f"on the front: {others}.",
         ]
     lines += [
         "",

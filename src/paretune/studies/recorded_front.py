@@ -33,6 +33,7 @@ from paretune.tracking.store import Tracking
 if TYPE_CHECKING:
     import optuna
 
+_MEAN = "_mean"  # end of the columns of pareto.csv that have the mean of a configuration
 _ADDRESS = re.compile(rf"^(metrics\.|params\.|tags\.{re.escape(schema.PREFIX)})")  # prefix of MLflow's column names
 
 
@@ -102,7 +103,8 @@ def front(
         name, rows, usual = runs.answer.name, runs.rows(), dict(runs.answer.front.objectives)
     else:
         name, rows, usual = "", _rows_of(runs), default_objectives({})
-    rows = [row for row in rows if not name or row["status"] == TrialStatus.COMPLETED.value]  # also leaves out probes
+    if name:
+        rows = _configurations([row for row in rows if row["status"] == TrialStatus.COMPLETED.value])  # without probes
     goals = dict(objectives or usual)
     table = pandas.DataFrame(rows, columns=list(goals)).apply(pandas.to_numeric, errors="coerce").astype(float)
     table = table[np.isfinite(table)]
@@ -137,6 +139,22 @@ def _rows_of(runs: "Result | pandas.DataFrame | Iterable[Mapping[str, object] | 
     items = runs.to_dict("records") if isinstance(runs, pandas.DataFrame) else runs
     rows = [row for item in items for row in (item.rows() if isinstance(item, Result) else [dict(item)])]
     return [{_ADDRESS.sub("", str(name)): value for name, value in row.items()} for row in rows]
+
+
+def _configurations(rows: Sequence[Row]) -> list[Row]:
+    """Return the first row of each configuration of a study, with the means of its runs as the values of its metrics.
+
+    So a metric of a configuration has the same value here as on the study's page.
+    """
+    firsts = dict[object, Row]()
+    for row in rows:
+        firsts.setdefault(row["trial"] if row.get("repeats") is None else row["repeats"], row)
+    return [{**row, **_means(row)} for row in firsts.values()]
+
+
+def _means(row: Row) -> Row:
+    means = {name.removesuffix(_MEAN): value for name, value in row.items() if name.endswith(_MEAN)}
+    return {name: value for name, value in means.items() if name in row and value is not None}
 
 
 def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:

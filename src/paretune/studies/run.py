@@ -48,13 +48,14 @@ from paretune.specification.rules import launch_faults
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile, full_name
-from paretune.studies.definition.space import INSIDE
+from paretune.studies.definition.space import INSIDE, Range
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import live_chart, record_answer, study_name
 from paretune.studies.results.result import StudyResult
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial, counted, label
+from paretune.studies.sampler.process import Axis
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.money import Money
 from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs
@@ -327,7 +328,7 @@ class StudyRun:
                 reason = driver.run(suggesting.propose)
                 if not driver.trials and (driver.money.has_budget or file.job.max_cost_usd is not None):
                     raise BudgetRefused(f"nothing was launched: {reason}")
-                verification = Verification(driver, lambda: self._answer().picks)
+                verification = Verification(driver, lambda: self._answer().front)
                 if file.judged_by is not None and file.design is None:  # one run is enough for seconds and dollars
                     driver.run(verification.propose)
                 driver.finish()
@@ -405,6 +406,7 @@ class StudyRun:
             predicted=self._predicted(),
             quality=file.judged_by,
             is_floor=file.goals != file.objectives,
+            axes=_axes(file),
         )
         levels = {} if file.design is None else {trial.number: file.design.levels_of(trial.point) for trial in trials}
         return StudyAnswer(
@@ -431,7 +433,7 @@ class StudyRun:
     def _finish(self, reason: str, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and cost, and return the result.
 
-        `unverified` maps the number of a recommended point to the reason why it has fewer than three runs.
+        `unverified` maps the number of a configuration on the front to the reason why it has no more runs.
         """
         final = replace(self._answer(), running=None, unverified=unverified)
         self._write(final, is_last=True)
@@ -447,7 +449,7 @@ class StudyRun:
         self._run.end("FINISHED" if final.picks else "FAILED")
         repeats = sum(each.repeats is not None and not each.status.is_retryable for each in final.front.trials)
         jobs = f"{repeats} more job{'s' if repeats > 1 else ''}"
-        again = f"; recommended configurations were trained again in {jobs}" if repeats else ""
+        again = f"; configurations on the front were trained again in {jobs}" if repeats else ""
         if (name := self._file.job.register) and best is not None:
             # `sync` does not register it: only the study knows which trial it recommends.
             sentence = register(name, best.trials[0].run_id, self._tracking, again="the same command")
@@ -504,6 +506,16 @@ class StudyRun:
             values[f"best_{front.quality}"] = best.means[front.quality]
         values = metrics.to_known_digits(values)
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
+
+
+def _axes(file: StudyFile) -> dict[str, Axis] | None:
+    """Return the searched parameters of a study, as its search sees them, or None for a designed experiment."""
+    if file.design is not None:
+        return None
+    return {
+        name: Axis(values=entry.corners, is_log=isinstance(entry, Range) and entry.log)
+        for name, entry in file.search.items()
+    }
 
 
 def _csv(table: "DataFrame") -> str:

@@ -1,6 +1,7 @@
 """`paretune.log_study`: anybody's Optuna study, in MLflow."""
 
 import math
+import re
 from pathlib import Path
 
 import mlflow.artifacts
@@ -74,7 +75,7 @@ def test_every_trial_is_a_run_the_page_shows_the_front_and_further_ones_are_adde
     assert killed in after.values()
     assert client.get_run(killed).info.status != "RUNNING"
     assert paretune.front("toy").objectives == {"cost": "minimize", "recall": "maximize"}
-    assert "within noise of the best recall" in html  # the maximized objective measures the model
+    assert re.search("has (a better|the best) mean recall", html)  # the maximized objective measures the model
 
     study.set_metric_names(["cost", "share found"])
     renamed = paretune.log_study(study)

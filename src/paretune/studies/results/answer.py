@@ -12,12 +12,13 @@ from paretune.specification.catalog import owner
 from paretune.specification.declaration import experimental_words
 from paretune.studies.definition.objectives import violations
 from paretune.studies.results.front import Configuration, StudyFront
-from paretune.studies.results.recommendation import Pick, best_in, recommend
+from paretune.studies.results.noise import INTERVAL
+from paretune.studies.results.recommendation import RECOMMENDED, Pick, recommend
 from paretune.studies.results.tables import front_table
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial, counted, label
 
-_MOST_REASONS = 6
+_MOST_REASONS, _MOST_ALIKE = 6, 6
 _DIGITS = re.compile(r"\d+")
 
 
@@ -53,7 +54,7 @@ class StudyAnswer:
     budget_usd: float | None = None  # what the study may spend; None for no limit
     committed_usd: float = 0.0  # dollars reserved for the running jobs and for instances kept after a job
     unverified: Mapping[int, str] = field(default_factory=dict)
-    """Maps the number of a recommended configuration to the reason why it has fewer than three runs."""
+    """Maps the number of a configuration on the front to the reason why it has no more runs."""
     n_trials: int | None = None  # limit on the trials of the study; None for no limit
     running: tuple[str, ...] | None = None  # descriptions of the running jobs; None once the study has ended
     prices: Mapping[str, str] = field(default_factory=dict)
@@ -68,9 +69,8 @@ class StudyAnswer:
 
     @cached_property
     def best(self) -> Configuration | None:
-        """The configuration on the front with the best quality; None if none is feasible or quality is not measured."""
-        name = self.front.quality
-        return None if name is None or not self.front.feasible else best_in(self.front, name)[0]
+        """The configuration with the best mean quality; None if none is feasible or quality is not measured."""
+        return self.front.best_in_quality()
 
     def opening(self) -> list[str]:
         """Return the answer in a few sentences, or the reasons why there is none.
@@ -82,13 +82,49 @@ class StudyAnswer:
         if not self.picks:
             return lines + _nothing(self.front)
         pick = self.picks[0]
+        lines += filter(None, [self.cut_off()])
         if remark := experimental_words(pick.point.trial.spec.experimental()):
             lines.append(f"{remark[0].upper()}{remark[1:]}.")
         lines.append(
             f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self.front.in_words(pick.point)}."
         )
-        lines.append(f"It is {', and '.join(pick.titles)}. {pick.reason} This rests on {pick.runs}.")
-        return lines + self.remarks()
+        roles = [title for title in pick.titles if title != RECOMMENDED]
+        also = "also " * (RECOMMENDED in pick.titles)
+        is_it = [f"It is {also}{', and '.join(roles)}."] * bool(roles)
+        sentences = [pick.reason, *is_it] if also else [*is_it, pick.reason]
+        lines.append(" ".join([*sentences, f"This rests on {pick.runs}."]))
+        return [*lines, *self.doubts(), *self.remarks()]
+
+    def cut_off(self) -> str:
+        """Return a sentence if the first recommendation was repeated and all repeats were cut off, else nothing."""
+        point = self.picks[0].point
+        repeats = [trial for trial in self.front.trials if trial.repeats == point.number]
+        cut = [trial for trial in repeats if trial.status is TrialStatus.CUT_OFF]
+        if not cut or len(point.trials) > 1:
+            return ""
+        what = f"All {len(cut)} repeats" if len(cut) > 1 else "The only repeat"
+        were = "were" if len(cut) > 1 else "was"
+        return (
+            f"{what} of trial {point.number} {were} cut off at the time limit, so its figures rest on a single run: "
+            "repeat it before you rely on them."
+        )
+
+    def doubts(self) -> list[str]:
+        """Return sentences about how uncertain the quality of the first recommendation is."""
+        front, point, name = self.front, self.picks[0].point, self.front.quality
+        if name is None or (interval := front.interval(point, name)) is None or not point.errors[name]:
+            return []
+        low, high = (front.number(name, end) for end in interval)
+        is_repeated = any(each.counts.get(name, 0) > 1 for each in front.points)
+        source = "" if is_repeated else ", judged by how much trials with similar settings differ"
+        lines = [f"Its true {label(name)} is between {low} and {high} ({INTERVAL:.0%}{source})."]
+        if front.is_floor or not (alike := front.alike(point)):
+            return lines
+        *first, last = [str(each.number) for each in alike]
+        if len(first) >= _MOST_ALIKE:
+            first, last = first[: _MOST_ALIKE - 1], f"{len(alike) - _MOST_ALIKE + 1} others"
+        others = f"trials {', '.join(first)} and {last}" if first else f"trial {last}"
+        return [*lines, f"These runs cannot tell its {label(name)} from that of {others}."]
 
     def remarks(self) -> list[str]:
         """Return the warnings to read before following the first recommendation."""

@@ -1,17 +1,14 @@
 """The front of a study: trials that differ only in their seed are merged into configurations, which get Pareto ranks.
 
-For each metric, a configuration has one number: the mean of its runs. The best of many noisy values is best partly by
-luck, so recommended configurations are run again with other seeds.
+For each metric, a configuration has one number: the mean of its runs. Ranks compare these means exactly: every
+configuration that is not on the front is beaten by one that is, and the configuration with the best mean is always on
+it. The noise of a metric (`noise.py`) says how uncertain a mean is, and changes no rank. The best of many noisy values
+is best partly by luck, so configurations of the front are run again with other seeds.
 
 - Seconds and dollars of paretune's own training do not depend on the learning rate, so they are means over all runs on
   the same cluster with the same batch.
 - Quality is the mean of the runs that did not collapse. A run that collapsed (for example, is no better than always
   predicting the majority class) only raises the probability of a collapse.
-
-The value of one run is assumed to be normally distributed around the mean of its configuration. All configurations
-share one unknown variance. It has a scaled inverse chi-square prior, which repeats update, so a mean has Student's t
-distribution (Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2). If there are so few validation rows that
-the binomial error of F1 exceeds the largest noise seen (`Objective.noise`), the prior is based on that error.
 """
 
 import math
@@ -24,114 +21,23 @@ from statistics import fmean, median, stdev
 
 import moocore
 import numpy as np
-from scipy.special import ndtr, stdtrit
-from scipy.stats import median_abs_deviation
 
 from paretune.core import pareto
-from paretune.core.noise import (
-    F1_DEGREES,
-    SECONDS_DEGREES,
-    SECONDS_NOISE,
-    TELLING_ERRORS,
-    Scatter,
-    are_alike,
-    binomial_error,
-    posterior_deviation,
-)
+from paretune.core.noise import TELLING_ERRORS, Scatter, are_alike
 from paretune.presentation.text import time_unit, to_error, with_error
 from paretune.specification import metrics
 from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
+from paretune.studies.results.noise import RunNoise, noise_of_cluster, noise_of_quality, noise_of_repeats
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 from paretune.studies.sampler.process import Axes, Axis, Points
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, quality_axes, quality_points, quality_settings
 
-UNKNOWN_ERROR = "± unknown after one run"
-INTERVAL = 0.8  # probability that a stated interval contains a configuration's mean over all seeds
-_ONE = float(ndtr(1.0))  # probability that a normal variable is less than one standard deviation above its mean
-_USUAL_SHARE = 0.4
-"""The prior noise of quality is this share of `Objective.noise`. It is less than 1 because `Objective.noise` is the
-largest noise seen: the median difference between two repeats is only a tenth of the largest difference."""
-_QUALITY_DEGREES = 1
-"""Degrees of freedom of the prior noise of quality. It counts only as much as one repeat, because noise differs
-five-fold between models. `_USUAL_SHARE` and this number were chosen on the development worlds of benchmarks/search."""
-_FEWEST_DEGREES = 2  # minimum degrees of freedom of Student's t: with one, no two values would ever be distinguished
 FEWEST_EQUAL = 2  # number of repeats with exactly the same quality after which training counts as deterministic
-_OF_THE_SPREAD = 0.03
-"""Assumed standard deviation of the noise of one run in a metric of the user's own, as a share of the spread between
-configurations. Chosen on studies drawn from two tables, and checked on two others (benchmarks/search_statements.py)."""
-_OF_THE_VALUE = 0.01  # the same, but as a share of the value; used if all configurations have the same value
 _CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}
 """Quality metric to the metric that records its value for a model that predicts the majority class for every row."""
 _MOST_JUDGED = 120  # only this many of the best configurations are checked for collapses
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunNoise:
-    """The noise of one objective between runs that differ only in the seed."""
-
-    deviation: float  # standard deviation of one run; a share of the value if `is_relative`
-    degrees: float  # degrees of freedom of that deviation
-    is_relative: bool  # whether the deviation grows with the value, as for seconds and dollars
-
-    def of_one_run(self, value: float) -> float:
-        """Return the standard deviation of one run around `value`, in the objective's own unit."""
-        return self.deviation * (abs(value) if self.is_relative else 1.0)
-
-    def standard_error(self, value: float, runs: float) -> float:
-        """Return the standard error of `value`, the mean of this many runs, widened as in `widened`."""
-        return self.widened(self.of_one_run(value) / math.sqrt(runs))
-
-    def widened(self, error: float) -> float:
-        """Return a standard error widened so that ± covers 68 %, although the deviation itself is uncertain."""
-        return error * float(stdtrit(self.degrees, _ONE))
-
-    def margin(self, error: float) -> float:
-        """Return half the width of the interval (probability INTERVAL) around a mean with this widened error."""
-        return self._quantile(error, 0.5 + INTERVAL / 2)
-
-    def at_most(self, error: float) -> float:
-        """Return a bound, with probability INTERVAL, on how far the truth exceeds a mean with this widened error."""
-        return self._quantile(error, INTERVAL)
-
-    def _quantile(self, error: float, probability: float) -> float:
-        return error * float(stdtrit(self.degrees, probability) / stdtrit(self.degrees, _ONE))
-
-
-def pooled_noise(
-    objective: str,
-    groups: Sequence[Sequence[float]],
-    validation_rows: int | None = None,
-    quality: Objective | None = None,
-    fewest: float = FEWEST_EQUAL,
-) -> RunNoise:
-    """Estimate the noise of one objective from groups of values; the runs of a group differ only in the seed.
-
-    `validation_rows` is the number of rows that F1 was measured on, if known. `quality` is the metric that judges
-    models. A metric of the model has no noise if all runs of each group have exactly the same value, and the groups
-    have at least `fewest` repeats.
-    """
-    metric = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
-    is_relative = metric is not None and metric.is_relative
-    scatter, values = Scatter.of(groups, is_relative=is_relative), [value for group in groups for value in group]
-    if objective in metrics.OF_THE_CLUSTER:
-        prior, degrees = SECONDS_NOISE, SECONDS_DEGREES
-    else:
-        if scatter.degrees >= fewest and not scatter.squares:  # the metric does not depend on the seed
-            return RunNoise(deviation=0.0, degrees=scatter.degrees, is_relative=False)
-        if metric is None or metric.noise is None:
-            means = [fmean(group) for group in groups if group] or [0.0]
-            prior, degrees = _OF_THE_VALUE * (abs(median(means)) or 1.0), _QUALITY_DEGREES
-            if max(means) > min(means):  # a median deviation ignores a run that diverged
-                prior = _OF_THE_SPREAD * float(median_abs_deviation(means, scale="normal") or np.std(means))
-        else:
-            prior, degrees = _USUAL_SHARE * metric.noise, _QUALITY_DEGREES
-            if metric.is_share and validation_rows and values:
-                binomial = binomial_error(median(values), validation_rows)
-                prior, degrees = (binomial, F1_DEGREES) if binomial > metric.noise else (prior, degrees)
-    deviation, degrees = posterior_deviation(prior, degrees, scatter), degrees + scatter.degrees
-    return RunNoise(deviation=deviation, degrees=max(degrees, _FEWEST_DEGREES), is_relative=is_relative)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +47,9 @@ class Configuration:
     trial: Trial  # the first of its trials, which represents the others
     trials: tuple[Trial, ...]  # all of its completed trials; those that collapsed come last
     means: Mapping[str, float]  # measured metric to its estimated mean over seeds
-    errors: Mapping[str, float]  # metric to the standard error of that mean; after a single run, an assumed one
+    errors: Mapping[str, float]
+    """Metric to the standard error of that mean. Metrics whose error is unknown are absent: the error of seconds and
+    dollars is known after two runs of this configuration, although the means include other jobs on the same cluster."""
     counts: Mapping[str, int] = field(default_factory=dict)  # metric to the number of runs behind that mean
     collapses: int = 0  # number of its runs that collapsed; quality is the mean of the other runs, if any
     collapse_probability: float | None = None  # probability that another run collapses; None if not estimated
@@ -149,6 +57,8 @@ class Configuration:
     rank: int | None = None
     """0 on the front, 1 on the front of the remaining configurations, and so on; None if a constraint is violated or an
     objective was not measured."""
+    beaten_by: int | None = None
+    """The number of a configuration of the front that beats it; None on the front and without a rank."""
 
     @property
     def number(self) -> int:
@@ -160,36 +70,24 @@ class Configuration:
         """The number of its runs that did not collapse."""
         return len(self.trials) - self.collapses
 
-    @property
-    def stated_errors(self) -> dict[str, float]:
-        """Metric to the standard error of its mean; metrics whose error is unknown after a single run are absent.
-
-        Errors of seconds and dollars also require two runs of this configuration, although the means include other jobs
-        on the same cluster. An error of 0 is always stated.
-        """
-        is_repeated = len(self.trials) > 1
-        known = {name for name, count in self.counts.items() if is_repeated and count > 1}
-        return {name: error for name, error in self.errors.items() if name in known or not error}
-
-    def is_like(self, other: "Configuration", objectives: Iterable[str]) -> bool:
-        """Return whether two configurations are within noise of each other in all of these objectives."""
-        return all(
-            are_alike(self.means[name], other.means[name], self.errors[name], other.errors[name]) for name in objectives
-        )
-
 
 def merge(
-    trials: Sequence[Trial], objectives: Iterable[str], constraints: Constraints, quality: Objective | None = None
+    trials: Sequence[Trial],
+    objectives: Iterable[str],
+    constraints: Constraints,
+    quality: Objective | None = None,
+    axes: Mapping[str, Axis] | None = None,
 ) -> tuple[list[Configuration], dict[str, RunNoise]]:
     """Merge trials into configurations without ranks, and estimate the noise of one run in each metric.
 
     This takes up to a second. `trials` must be sorted by number. Metrics that are not objectives are also averaged.
-    `quality` is the metric that judges models, F1 by default.
+    `quality` is the metric that judges models, F1 by default. `axes` are the searched parameters; without them, they
+    follow from the trials. Metrics whose noise is unknown are absent from the noises.
     """
     families, judged = _families(trials), quality or OBJECTIVES[metrics.F1]
     judged_runs, collapsed, model = _judged_runs(families, judged), set[int](), None
     if judged_runs:
-        model = _model_of(judged_runs, judged)
+        model = _model_of(judged_runs, judged, axes)
         collapsed = {trial.number for trial in compress(judged_runs, model.collapsed)}
     recorded = [name for runs in families for trial in runs for name in trial.values]
     # The number of validation rows, if the parameters of all trials agree on it.
@@ -202,25 +100,32 @@ def merge(
         for runs, of_runs in zip(families, keys, strict=True):
             for trial, key in zip(runs, of_runs, strict=True):
                 groups[key] += _values([trial], name, without=collapsed if name == judged.metric else ())
-        noises[name] = pooled_noise(name, list(groups.values()), rows, quality, fewest)
+        noise, scatter = noise_of_repeats([*groups.values()]), Scatter.of([*groups.values()])
+        if name in metrics.OF_THE_CLUSTER:
+            noise = noise_of_cluster([*groups.values()])
+        elif scatter.degrees >= fewest and not scatter.squares:  # the metric does not depend on the seed
+            noise = RunNoise(deviation=0.0, degrees=scatter.degrees)
+        elif name == judged.metric and model is not None:
+            noise = noise_of_quality([*groups.values()], model.noise, judged, rows)
+        if noise is not None:
+            noises[name] = noise
         for of_runs, runs, values in zip(keys, families, values_of, strict=True):
             if of_point := _values(runs, name):
                 values[name] = [value for key in dict.fromkeys(of_runs) for value in groups[key]] or of_point
     points = []
     for runs, values in zip(families, values_of, strict=True):
-        means = {name: fmean(numbers) for name, numbers in values.items()}
-        errors = {name: _error_of(name, numbers, noises[name]) for name, numbers in values.items()}
+        errors = {name: _error_of(name, numbers, noises.get(name), len(runs)) for name, numbers in values.items()}
         points.append(
             Configuration(
                 trial=runs[0],
                 trials=tuple(runs),
-                means=means,
-                errors=errors,
+                means={name: fmean(numbers) for name, numbers in values.items()},
+                errors={name: error for name, error in errors.items() if error is not None},
                 counts={name: len(numbers) for name, numbers in values.items()},
             )
         )
     if model is not None:
-        points = _with_collapses(points, judged_runs, model, noises[judged.metric], judged)
+        points = _with_collapses(points, judged_runs, model, judged, is_noisy=noises[judged.metric].deviation > 0)
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
 
@@ -264,14 +169,18 @@ def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()
     return [value for value in values if value is not None]
 
 
-def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
-    """Return the standard error of a configuration's mean, from the noise of all runs.
+def _error_of(metric: str, values: Sequence[float], noise: RunNoise | None, runs: int) -> float | None:
+    """Return the standard error of the mean of a configuration with this many runs, or None if it is unknown.
 
-    If the seconds or dollars in `values` vary much more than that noise, for example because another program kept the
-    machine busy, the error is based on their own deviation.
+    If the seconds or dollars in `values` vary much more than the noise of all runs, for example because another program
+    kept the machine busy, the error is based on their own deviation.
     """
     mean, count = fmean(values), len(values)
-    if metric in metrics.OF_THE_CLUSTER and count > 1:
+    if noise is None:
+        return None
+    if metric in metrics.OF_THE_CLUSTER:
+        if min(runs, count) < 2:
+            return None
         own = stdev(values)
         if own > TELLING_ERRORS * noise.of_one_run(mean):
             return noise.widened(own / math.sqrt(count))
@@ -287,12 +196,26 @@ def _judged_runs(families: Iterable[Sequence[Trial]], quality: Objective) -> lis
     return [trial for runs in best_first[:_MOST_JUDGED] for trial in runs]
 
 
-def _model_of(runs: Sequence[Trial], quality: Objective) -> QualityModel:
+def _model_of(runs: Sequence[Trial], quality: Objective, axes: Mapping[str, Axis] | None) -> QualityModel:
     """Return a model of quality that is fitted to these runs and identifies those that collapsed."""
     values = [quality.sign * trial.values[quality.metric] for trial in runs]
     constant = [trial.measured.get(_CONSTANT.get(quality.metric, ""), -math.inf) for trial in runs]
-    collapsed = np.array(values) <= np.array(constant)
-    return QualityModel(*model_inputs(runs), values, _spread(runs, quality), collapsed=collapsed)
+    lost = np.array(values) <= np.array(constant)
+    return QualityModel(*model_inputs(runs, axes), values, _spread(runs, quality), collapsed=lost)
+
+
+def model_inputs(trials: Sequence[Trial], axes: Mapping[str, Axis] | None = None) -> tuple[Axes, Points]:
+    """Return what the quality of trials depends on, and the trials as inputs of its model, both as in the search.
+
+    `axes` has the searched parameters. Without them, or if a trial lacks one of them, they follow from the trials.
+    """
+    if axes is None or not all(axes.keys() <= trial.point.keys() for trial in trials):
+        names = dict.fromkeys(name for trial in trials for name in trial.point)
+        axes = {name: Axis(list({trial.point.get(name): None for trial in trials})) for name in names}
+    points = [{name: trial.point.get(name) for name in axes} for trial in trials]
+    of_quality = quality_axes(axes, runs_user_code=any(trial.spec.runs_user_code for trial in trials))
+    settings = [quality_settings(trial.spec, trial.plan, each) for trial, each in zip(trials, points, strict=True)]
+    return of_quality, quality_points(of_quality, settings)
 
 
 def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
@@ -301,7 +224,12 @@ def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
 
 
 def _with_collapses(
-    points: Sequence[Configuration], runs: Sequence[Trial], model: QualityModel, noise: RunNoise, quality: Objective
+    points: Sequence[Configuration],
+    runs: Sequence[Trial],
+    model: QualityModel,
+    quality: Objective,
+    *,
+    is_noisy: bool,
 ) -> list[Configuration]:
     """Return the configurations with their collapses counted, and the probability that another run collapses.
 
@@ -309,9 +237,9 @@ def _with_collapses(
     """
     index_of = {trial.number: index for index, trial in enumerate(runs)}
     judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
-    points_of = model.runs.at(np.array([at[0] for _, at in judged]))
-    may_collapse = noise.deviation and (model.collapsed.any() or _spread(runs, quality) is not None)
-    chances, changed = model.collapse_probability(points_of), dict[int, Configuration]()
+    of_points = model.runs.at(np.array([at[0] for _, at in judged]))
+    may_collapse = is_noisy and (model.collapsed.any() or _spread(runs, quality) is not None)
+    chances, changed = model.collapse_probability(of_points), dict[int, Configuration]()
     for (point, at), chance in zip(judged, chances, strict=True):
         lost = [runs[index] for index in at if model.collapsed[index]]
         ordered = (*(trial for trial in point.trials if trial not in lost), *lost)
@@ -321,22 +249,9 @@ def _with_collapses(
     return [changed.get(point.number, point) for point in points]
 
 
-def model_inputs(trials: Sequence[Trial]) -> tuple[Axes, Points]:
-    """Return the parameters that the quality of these trials depends on, and the trials as inputs of its model."""
-    names = dict.fromkeys(name for trial in trials for name in trial.point)
-    searched = {name: Axis(list({trial.point.get(name): None for trial in trials})) for name in names}
-    points = [{name: trial.point.get(name) for name in searched} for trial in trials]
-    axes = quality_axes(searched, runs_user_code=any(trial.spec.runs_user_code for trial in trials))
-    settings = [quality_settings(trial.spec, trial.plan, each) for trial, each in zip(trials, points, strict=True)]
-    return axes, quality_points(axes, settings)
-
-
 def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[tuple[str, str], ...]:
     missed = [key.rsplit(" ", 1) for key, amount in violations(means, constraints).items() if amount > 0]
     return tuple((name, end) for name, end in missed)
-
-
-CREDIBLE_ERRORS = 1.0  # an advantage of this many standard errors may keep a point on the front
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,7 +262,7 @@ class StudyFront:
     constraints: Constraints
     trials: tuple[Trial, ...]  # all trials, in order of number
     points: tuple[Configuration, ...]  # configurations with a completed run, in order of number
-    noises: Mapping[str, RunNoise]  # metric to the noise of one run
+    noises: Mapping[str, RunNoise]  # metric to the noise of one run; absent if unknown
     predicted: tuple[Trial, ...] = ()  # predicted trials that no configuration and no other predicted trial beats
     judged_by: Objective | None = None  # metric that judges models; None in a study of only seconds and dollars
     is_floor: bool = False  # whether quality appears only in a constraint, so any model that meets it is good enough
@@ -362,21 +277,27 @@ class StudyFront:
         predicted: Sequence[Trial] = (),
         quality: Objective | None = None,
         is_floor: bool = False,
+        axes: Mapping[str, Axis] | None = None,
     ) -> "StudyFront":
         """Return the front of these trials, and the `predicted` trials that nothing beats.
 
-        `quality` defaults to the quality metric among the objectives.
+        `quality` defaults to the quality metric among the objectives. `axes` are the searched parameters of the study,
+        if it has a search.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         quality = quality or judged_by(objectives)
-        points, noises = merge(ordered, objectives, constraints, quality)
-        ranked = [point for point in points if not point.unmet and point.means.keys() >= objectives.keys()]
-        rank_of = dict(zip((point.number for point in ranked), ranks(ranked, objectives), strict=True))
+        points, noises = merge(ordered, objectives, constraints, quality, axes)
+        ranked = _ranked(
+            [point for point in points if not point.unmet and point.means.keys() >= objectives.keys()],
+            objectives,
+            None if quality is None else quality.metric,
+        )
+        of_number = {point.number: point for point in ranked}
         return cls(
             objectives=dict(objectives),
             constraints=constraints,
             trials=ordered,
-            points=tuple(replace(point, rank=rank_of.get(point.number)) for point in points),
+            points=tuple(of_number.get(point.number, point) for point in points),
             noises=noises,
             predicted=_unbeaten(ranked, predicted, objectives, constraints),
             judged_by=quality,
@@ -495,23 +416,50 @@ class StudyFront:
         return f"{self.number(name, value, error)} {self.unit(name)[1]}".strip()
 
     def stated(self, point: Configuration, name: str) -> str:
-        """Return a configuration's mean with unit and standard error, or with a note that the error is unknown."""
-        error = point.stated_errors.get(name)
-        return self.text(name, point.means[name], error) + f" ({UNKNOWN_ERROR})" * (error is None)
+        """Return a configuration's mean with its unit and, if known, its standard error."""
+        return self.text(name, point.means[name], point.errors.get(name))
 
     def figures(self, point: Configuration) -> dict[str, str]:
         """Return the objectives and the cost by name, each as text with its unit and its standard error if known."""
-        names = self._stated_names(point)
-        return {label(name): self.text(name, point.means[name], point.stated_errors.get(name)) for name in names}
-
-    def doubt(self, point: Configuration) -> str:
-        """Return a remark if an error in `figures` is unknown, else an empty string."""
-        return "" if point.stated_errors.keys() >= {*self._stated_names(point)} else UNKNOWN_ERROR
+        return {label(name): self.stated(point, name) for name in self._stated_names(point)}
 
     def in_words(self, point: Configuration) -> str:
-        """Return `figures` and `doubt` in one string."""
-        text = "; ".join(f"{name} {value}" for name, value in self.figures(point).items())
-        return f"{text} ({doubt})" if (doubt := self.doubt(point)) else text
+        """Return `figures` in one string."""
+        return "; ".join(f"{name} {value}" for name, value in self.figures(point).items())
+
+    def interval(self, point: Configuration, name: str) -> tuple[float, float] | None:
+        """Return the ends of the interval (probability `noise.INTERVAL`) around a mean; None if its error is unknown.
+
+        The ends stay within the values that the metric can have.
+        """
+        if name not in point.errors:
+            return None
+        mean, margin = point.means[name], self.noises[name].margin(point.errors[name])
+        metric = OBJECTIVES.get(name) or Objective(metric=name, direction="")
+        return max(mean - margin, metric.lowest), min(mean + margin, metric.highest)
+
+    def best_in_quality(self) -> Configuration | None:
+        """Return the feasible configuration with the best mean quality, which is on the front; None if there is none.
+
+        If several have the same mean, it is the cheapest of them.
+        """
+        if self.quality is None or not self.feasible:
+            return None
+        goal = {self.quality: self.objectives.get(self.quality) or OBJECTIVES[self.quality].direction}
+        return min(self.best, key=lambda point: (costs(point.means, goal), self.cost_of(point)))
+
+    def alike(self, point: Configuration) -> list[Configuration]:
+        """Return the other feasible configurations whose quality the runs cannot tell from that of `point`.
+
+        Their means differ by at most two standard errors of the difference. This is said of each pair alone: two
+        configurations may be distinguishable although neither is from `point`.
+        """
+        name = self.quality
+        if name is None or name not in point.errors:
+            return []
+        others = [other for other in self.feasible if other.number != point.number and name in other.errors]
+        mean, error = point.means[name], point.errors[name]
+        return [other for other in others if are_alike(mean, other.means[name], error, other.errors[name])]
 
     def _stated_names(self, point: Configuration) -> list[str]:
         return [name for name in dict.fromkeys([*self.objectives, metrics.COST_USD]) if name in point.means]
@@ -569,28 +517,21 @@ def _unbeaten(
     return tuple(sorted(compress(feasible, is_best), key=lambda trial: costs(trial.values, objectives)))
 
 
-def ranks(points: Sequence[Configuration], objectives: Mapping[str, str]) -> list[int]:
-    """Return ranks by dominance beyond noise: 0 on the front, 1 on the front of the rest, and so on.
+def _ranked(points: Sequence[Configuration], objectives: Mapping[str, str], quality: str | None) -> list[Configuration]:
+    """Return the configurations with their Pareto ranks, by their means, and with what beats them.
 
-    A configuration is dominated by another that is at least as good in every objective and better in one. It is also
-    dominated by another that is better in one objective by more than TELLING_ERRORS standard errors of the difference,
-    unless it is itself better in some objective by more than CREDIBLE_ERRORS standard errors. Without this second kind
-    of dominance, a useless model would stay on the front because it happened to cost a dollar less. Configurations with
-    the same means do not dominate each other.
+    A configuration is beaten by another that is at least as good in every objective and better in one. Configurations
+    with the same means do not beat each other. Of several on the front that beat one, the one with the best quality is
+    named.
     """
     if not points:
         return []
     values = np.array([costs(point.means, objectives) for point in points])
-    errors = np.array([[point.errors[name] for name in objectives] for point in points])
-    excess = values[None, :] - values[:, None]  # [i, j]: by how much point j is worse than point i
-    spread = np.sqrt(errors[None, :] ** 2 + errors[:, None] ** 2)
-    dominates = (excess > TELLING_ERRORS * spread).any(axis=2) & (excess >= -CREDIBLE_ERRORS * spread).all(axis=2)
-    dominates |= (excess > 0).any(axis=2) & (excess >= 0).all(axis=2)
-    rank_of, exact = np.full(len(points), -1), moocore.pareto_rank(values)
-    for rank in range(len(points)):
-        left = rank_of < 0
-        free = left & ~dominates[left].any(axis=0)
-        if left.any() and not free.any():  # dominance beyond noise can be circular, exact dominance cannot
-            free = left & (exact == exact[left].min())
-        rank_of[free] = rank
-    return rank_of.tolist()
+    ranks, names = moocore.pareto_rank(values), [*objectives]
+    first = names.index(quality) if quality is not None and quality in names else 0
+    ranked = []
+    for point, value, rank in zip(points, values, ranks, strict=True):
+        better = np.flatnonzero((ranks == 0) & (values <= value).all(axis=1)) if rank else ()
+        best = min(((values[index, first], points[int(index)].number) for index in better), default=None)
+        ranked.append(replace(point, rank=int(rank), beaten_by=None if best is None else best[1]))
+    return ranked

@@ -19,7 +19,6 @@ from paretune.jobs.names import cluster_in_name, result_in_name, setting_in_name
 from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dressed, new_nonce, template
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
-from paretune.studies.definition.objectives import costs
 from paretune.studies.results.answer import StudyAnswer, failures
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
@@ -112,7 +111,6 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         others=front_table(front, without=[pick.point.number for pick in answer.picks]),
         about=_about(front),
         wide=[label(name) for name in front.objectives if figure is not None and _is_wide(front, name)],
-        above=figure is not None and _has_better_by_noise(front),
         most=_MOST_POINTS,
         trials_table=trials_table(front),
         web_address=web_address,
@@ -137,24 +135,13 @@ def _about(front: StudyFront) -> str:
     return f"{what}; {machines}; {ended:%Y-%m-%d}"
 
 
-def _has_better_by_noise(front: StudyFront) -> bool:
-    """Return whether a configuration off the front has a better mean quality than all those on it.
-
-    Noise may explain the difference.
-    """
-    if (name := front.quality) is None or not front.best:
-        return False
-    best = min(costs(point.means, {name: front.objectives[name]}) for point in front.best)
-    return any(costs(point.means, {name: front.objectives[name]}) < best for point in front.feasible)
-
-
 def _is_wide(front: StudyFront, name: str) -> bool:
     """Return whether error bars of an objective would hide the marks.
 
     They would if its largest error exceeds half the range of its means.
     """
     values = [point.means[name] for point in front.points if name in point.means]
-    errors = [point.stated_errors[name] for point in front.points if name in point.stated_errors]
+    errors = [point.errors[name] for point in front.points if name in point.errors]
     return len(values) > 1 and max(errors, default=0.0) > (max(values) - min(values)) / 2
 
 
@@ -276,7 +263,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
         lines = [
             f"Trial {point.number}, {runs}: {MARKS[kind].name}",
-            *filter(None, [front.doubt(point)]),
+            *([f"beaten by trial {point.beaten_by}"] if point.beaten_by is not None else []),
             *([pick.title] if pick else []),
             *front.unmet(point),
         ]
@@ -286,7 +273,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         row["label"] = f"trial {point.number}" if pick else ""
         for name in front.objectives:
             size = front.unit(name)[0]
-            row |= {name: point.means[name] / size, f"{name} error": point.stated_errors.get(name, math.nan) / size}
+            row |= {name: point.means[name] / size, f"{name} error": point.errors.get(name, math.nan) / size}
         rows.append(row)
     return pd.DataFrame(rows)
 

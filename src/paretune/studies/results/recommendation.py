@@ -1,19 +1,28 @@
-"""What a study recommends: configurations on its front, each with its roles, reasons, risk and commands."""
+"""What a study recommends: configurations on its front, each with its roles, reasons, risk and commands.
+
+The noise of runs has no part in the choice. That two qualities cannot be told apart is no reason to take the worse one:
+it is said in the answer (`StudyFront.alike`).
+"""
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
 from paretune.core.errors import BadInput
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.studies.definition.objectives import OBJECTIVES, costs
-from paretune.studies.results.front import FEWEST_EQUAL, INTERVAL, Configuration, StudyFront
+from paretune.studies.definition.objectives import costs
+from paretune.studies.results.front import FEWEST_EQUAL, Configuration, StudyFront
 from paretune.studies.results.trials import label
 
+RECOMMENDED = "recommended"  # title of the first pick of a study that weighs quality
+_WORTH = 0.05
+"""Share of the distance from the median quality to the best one that may be given up to halve the dollars. Chosen on
+the first half of the drawn studies of benchmarks/search_statements.py."""
 _NEVER = 0.01  # probability of a collapse below which it is not mentioned
 _RARE = 0.05  # the same if more than FEWEST_EQUAL runs did not collapse
 _RISKY = 0.15  # probability of a collapse above which the learning rate is called too high
@@ -26,7 +35,7 @@ _SIMULATED_ONLY = ("launcher", "simulation")
 class Pick:
     """One recommended configuration."""
 
-    titles: tuple[str, ...]  # its roles: the cheapest within noise of the best F1, the fastest, the knee
+    titles: tuple[str, ...]  # its roles: recommended, the fastest, the knee
     point: Configuration
     reason: str
     risk: str = ""  # a sentence about collapses; empty if there is nothing to say
@@ -44,11 +53,11 @@ class Pick:
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
     """Return the recommended configurations of the front, the most important first; empty if none is feasible.
 
-    Each has one or more of three roles: the cheapest within noise of the best quality, the fastest, and the knee of the
-    front. `unverified` maps the number of a configuration to the reason why it has no more runs.
+    Each has one or more of three roles: the recommended one, the fastest, and the knee of the front. `unverified` maps
+    the number of a configuration to the reason why it has no more runs.
     """
     roles: dict[int, list[_Role]] = {}
-    for role in (_cheapest_good(front), _fastest(front), _knee(front)) if front.feasible else ():
+    for role in (_recommended(front), _fastest(front), _knee(front)) if front.feasible else ():
         if role is not None:
             roles.setdefault(role[0].number, []).append(role)
     picks = []
@@ -92,42 +101,76 @@ def launch_command(point: Configuration, without: Collection[str] = ()) -> str:
 _Role = tuple[Configuration, str, str]  # a configuration, its role, and why it has this role
 
 
-def _cheapest_good(front: StudyFront) -> _Role:
-    name = front.quality
+def pick(front: StudyFront) -> Configuration:
+    """Return the configuration to take. The front must not be empty.
+
+    - If quality is an objective beside dollars: the configuration of the front with the largest quality, less `_WORTH`
+      of the distance from the median to the best quality for each doubling of its dollars.
+    - If quality is an objective and dollars are not: the one with the best quality.
+    - If quality only has to reach a bound, or is not measured: the cheapest.
+    """
+    name, best = front.quality, front.best_in_quality()
+    if name is None or best is None or front.is_floor:
+        return min(front.best, key=front.cost_of)
+    if metrics.COST_USD not in front.objectives:
+        return best
+    sign = 1.0 if front.objectives[name] == "maximize" else -1.0
+    spread = sign * (best.means[name] - median(point.means[name] for point in front.feasible))
+
+    def worth(point: Configuration) -> float:
+        doublings = math.log2(max(point.means[metrics.COST_USD], 1e-12))
+        return sign * (point.means[name] - best.means[name]) - _WORTH * spread * doublings
+
+    return max(front.best, key=lambda point: (worth(point), -point.means[metrics.COST_USD]))
+
+
+def _recommended(front: StudyFront) -> _Role:
+    name, point, best = front.quality, pick(front), front.best_in_quality()
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
-    if name is None:
-        return min(front.best, key=front.cost_of), cheap, "No objective of the study measures how good a model is."
+    if name is None or best is None:
+        return point, cheap, "No objective of the study measures how good a model is."
     if front.is_floor:
-        point, bounds = _cheapest(front, front.best), " and ".join(front.bounds(name))
+        bounds = " and ".join(front.bounds(name))
         return point, f"{cheap} with {bounds}", f"Its {label(name)} is {front.stated(point, name)}."
-    best, equal = best_in(front, name)
-    point = _cheapest(front, equal)
-    reason = f"It has the best {label(name)} itself."
-    if point.number != best.number:
-        loss = abs(best.means[name] - point.means[name])
-        loss += front.noises[name].at_most(math.hypot(best.errors[name], point.errors[name]))
-        reason = (
-            f"It is at most {loss / front.unit(name)[0]:.2g} worse ({INTERVAL:.0%}) than the best {label(name)} on the "
-            f"front, {front.stated(best, name)} in trial {best.number}."
-        )
-    return point, f"{cheap} within noise of the best {label(name)}", reason
+    if point.means[name] == best.means[name]:
+        within = " that meets the constraints" * any(other.rank is None for other in front.points)
+        return point, RECOMMENDED, f"No other configuration{within} has a better mean {label(name)}."
+    lost = abs(best.means[name] - point.means[name]) / front.unit(name)[0]
+    times = point.means[metrics.COST_USD] / best.means[metrics.COST_USD]
+    reason = (
+        f"It costs {times:.2g} times as much as trial {best.number}, which has the best mean {label(name)}, "
+        f"{front.text(name, best.means[name])}, and gives up {lost:.2g} for that."
+    )
+    return point, RECOMMENDED, reason
 
 
 def _fastest(front: StudyFront) -> _Role | None:
+    """Return the fastest configuration of the front; if quality is an objective, of those with at least median quality.
+
+    Without that bound, it would be a useless model that happened to be trained in the least time.
+    """
     name = next(
         (name for names in (front.objectives, _measured(front)) for name in metrics.TIMES if name in names), None
     )
     if name is None:
         return None
-    title = "the fastest" if name in front.objectives else "the fastest on the front"
-    return _cheapest(front, best_in(front, name)[1]), title, f"The fastest is judged by {label(name)}."
+    points, quality, bound = front.best, front.quality, ""
+    if quality is not None and not front.is_floor:
+        goal = {quality: front.objectives[quality]}
+        middle = median(costs(point.means, goal)[0] for point in front.feasible)
+        points = [point for point in front.best if costs(point.means, goal)[0] <= middle]
+        is_bound = min(point.means[name] for point in front.best) < min(point.means[name] for point in points)
+        bound = f" of at least median {label(quality)}" * is_bound
+    title = f"the fastest{bound}" if name in front.objectives else f"the fastest on the front{bound}"
+    fastest = min(points, key=lambda point: (point.means[name], front.cost_of(point)))
+    return fastest, title, f"The fastest is judged by {label(name)}."
 
 
 def _knee(front: StudyFront) -> _Role | None:
     """Return the knee of the front in the main pair of objectives, or None if there is no knee.
 
     With both objectives scaled to 0 to 1, the knee is the configuration that is farthest below the straight line from
-    one end of the front to the other. If others are within noise of it, the cheapest of them all is returned.
+    one end of the front to the other.
     """
     if (pair := front.main_pair) is None:
         return None
@@ -139,10 +182,8 @@ def _knee(front: StudyFront) -> _Role | None:
     depths = 1 - ((minimized - low) / span).sum(axis=1)  # below the chord from (0, 1) to (1, 0)
     if depths.max() <= 1e-9:
         return None  # the front bends the other way, so no configuration is a good compromise
-    knee = best[int(depths.argmax())]
-    equal = [point for point in front.best if point.is_like(knee, front.objectives)]
     reason = f"Beyond it, improving {label(pair[0])} or {label(pair[1])} a little makes the other much worse."
-    return min(equal, key=front.cost_of), "the knee", reason
+    return best[int(depths.argmax())], "the knee", reason
 
 
 def collapse_risk(front: StudyFront, point: Configuration) -> float:
@@ -175,25 +216,3 @@ def _risk(front: StudyFront, point: Configuration) -> str:
 
 def _measured(front: StudyFront) -> list[str]:
     return [name for name in front.feasible[0].means if all(name in point.means for point in front.feasible)]
-
-
-def _cheapest(front: StudyFront, points: Sequence[Configuration]) -> Configuration:
-    """Return the cheapest configuration; if several cost the same within noise, the one of them with the best model."""
-    cheapest, name = min(points, key=front.cost_of), front.quality
-    priced = [point for point in points if metrics.COST_USD in point.means]
-    if name is None or cheapest not in priced:
-        return cheapest
-    goal = {name: front.objectives[name]}
-    as_cheap = [point for point in priced if point.is_like(cheapest, [metrics.COST_USD])]
-    return min(as_cheap, key=lambda point: (*costs(point.means, goal), front.cost_of(point)))
-
-
-def best_in(front: StudyFront, name: str) -> tuple[Configuration, list[Configuration]]:
-    """Return the best configuration of the front in one objective, and all of the front within noise of it.
-
-    A configuration that is not on the front may have a better mean, but only within noise, and it is worse beyond noise
-    in another objective.
-    """
-    goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
-    best = min(front.best, key=lambda point: (costs(point.means, goal), front.cost_of(point)))
-    return best, [point for point in front.best if point.is_like(best, [name])]

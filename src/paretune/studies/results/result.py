@@ -90,7 +90,7 @@ def _recommended(pick: Pick) -> dict[str, object]:
         "runs": pick.runs,
         "parameters": as_json(point.trial.point),
         "means": as_json(point.means),
-        "standard_errors": as_json(point.stated_errors),
+        "standard_errors": as_json(point.errors),
         "collapse_probability": point.collapse_probability,
         "command": pick.command or None,
         "real_command": pick.real_command or None,

@@ -22,9 +22,11 @@ def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None
     If a trial has the same job as an earlier one but a different seed, its column `repeats` has the number of the first
     such trial.
 
-    Each row has the trial's own values, not means. Columns that end in `_low` and `_high` bound the interval that
-    contains the configuration's mean over seeds (collapsed runs excluded) with probability `front.INTERVAL`. They are
-    empty after a single run, except for predicted points, and for metrics of the model if training is deterministic.
+    A metric's own column has the value of this trial. The column that ends in `_mean` has the number that the study
+    states for its configuration: the mean of all runs (collapsed ones excluded from quality). `_low` and `_high` bound
+    the interval that contains that mean over all seeds with probability `noise.INTERVAL`. They are empty if the error
+    is unknown, as for seconds and dollars after a single run. The column `beaten_by` has the number of a configuration
+    on the front that beats this one.
     """
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
@@ -41,13 +43,13 @@ def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None
 def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mapping[str, str | None]) -> Row:
     point, is_predicted = front.point_of.get(trial.number), trial.origin == PREDICTED
     values: dict[str, Row] = {}
-    for name in front.objectives:
+    for name in dict.fromkeys([*front.objectives, metrics.COST_USD]):
         low, high = trial.intervals.get(name, (None, None))
-        if point is not None and (error := point.stated_errors.get(name)) is not None:
-            margin = front.noises[name].margin(error)
-            low, high = point.means[name] - margin, point.means[name] + margin
-        values[name] = {name: value_of(trial, name), f"{name}_low": low, f"{name}_high": high}
-    cost = values.pop(metrics.COST_USD, {}) | {metrics.COST_USD: value_of(trial, metrics.COST_USD)}
+        mean = None if point is None else point.means.get(name)
+        if point is not None and (interval := front.interval(point, name)) is not None:
+            low, high = interval
+        values[name] = {name: value_of(trial, name), f"{name}_mean": mean, f"{name}_low": low, f"{name}_high": high}
+    cost = values.pop(metrics.COST_USD)
     first = trial.number if point is None else point.number
     return {
         "trial": None if is_predicted else trial.number,
@@ -58,6 +60,7 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mappi
         "status": "Predicted" if is_predicted else trial.shown_status,
         "origin": trial.origin,
         "pareto_rank": front.rank(trial),
+        "beaten_by": None if point is None else point.beaten_by,
         **cost,
         "spent_usd": spent_usd,
         "collapse_probability": trial.collapse_probability if point is None else point.collapse_probability,
@@ -73,7 +76,7 @@ def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFram
     rows = []
     for point in sorted((point for point in front.best if point.number not in without), key=front.cost_of):
         names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
-        stated = {front.heading(n): front.number(n, point.means[n], point.stated_errors.get(n)) for n in names}
+        stated = {front.heading(n): front.number(n, point.means[n], point.errors.get(n)) for n in names}
         row = {"trial": str(point.number), "runs": str(len(point.trials)), **stated}
         probability = collapse_risk(front, point)
         risk = f"{probability:.0%}" if probability else ""
@@ -88,7 +91,10 @@ def trials_table(front: StudyFront) -> pd.DataFrame:
         values = {name: value_of(trial, name) for name in dict.fromkeys([*front.objectives, metrics.COST_USD])}
         repeat = "" if trial.repeats is None else f"repeats trial {trial.repeats}"
         stated = {front.heading(n): "" if value is None else front.number(n, value) for n, value in values.items()}
-        row = {"trial": str(trial.number), "rank": spell(front.rank(trial)), **stated, "configuration": trial.setting()}
+        point = front.point_of.get(trial.number)
+        beaten_by = "" if point is None or point.beaten_by is None else f"trial {point.beaten_by}"
+        row = {"trial": str(trial.number), "rank": spell(front.rank(trial)), "beaten by": beaten_by, **stated}
+        row["configuration"] = trial.setting()
         row |= {"status": trial.shown_status, "run id": trial.run_id}
         rows.append(row | {"remark": "; ".join(filter(None, (repeat, trial.reason)))})
     return _frame(rows)

@@ -56,7 +56,7 @@ class Trial:
     repeats: int | None = None  # number of the trial that it repeats with another seed, or None
     reason: str = ""
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """For a predicted point, objective to the ends of its interval of probability `front.INTERVAL`."""
+    """For a predicted point, objective to the ends of its interval of probability `noise.INTERVAL`."""
     collapse_probability: float | None = None  # for a predicted point, the probability that its run collapses
     verdicts: tuple[str, ...] = ()  # sentences about its training, such as that it is worse than TF-IDF
     changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point

@@ -62,6 +62,7 @@ class TrialJob:
 
     def __init__(self, trial: Trial, run: Run, workplace: Workplace, file: StudyFile) -> None:
         self.trial, self._objectives = trial, file.goals
+        self._own_minutes = file.job.max_runtime_minutes  # the limit that users gave; the study may set a shorter one
         self.number = trial.number
         self.spec = trial.spec
         self._workplace = workplace
@@ -148,7 +149,11 @@ class TrialJob:
         # A local job of an earlier driver died with that driver: its end says nothing about its point.
         is_lost = self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter
         is_stopped = end.state is JobState.STOPPED
-        return self._end(TrialStatus.of_end(kind, end.reason, is_stopped=is_stopped, is_lost=is_lost), end.reason)
+        status, reason = TrialStatus.of_end(kind, end.reason, is_stopped=is_stopped, is_lost=is_lost), end.reason
+        minutes = self.spec.max_runtime_minutes
+        if status is TrialStatus.CUT_OFF and minutes < self._own_minutes:
+            reason = f"it ran longer than the {minutes:g} minutes that the study had given it; the next one gets more"
+        return self._end(status, reason)
 
     def _end(self, status: TrialStatus, reason: str, **more: Any) -> Trial:
         kind = self._job.document.spec.instance_type
@@ -463,7 +468,7 @@ class Driver:
                     self._say(remark)
                 if trial.number not in reported:
                     self.table.tell(trial)
-        self.money.learn(len(self.trials), self.ended.longest_s)
+        self.money.learn(len(self.trials), self.ended.longest_s, self.ended.cut_off_s)
         if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
             for moment in (self.ended.asked_again_at, *(later for _, later in self.ended.retries.values())):
                 if moment > virtual_clock.now():

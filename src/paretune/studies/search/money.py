@@ -24,9 +24,11 @@ from paretune.studies.search.table import StudyTable
 MAX_COST = "max_cost_usd"  # the parameter, as messages name it
 
 # Time limits are these multiples. They are generous, because a job that is cut off costs money and shows nothing.
-_OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest job in `EndedTrials.longest_s` that differs at most in its seed
+_OF_EQUAL_JOBS = 2.0
+"""Times the longest seconds in `EndedTrials.longest_s` and `cut_off_s` of a job that differs at most in its seed."""
 OF_ESTIMATES = 4.0  # times the upper end of the estimate, whether or not the model has run on that cluster
 _AGAIN = 2.0  # times the last limit, after a job was cut off at it
+LEAST_MINUTES = 15.0  # a shorter limit saves few dollars, and a machine that is busy for a moment would exceed it
 _SLOW_START_S = 300.0  # added for an exceptionally slow start, but at most as many seconds as the job itself takes
 
 
@@ -37,6 +39,7 @@ class Money:
         self._file, self._table, self._workplace = file, table, workplace
         self._shared = workplace.budget_ledger(file.job.budget)
         self._longest_s: Mapping[str, float] = {}
+        self._cut_off_s: Mapping[str, float] = {}
         self._estimates: dict[str, tuple[float, bool]] = {}
         self._doublings = 0
         self._slower = 1.0  # factor on later limits, above 1 after a job was cut off
@@ -47,9 +50,9 @@ class Money:
         """Whether any budget limits the study's jobs."""
         return self._file.budget_usd is not None or self._shared is not None
 
-    def learn(self, trials: int, longest_s: Mapping[str, float]) -> None:
-        """Store `EndedTrials.longest_s`; renew all estimates when the number of trials reaches a power of two."""
-        self._longest_s = longest_s
+    def learn(self, trials: int, longest_s: Mapping[str, float], cut_off_s: Mapping[str, float]) -> None:
+        """Store what `EndedTrials` knows of seconds; renew all estimates when the trials reach a power of two."""
+        self._longest_s, self._cut_off_s = longest_s, cut_off_s
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()
             self._workplace.forecast.renew()
@@ -89,15 +92,28 @@ class Money:
     def limited(self, spec: JobSpec) -> JobSpec:
         """Return the job with a shorter time limit, so that it reserves less of the study's own budget.
 
-        The limit comes from the slowest job that completed on its own type and differs at most in its seed, or if there
-        is none, from the estimate. The job is returned unchanged if its own limit is shorter, or if the study has no
-        budget of its own.
+        The limit comes from the slowest job that completed, or was cut off, on its own type and differs at most in its
+        seed; if there is none, it comes from the estimate. The job is returned unchanged if its own limit is shorter,
+        or if the study has no budget of its own.
         """
         if self._file.budget_usd is None:
             return spec
-        longest_s = self._longest_s.get(spec.spec_hash(but=["seed"]))
+        alike = spec.spec_hash(but=["seed"])
+        longest_s, cut_off_s = self._longest_s.get(alike), self._cut_off_s.get(alike, 0.0)
         minutes = _minutes(_OF_EQUAL_JOBS, longest_s) if longest_s else self._estimated(spec)[0]
+        minutes = max(minutes, _minutes(_OF_EQUAL_JOBS, cut_off_s))
         return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
+
+    def limits(self, spec: JobSpec) -> list[JobSpec]:
+        """Return the job with each time limit to try, the longest one first.
+
+        They are the limit from `limited`, and before it one of `LEAST_MINUTES` or the job's own limit, if the limit
+        from `limited` is shorter than that.
+        """
+        limited = self.limited(spec)
+        minutes = min(spec.max_runtime_minutes, LEAST_MINUTES)
+        longer = [spec.replace(max_runtime_minutes=minutes)] if limited.max_runtime_minutes < minutes else []
+        return [*longer, limited]
 
     def exceeds_limit(self, spec: JobSpec) -> bool:
         """Return whether the estimate exceeds the job's own time limit.

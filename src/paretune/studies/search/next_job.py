@@ -3,7 +3,7 @@
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import compress
 from typing import Any
@@ -20,8 +20,9 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.space import Range, is_whole
-from paretune.studies.results.front import INTERVAL, Configuration, is_feasible
-from paretune.studies.results.recommendation import Pick
+from paretune.studies.results.front import Configuration, StudyFront, is_feasible
+from paretune.studies.results.noise import INTERVAL
+from paretune.studies.results.recommendation import pick
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import PREDICTED, Trial, label
 from paretune.studies.sampler.candidates import PROBE, Candidate
@@ -29,14 +30,14 @@ from paretune.studies.sampler.decision import Expected
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
-from paretune.studies.search.money import MAX_COST, OF_ESTIMATES
+from paretune.studies.search.money import LEAST_MINUTES, MAX_COST, OF_ESTIMATES
 
 # With more points than this and no design, or a searched range, points are not listed: `_DRAWN` of them are drawn.
 _MOST_POINTS = 5_000
 _DRAWN = 300
 FIRST_PREDICTED = 1_000_000
 """Predicted points are numbered from here, above the numbers of all trials."""
-_COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
+_COMFORTABLE, _LEAST_LIMIT_S = 2.0, 60.0 * LEAST_MINUTES
 """A job's comfortable time limit is `_COMFORTABLE` times its pessimistically predicted seconds, but at least
 `_LEAST_LIMIT_S`."""
 # Its tight time limit is `_TIGHT` times that prediction, plus the lesser of the prediction and `_SLOW_START_S`.
@@ -44,8 +45,13 @@ _TIGHT, _SLOW_START_S = 1.1, 60.0
 _GUESS = 0.5  # above this deviation of its log seconds, a prediction for paretune's own training sets no limit
 # Number of standard deviations from a prediction to each end of its interval (Student's t, 5 degrees of freedom).
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
-RUNS = 3  # runs that each recommended point should get, each with its own seed; collapsed runs do not count
-MOST_REPEATS = 12  # limit on a study's repeats: twice what three points need; repeats may change the recommendation
+RUNS_OF_FRONT, RUNS_OF_PICK = 2, 3
+"""Runs that each configuration of the front, and the one to take, should get, each with its own seed. Collapsed runs do
+not count. More runs of the front brought nothing on the drawn studies of benchmarks/search_statements.py."""
+MOST_TRIES = 4  # runs after which a configuration is not repeated again, collapsed and failed ones included
+MOST_REPEATS = 12  # limit on a study's repeats
+_SHARE_OF_BUDGET = 0.1
+"""All repeats together may cost as much as the search has or, if that is more, this share of the study's budget."""
 _LONGER = "max_runtime_minutes (raise it, or set force=limit)"  # what estimates exceed, as messages say it
 
 
@@ -303,36 +309,50 @@ def _changes_of_repeat(trial: Trial) -> dict[str, Any]:
     return {name: value for name, value in trial.changes.items() if name != "max_runtime_minutes"}
 
 
+def wanted(front: StudyFront) -> list[tuple[Configuration, int]]:
+    """Return the configurations to repeat and how many runs each should have, the most important first.
+
+    First, the configuration to take gets a second run; then all on the front, those with the best quality first; then
+    the one to take gets a third.
+    """
+    if not front.feasible:
+        return []
+    taken, name = pick(front), front.quality
+    goal = {} if name is None else {name: front.objectives[name]}
+    best_first = sorted(front.best, key=lambda point: (costs(point.means, goal), point.number))
+    return [(taken, RUNS_OF_FRONT), *((point, RUNS_OF_FRONT) for point in best_first), (taken, RUNS_OF_PICK)]
+
+
 class Verification:
-    """Proposes repeats of `recommended` points with other seeds, within the budget, until each point has three runs.
+    """Proposes repeats of the configurations in `wanted` with other seeds, within the budget.
 
     The best of many noisy results is best partly by luck. Repeats of its job are not chosen by their results, so they
-    are not biased. Repeats also show how much runs differ, and every ± of the study is based on that. If a repeat
-    changes the recommendation, the newly recommended points are also repeated.
+    are not biased. Repeats also show how much runs differ, and every ± of the study is based on that. After each
+    repeat, the front and the configuration to take are determined again.
     """
 
-    def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
+    def __init__(self, driver: Driver, front: Callable[[], StudyFront]) -> None:
         self._driver = driver
-        self._recommended = recommended
-        self._judged: EndedTrials | None = None  # the ended trials that `_points` follow from
-        self._points = list[Configuration]()
-        self.reasons: dict[int, str] = {}  # number of a recommended point to the reason for fewer than three runs
+        self._front = front
+        self._judged: EndedTrials | None = None  # the ended trials that `_wanted` follows from
+        self._wanted = list[tuple[Configuration, int]]()
+        self.reasons: dict[int, str] = {}  # number of a configuration to the reason why it has fewer runs than wanted
 
     def propose(self) -> Start | str:
         """Return the next repeat, or the reason why there is none."""
         driver = self._driver
         if self._judged is not driver.ended:
-            self._judged, self._points = driver.ended, [pick.point for pick in self._recommended()]
+            self._judged, self._wanted = driver.ended, wanted(self._front())
             self.reasons.clear()
         under_way = Counter(trial.repeats for trial in driver.under_way if trial.repeats is not None)
-        for point in self._points:  # the most important first
-            if point.trained + under_way[point.number] >= RUNS or point.number in self.reasons:
+        for point, runs in self._wanted:
+            if point.trained + under_way[point.number] >= runs or point.number in self.reasons:
                 continue
             proposal = self._repeat(point, under_way[point.number], under_way.total())
             if isinstance(proposal, Start):
                 return proposal
             self.reasons[point.number] = proposal
-        return "no recommended point needs, or can get, another run"
+        return "no configuration on the front needs, or can get, another run"
 
     def _repeat(self, point: Configuration, under_way: int, all_under_way: int) -> Start | str:
         """Return a repeat of a point's job with the next seed, or the reason why there is none.
@@ -346,21 +366,25 @@ class Verification:
         repeats = ended.count(point.number) + under_way
         seed = (point.trial.spec.seed + repeats + 1) % 2**32
         changes = {**_changes_of_repeat(driver.trials[point.number]), "seed": seed}
-        spec = driver.file.spec_at(point.trial.point).replace(**changes)
+        spec, is_affordable = driver.file.spec_at(point.trial.point).replace(**changes), driver.money.affordable()
         repeats_usd = sum(trial.cost_usd or 0.0 for trial in repeating)
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials) - repeats_usd
-        limited = driver.money.limited(spec)
-        if not driver.money.affordable()(limited):
-            return f"the worst case of another run does not fit {driver.money.limit_below([limited])}"
-        if repeats >= RUNS:
+        most_usd = max(search_usd, _SHARE_OF_BUDGET * (driver.file.budget_usd or 0.0))
+        limits = driver.money.limits(spec)
+        limited = next(filter(is_affordable, limits), None)
+        if limited is None:
+            return f"the worst case of another run does not fit {driver.money.limit_below(limits[-1:])}"
+        if 1 + repeats >= MOST_TRIES:
             collapsed = f", {point.collapses} run{'s' * (point.collapses != 1)} collapsed" if point.collapses else ""
             return f"{len(point.trials) - 1} of {repeats} repeats completed{collapsed}"
         if len(ended) + all_under_way >= MOST_REPEATS:
             return f"a study runs at most {MOST_REPEATS} repeats"
         if quality is not None and point.errors.get(quality.metric) == 0:
             return "the training does not depend on the seed: all repeats gave exactly the same values"
-        if repeats_usd + (all_under_way + 1) * point.means.get(metrics.COST_USD, 0.0) > search_usd:
-            return f"all repeats together may not cost more than the search ({search_usd:.4g} USD)"
+        if repeats_usd + (all_under_way + 1) * point.means.get(metrics.COST_USD, 0.0) > most_usd:
+            return f"all repeats together may not cost more than {most_usd:.4g} USD"
         if reason := driver.why_not(spec):
             return reason
+        if driver.file.budget_usd is not None:
+            changes["max_runtime_minutes"] = limited.max_runtime_minutes
         return Start(point.trial.point, changes, point.number)

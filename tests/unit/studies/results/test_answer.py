@@ -1,5 +1,6 @@
 """The answer of a study in sentences, and how a study ends."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,15 @@ from paretune.studies.results.result import StudyResult
 from paretune.studies.results.tables import pareto_csv
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
-from tests.support.study_examples import COST_AND_F1, LADDER, answer, failed, many_trials, trial_of, words
+from tests.support.study_examples import (
+    COST_AND_F1,
+    LADDER,
+    answer,
+    failed,
+    many_trials,
+    trial_of,
+    words,
+)
 
 
 def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> None:
@@ -37,14 +46,28 @@ def test_a_metric_of_ones_own_is_called_by_its_name() -> None:
     ]
     result = answer(trials, {"cost_usd": "minimize", "val_ndcg": "maximize"}, {}, name="own")
 
-    assert "within noise of the best val_ndcg" in result.text()
-    assert "val_ndcg,val_ndcg_low,val_ndcg_high" in pareto_csv(result.front)
+    assert re.search("has (a better|the best) mean val_ndcg", result.text())
+    assert "val_ndcg,val_ndcg_mean,val_ndcg_low,val_ndcg_high" in pareto_csv(result.front)
     assert "val_ndcg is the mean of the runs that trained" in page(result)
     assert "F1" not in result.text()
 
     loss = [replace(trial, values={**trial.values, "eval_loss": 0.6}) for trial in trials if trial.values]
     losses = answer(loss, {"cost_usd": "minimize", "eval_loss": "minimize"}, {}, name="own")
     assert {point.collapse_probability for point in losses.front.points} == {0.0}  # a loss cannot collapse
+
+
+def test_after_one_run_of_each_an_answer_says_what_its_interval_is_judged_by() -> None:
+    trials = [trial_of(0, 1.0, 0.90), trial_of(1, 3.0, 0.95), trial_of(2, 9.0, 0.97)]
+    text = words(trials)
+
+    assert re.search(r"is between 0\.\d+ and (0\.\d+|1\.0*) \(80%, judged by how much trials with similar", text)
+    assert "unknown" not in text
+
+
+def test_a_long_list_of_what_cannot_be_told_apart_is_counted() -> None:
+    trials = [trial_of(n, 1.0 + n, 0.90 + 1e-5 * n) for n in range(12)]
+
+    assert re.search(r"from that of trials \d+, \d+, \d+, \d+, \d+ and \d+ others\.", words(trials))
 
 
 @pytest.mark.parametrize(("kind", "money"), [("local", ""), ("ml.g5.xlarge", ", which costs money")])
@@ -114,7 +137,7 @@ def test_where_no_point_meets_the_constraints_the_closest_is_named() -> None:
     said = words(LADDER, COST_AND_F1, {"f1": {"min": 0.99}})
 
     assert "5 configurations have completed, but none can be recommended" in said
-    assert "the closest is trial 3: F1 is 0.9350, below 0.99." in said
+    assert "the closest is trial 3: F1 is 0.935, below 0.99." in said
 
 
 def test_the_closest_point_says_what_it_has_not_measured_although_another_point_has() -> None:

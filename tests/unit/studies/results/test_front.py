@@ -1,17 +1,22 @@
-"""Points and ranks of a study, and standard deviations of one run: pooled, assumed, and what depends on them."""
+"""Configurations of a study, their ranks and what beats them, and the errors of their means."""
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from paretune.specification.metrics import OF_THE_CLUSTER
-from paretune.studies.results.front import INTERVAL, StudyFront, hypervolume, pooled_noise
+from paretune.studies.results.front import StudyFront, hypervolume, model_inputs
 from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import Trial
+from paretune.studies.sampler.candidates import Jobs, Space
 from paretune.studies.sampler.decision import log_expected_improvement
+from paretune.studies.sampler.process import Axis
 from tests.support.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
@@ -66,7 +71,7 @@ def test_replicates_of_a_designed_experiment_are_runs_of_one_configuration() -> 
 
     assert (point.number, len(point.trials)) == (0, 3)
     assert point.means["f1"] == pytest.approx(0.91)
-    assert point.stated_errors.keys() == {"cost_usd", "f1"}
+    assert point.errors.keys() == {"cost_usd", "f1"}
 
 
 def test_no_stated_value_lies_outside_all_runs_of_its_own_point() -> None:
@@ -86,7 +91,7 @@ def test_what_does_not_meet_a_constraint_has_no_rank_and_leaves_the_front_to_oth
     front = StudyFront.of(trials, COST_AND_F1, {"f1": {"min": 0.8}, "cost_usd": {"max": 30}})
 
     assert [front.rank(trial) for trial in trials] == [None, 0, None, 1]
-    assert front.unmet(front.points[0]) == ["F1 is 0.5000, below 0.8"]
+    assert front.unmet(front.points[0]) == ["F1 is 0.500, below 0.8"]
     assert front.unmet(front.points[2]) == ["cost is 40.00 USD, above 30 USD"]
 
 
@@ -94,15 +99,40 @@ def at(kind: str, batch: int, rate: float) -> dict[str, str | int | float]:
     return {"instance_type": kind, "per_device_train_batch_size": batch, "learning_rate": rate}
 
 
-def test_a_dollar_less_by_chance_keeps_no_bad_model_on_the_front() -> None:
-    trials = [
-        trial_of(0, 1.000, 0.93, point=at("ml.g5.xlarge", 16, 5e-5)),
-        trial_of(1, 0.995, 0.38, point=at("ml.g6.xlarge", 16, 1e-2)),  # another type, cheaper by less than the noise
-        trial_of(2, 0.500, 0.80, point=at("ml.g4dn.xlarge", 16, 1e-2)),
+def test_two_clusters_of_equal_precision_are_alike_for_the_page_as_for_the_search() -> None:
+    """The page's model once got the instance type where the search's model got the precision."""
+    types, rates = ("ml.g5.xlarge", "ml.g6.xlarge"), (1e-5, 1e-4, 1e-3)
+    searched: dict[str, Any] = {
+        "instance_type": CategoricalDistribution(types),
+        "learning_rate": FloatDistribution(rates[0], rates[-1], log=True),
+        "max_seq_length": IntDistribution(64, 256),
+    }
+    space = Space({"per_device_train_batch_size": 8}, searched, rows=None)
+    jobs = [
+        space.job({"instance_type": kind, "learning_rate": rate, "max_seq_length": 64 + n})
+        for kind in types
+        for n, rate in enumerate(rates)
     ]
-    front = StudyFront.of(trials, COST_AND_F1, {})
+    trials = [
+        trial_of(number, 1.0, 0.9, point=job.point, given=job.spec.changed())
+        for number, job in enumerate(jobs)
+        if job is not None
+    ]
+    axes = {
+        "instance_type": Axis(values=types),
+        "learning_rate": Axis(values=(rates[0], rates[-1]), is_log=True),
+        "max_seq_length": Axis(values=(64, 256)),
+    }
 
-    assert [front.rank(trial) for trial in trials] == [0, 1, 0]
+    _, of_page = model_inputs(trials, axes)
+    of_search = Jobs(space, [job for job in jobs if job is not None]).quality
+
+    assert len(trials) == 6
+    assert of_page.keys.tolist() == of_search.keys.tolist()
+    assert of_page.terms.tolist() == of_search.terms.tolist()
+    half = len(trials) // 2  # the second half of the trials differs from the first in its type only
+    for _, points in (model_inputs(trials, axes), model_inputs(trials)):  # also if the search is not known
+        assert points.keys[:half].tolist() == points.keys[half:].tolist()
 
 
 def test_exact_ties_share_a_rank() -> None:
@@ -130,40 +160,44 @@ def test_an_improvement_is_the_hypervolume_with_the_point_less_that_without_it(w
         assert gained == pytest.approx(hypervolume([*base, point], reference) - before, abs=1e-9)
 
 
-def test_many_validation_rows_do_not_make_two_runs_alike_and_few_ones_make_them_differ() -> None:
-    assert pooled_noise("f1", [[0.9]], validation_rows=20_000).deviation == 0.0016  # binomial: 0.0021
-    assert pooled_noise("f1", [[0.9]], validation_rows=900).deviation == pytest.approx(0.01)
-    assert pooled_noise("f1", [[1.0]], validation_rows=50).deviation == pytest.approx(0.02)
-    assert pooled_noise("f1", [[0.9]]).deviation == 0.0016
-
-
-def test_intervals_hold_their_probability_where_the_noise_is_as_uncertain_as_assumed() -> None:
-    random = np.random.default_rng(7)
-    inside = []
-    for _ in range(4000):
-        deviation = 0.0016 * math.sqrt(1 / random.chisquare(1))
-        runs = [list(random.normal(mean, deviation, 2)) for mean in (0.7, 0.8, 0.9)]
-        noise = pooled_noise("f1", runs)
-        error = noise.standard_error(0.9, 2)
-        inside.append(abs(float(np.mean(runs[2])) - 0.9) <= noise.margin(error))
-    assert np.mean(inside) == pytest.approx(INTERVAL, abs=0.02)
+def noise_of(values: list[list[float]], name: str = "own", rows: int | None = None) -> float:
+    """Return the stated noise of a metric of the model, of configurations with these values of their runs."""
+    given = {} if rows is None else {"max_eval_samples": str(rows)}
+    trials = list[Trial]()
+    for runs in values:
+        first = len(trials)
+        for value in runs:
+            repeats = None if len(trials) == first else first
+            point = {"learning_rate": 1e-5 * (first + 1)}
+            trial = trial_of(len(trials), 1.0, 0.0, point=point, repeats=repeats, values={"cost_usd": 1.0, name: value})
+            trials.append(replace(trial, given={**trial.given, **given}))
+    return StudyFront.of(trials, {"cost_usd": "minimize", name: "maximize"}, {}).noises[name].deviation
 
 
 def test_repeats_that_are_all_equal_leave_no_noise_but_one_of_them_may_be_a_coincidence() -> None:
-    assert pooled_noise("f1", [[0.8, 0.8, 0.8], [0.7]]).deviation == 0.0
-    assert pooled_noise("f1", [[0.8, 0.8], [0.7]]).deviation > 0.0
-    assert pooled_noise("f1", [[0.8, 0.8], [0.7]], fewest=1).deviation == 0.0
-    assert pooled_noise("own", [[0.8], [0.8], [0.8]]).deviation > 1e-3
-    assert pooled_noise("f1", [[1.0, 1.0, 1.0]], validation_rows=30, fewest=math.inf).deviation > 0.01
-    assert pooled_noise("job_seconds", [[60.0, 60.0, 60.0]]).deviation > 0.0
+    assert noise_of([[0.8, 0.8, 0.8], [0.7]]) == 0.0
+    assert noise_of([[0.8, 0.8], [0.7]]) > 0.0
+    assert noise_of([[0.8], [0.8], [0.8]]) > 0.0
+
+
+def test_few_validation_rows_make_f1_uncertain_and_many_do_not_make_it_certain() -> None:
+    values = [[0.90], [0.91], [0.89]]
+
+    assert noise_of(values, "f1", rows=50) > 2 * noise_of(values, "f1", rows=20_000) > 0.001
 
 
 def test_repeats_of_a_script_that_agree_count_more_than_how_far_apart_its_settings_are() -> None:
     settings = [[0.2], [0.4], [0.6], [0.8]]
 
-    noise = pooled_noise("own", [*settings, [0.900, 0.902, 0.901], [0.880, 0.881, 0.879]])
+    assert noise_of([*settings, [0.900, 0.902, 0.901], [0.880, 0.881, 0.879]]) < 0.2 * noise_of(settings)
 
-    assert noise.deviation < 0.005
+
+def test_quality_has_an_error_after_one_run_and_seconds_and_dollars_after_two() -> None:
+    trials = [trial_of(0, 1.0, 0.90), trial_of(1, 1.1, 0.92, repeats=0), trial_of(2, 3.0, 0.95)]
+    twice, once = StudyFront.of(trials, COST_AND_F1, {}).points
+
+    assert (twice.errors.keys(), once.errors.keys()) == ({"cost_usd", "f1"}, {"f1"})
+    assert once.errors["f1"] == pytest.approx(2**0.5 * twice.errors["f1"])
 
 
 def test_dollars_whose_runs_disagree_are_stated_with_their_own_error_although_all_others_agree() -> None:
@@ -176,5 +210,5 @@ def test_dollars_whose_runs_disagree_are_stated_with_their_own_error_although_al
     points = StudyFront.of([*busy, *calm], COST_AND_F1, {}).points
 
     standard_error = np.std([1.0, 1.9, 1.1], ddof=1) / math.sqrt(3)
-    assert points[0].stated_errors["cost_usd"] == pytest.approx(standard_error, rel=0.1)
-    assert all(point.stated_errors["cost_usd"] < 0.1 * point.means["cost_usd"] for point in points[1:])
+    assert points[0].errors["cost_usd"] == pytest.approx(standard_error, rel=0.1)
+    assert all(point.errors["cost_usd"] < 0.1 * point.means["cost_usd"] for point in points[1:])

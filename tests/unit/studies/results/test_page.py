@@ -241,7 +241,7 @@ def test_what_is_named_best_or_recommended_is_drawn_on_the_front(seed: int, obje
     assert f"best F1 {shown.front.number('f1', shown.best.means['f1'])}" in shown.state()
 
 
-def test_one_run_has_no_error_bar_although_its_cluster_ran_other_rates_too() -> None:
+def test_one_run_has_no_error_bar_of_dollars_although_its_cluster_ran_other_rates_too() -> None:
     same = {"per_device_train_batch_size": "8", "instance_type": "ml.g5.xlarge"}
     trials = [
         trial_of(n, usd, f1, given={**same, "learning_rate": rate})
@@ -258,16 +258,21 @@ def test_one_run_has_no_error_bar_although_its_cluster_ran_other_rates_too() -> 
             trace["hovertext"], trace["error_x"]["array"], trace["error_y"]["array"], strict=True
         )
     }
-    assert {name for name, values in bars.items() if values} == {"Trial 3, 2 runs"}
+    assert {name: len(values) for name, values in bars.items()} == {
+        "Trial 0, 1 run": 1,
+        "Trial 1, 1 run": 1,
+        "Trial 3, 2 runs": 2,
+    }
 
 
-def test_that_the_error_of_one_run_is_unknown_is_said_once_in_each_answer() -> None:
-    trials = [trial_of(0, 1.0, 0.90), trial_of(1, 3.0, 0.95), trial_of(2, 9.0, 0.97)]
+def test_the_quality_of_one_run_has_an_error_and_every_other_configuration_says_what_beats_it() -> None:
+    trials = [trial_of(0, 1.0, 0.90), trial_of(1, 3.0, 0.95), trial_of(2, 9.0, 0.97), trial_of(3, 9.5, 0.96)]
     text = Reader(page_of(trials)).text
 
-    assert "not known yet" not in text
-    for card in re.findall(r'<section class="card".*?</section>', page_of(trials), re.DOTALL):
-        assert card.count("unknown after one run") == 1
+    assert "unknown" not in text
+    assert re.search(r"F1\s*0\.9\d+ ± 0\.0", text)
+    assert "beaten by trial 2" in page_of(trials)  # in the tooltip
+    assert re.search(r"beaten by\s.*trial 2", text, re.DOTALL)  # in the table of all trials
 
 
 def test_a_doubtful_price_is_named_once() -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import pytest
 
@@ -22,12 +23,14 @@ def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
     text = pareto_csv(answer(trials, {**COST_AND_F1, "train_seconds": "minimize"}, {}, name="a study").front)
 
     assert text.splitlines()[0] == (
-        "trial,run_id,learning_rate,instance_type,global_batch_size,gradient_accumulation_steps,f1,f1_low,f1_high,"
-        "train_seconds,train_seconds_low,train_seconds_high,status,origin,pareto_rank,"
-        "cost_usd,cost_usd_low,cost_usd_high,spent_usd,collapse_probability,repeats"
+        "trial,run_id,learning_rate,instance_type,global_batch_size,gradient_accumulation_steps,"
+        "f1,f1_mean,f1_low,f1_high,train_seconds,train_seconds_mean,train_seconds_low,train_seconds_high,"
+        "status,origin,pareto_rank,beaten_by,"
+        "cost_usd,cost_usd_mean,cost_usd_low,cost_usd_high,spent_usd,collapse_probability,repeats"
     )
     rows = [
-        {name: cell for name, cell in row.items() if name[-4:] not in ("_low", "high", "lity")} for row in read(text)
+        {name: cell for name, cell in row.items() if name[-4:] not in ("_low", "high", "lity", "mean", "n_by")}
+        for row in read(text)
     ]
     assert [",".join(row.values()) for row in rows] == [
         "0,run0,1e-05,ml.g5.xlarge,1,1,0.9,,Completed,measured,,1.5,1.5,",
@@ -48,7 +51,9 @@ def test_an_interval_holds_what_a_configuration_reaches_and_is_that_of_its_mean(
     assert (twice["f1_low"], twice["f1_high"]) == (again["f1_low"], again["f1_high"])
     low, high = float(twice["f1_low"]), float(twice["f1_high"])
     assert (low + high) / 2 == pytest.approx(0.91)
-    assert (once["f1_low"], once["f1_high"], once["cost_usd_low"]) == ("", "", "")  # unknown after one run
+    assert [row["f1_mean"] for row in (twice, again)] == ["0.91", "0.91"]
+    assert float(once["f1_low"]) < 0.95 < float(once["f1_high"])
+    assert once["cost_usd_low"] == ""  # unknown after one run
 
 
 def predicted(number: int, cost: float, f1: float) -> Trial:
@@ -72,17 +77,18 @@ def test_predicted_points_that_nothing_beats_are_in_the_table_with_their_interva
     assert result.front.spent_usd == 6.0
 
 
-def test_the_error_of_one_run_is_unknown_and_that_of_several_is_stated() -> None:
+def test_the_error_of_quality_is_stated_after_one_run_and_that_of_dollars_after_two() -> None:
     trials = [trial_of(0, 1.0, 0.90), trial_of(1, 1.1, 0.92, repeats=0), trial_of(2, 3.0, 0.95)]
     shown = answer(trials, COST_AND_F1, {}, name="s")
     twice, once = shown.front.points
 
-    assert shown.front.figures(once) == {"cost": "3.000 USD", "F1": "0.950"}
-    assert shown.front.in_words(once) == "cost 3.000 USD; F1 0.950 (± unknown after one run)"
-    assert shown.front.stated(once, "f1") == "0.950 (± unknown after one run)"
+    assert shown.front.figures(once) == {"cost": "3.000 USD", "F1": shown.front.stated(once, "f1")}
+    assert re.fullmatch(r"0\.950 ± 0\.0\d\d", shown.front.stated(once, "f1"))
+    assert shown.front.in_words(once).startswith("cost 3.000 USD; F1 0.950 ± 0.0")
     assert all(" ± 0" in text for text in shown.front.figures(twice).values())
-    assert [" ± " in text for text in front_table(shown.front)["F1"]] == [True, False]
-    drawn = {trace.name: trace.error_y.array for trace in front_figure(shown.front, shown.picks, str).data}
+    assert [" ± " in text for text in front_table(shown.front)["F1"]] == [True, True]
+    assert [" ± " in text for text in front_table(shown.front)["cost (USD)"]] == [True, False]
+    drawn = {trace.name: trace.error_x.array for trace in front_figure(shown.front, shown.picks, str).data}
     assert [value is None or value != value for value in drawn["on the front (2)"]] == [False, True]
 
 
@@ -96,9 +102,8 @@ def test_seconds_and_dollars_of_equal_clusters_are_several_runs_of_one_figure() 
     first, once = answer(trials, COST_AND_F1, {}, name="s").front.points
 
     assert first.means["cost_usd"] == once.means["cost_usd"] == pytest.approx(1.1)
-    assert first.errors["cost_usd"] == once.errors["cost_usd"]
     # `once` has run once.
-    assert (first.stated_errors.keys(), once.stated_errors.keys()) == ({"cost_usd", "f1"}, set())
+    assert (first.errors.keys(), once.errors.keys()) == ({"cost_usd", "f1"}, {"f1"})
 
 
 def test_a_repeat_says_in_pareto_csv_which_trial_it_repeats() -> None:

@@ -12,7 +12,6 @@ from paretune.launchers.deadlines import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONT
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.recommendation import Pick
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.next_job import Sampled, Split, some_jobs
@@ -184,7 +183,7 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval_also
     high = estimate.time.seconds_high / 60
     expected = 4 * high + min(5, high)
     assert driver.money.limited(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
-    driver.money.learn(1, {spec.spec_hash(but=["seed"]): 0.0})
+    driver.money.learn(1, {spec.spec_hash(but=["seed"]): 0.0}, {})
     assert driver.money.limited(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
     without = random(workplace, max_runtime_minutes=week)
     assert without.money.limited(spec) == spec
@@ -199,8 +198,7 @@ def test_a_repeat_may_take_twice_what_its_trial_took_whatever_limit_that_had(wor
     (trial,) = driver.trials.values()
 
     front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
-    pick = Pick(titles=("the knee",), point=front.points[0], reason="")
-    assert repeated(driver, lambda: [pick])[0] == 1
+    assert repeated(driver, lambda: front)[0] == 1
 
     repeat = list(driver.trials.values())[-1]
     took = driver.trials[trial.number].measured["job_seconds"] / 60
