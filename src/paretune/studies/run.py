@@ -313,6 +313,7 @@ class StudyRun:
         self._is_stale = False  # whether a trial has ended since the last page
         self._predicted: Callable[[], Sequence[Trial]] = tuple  # returns predicted points, which have not run
         self._since_growth: Callable[[], str] = str  # describes the dollars spent since the front last grew
+        self._beliefs: Callable[[], Sequence[str]] = tuple  # describes what the search assumed and has learned
 
     def work(self) -> StudyResult:
         """Run the study until it ends; with `once`, do what can be done now. Raises the errors of `run_study`."""
@@ -323,6 +324,7 @@ class StudyRun:
                 suggesting = Split(driver) if file.takes_split else Sampled(driver)
                 if isinstance(suggesting, Split):
                     self._predicted, self._since_growth = suggesting.predicted, suggesting.since_growth
+                    self._beliefs = suggesting.beliefs
                 if file.design is not None and not driver.trials and not driver.running:
                     _refuse_expensive_rows(file, driver.money)
                 reason = driver.run(suggesting.propose)
@@ -417,6 +419,7 @@ class StudyRun:
             committed_usd=balance.committed_usd,
             n_trials=file.n_trials,
             prices=self._doubtful_prices(trials),
+            beliefs=self._beliefs(),
             running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self.driver.running),
         )
 

@@ -169,7 +169,7 @@ class QualityModel:
         """Return what was assumed and learned, by name: mean and deviation before and after the runs."""
         prior = dict(zip(self._basis.names, zip(self._basis.means, self._basis.deviations, strict=True), strict=True))
         return {
-            name: (float(prior[name][0]), float(prior[name][1]), *learned)
+            f"quality changes with {name}": (float(prior[name][0]), float(prior[name][1]), *learned)
             for name, learned in self.process.weights().items()
             if name != "level"
         }

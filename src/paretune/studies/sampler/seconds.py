@@ -86,9 +86,9 @@ class SecondsModel:
 
     def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
         """Return what was assumed and learned, by name: mean and deviation before and after the runs."""
-        name = "price of the cluster" if self._space.runs_user_code else "estimate from data sheets"
-        assumed = _PRICE if self._space.runs_user_code else _ESTIMATE
-        return {name: (*assumed, *self._process.weights()[name])}
+        is_own = self._space.runs_user_code
+        name, assumed = ("price of the cluster", _PRICE) if is_own else ("estimate from data sheets", _ESTIMATE)
+        return {f"seconds grow with a power of the {name}": (*assumed, *self._process.weights()[name])}
 
     def _fit(self, points: Points, values: np.ndarray) -> None:
         beliefs: dict[str, tuple[float, float]]

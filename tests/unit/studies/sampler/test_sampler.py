@@ -588,3 +588,24 @@ def test_beyond_the_listed_combinations_each_choice_has_candidates_near_the_fron
     assert not {each.identity for each in first} >= {each.identity for each in second}, "a fresh sample each time"
     changed = [[v for v in each.point.values() if v != 0.5] for each in first]
     assert any(len(each) == 1 and 0.5 < each[0] < 0.66 for each in changed), "finer than the grid around the front"
+
+
+def test_each_belief_is_listed_with_what_the_runs_have_taught(tmp_path: Path) -> None:
+    (tmp_path / "own.py").touch()
+    own = paretune.JobSpec(entry_script=str(tmp_path / "own.py"))
+    space = {"instance_type": CategoricalDistribution([*SPEED]), "training_arguments.depth": IntDistribution(1, 7)}
+    sampler = SplitSampler(own, space, objectives=["cost_usd", "acc"])
+    study = optuna.create_study(directions=["minimize", "maximize"], sampler=sampler)
+
+    (before,) = sampler.beliefs(study).values()
+    for _ in range(8):  # the dearer type is slower
+        trial = study.ask(sampler.space)
+        kind, depth = trial.params["instance_type"], trial.params["training_arguments.depth"]
+        trial.set_user_attr("seconds", 300.0 * USD_PER_S[kind] / USD_PER_S["ml.g4dn.xlarge"])
+        study.tell(trial, [trial.user_attrs["seconds"] * USD_PER_S[kind], 0.5 + 0.05 * depth])
+    ((name, (assumed, doubt, learned, left)),) = sampler.beliefs(study).items()
+
+    assert name == "seconds grow with a power of the price of the cluster"
+    assert before[:2] == (assumed, doubt) == (-0.5, 0.3)
+    assert learned > assumed
+    assert left < doubt
