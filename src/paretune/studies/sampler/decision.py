@@ -45,7 +45,7 @@ _MARGIN = 0.1  # the reference point lies this share of the hoped front's range 
 _LARGE_SD = 1.5  # limit on the deviation of log dollars in expected dollars
 # A job's outcome counts as known below these standard deviations: of log seconds, and of quality as a multiple of the
 # noise of one run.
-SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6
+SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 2.5
 MOST_TRIES = 2  # limit on the starts of a job that fails or reaches its time limit
 LIKELY = 0.5  # predicted jobs are stated only if they succeed with at least this probability
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
@@ -205,10 +205,11 @@ class Decision:
         if probe is not None or any(row.job.is_probe and row.is_running for row in self._rows):
             return probe  # training jobs wait for the probes, which show what these jobs will cost
         if not self.has_quality:
-            return None if any(row.is_training and row.is_running for row in self._rows) else self.first()
+            is_waiting = any(row.is_training and row.is_running for row in self._rows)
+            return None if is_waiting else self.first() or self._probe_of_unseen()
         if self._aims.stops and self.why_over:
             return None
-        return self._first_accepted(self._log_worth)
+        return self._first_accepted(self._log_worth) or self._probe_of_unseen()
 
     def first(self) -> Candidate | None:
         """Return the training job with the most usual settings that has not run, on the cheapest cluster.
@@ -552,6 +553,19 @@ class Decision:
             probe = self._space.job(self._jobs.jobs[index].point, is_probe=True)
             if probe is not None and probe.identity not in final and self._accepts(probe):
                 return probe
+        return None
+
+    def _probe_of_unseen(self) -> Candidate | None:
+        """Return a probe that may start, of the cheapest job on a type of unknown speed; None if there is none.
+
+        Where no job may start, for example within a budget, a measured speed may allow one.
+        """
+        final, jobs = self._final(), self._jobs.jobs
+        for index in map(int, np.argsort(self._usd, kind="stable") if self._can_probe else []):
+            if self._is_open[index] and not self._seconds.is_seen[self._jobs.types[index]]:
+                probe = self._space.job(jobs[index].point, is_probe=True)
+                if probe is not None and probe.identity not in final and self._accepts(probe):
+                    return probe
         return None
 
     @cached_property
