@@ -10,6 +10,7 @@ search is one line of --results; a search that has its line is not run again.
 
     stops      paretune's sampler, which ends by itself (`stop: auto`)
     never      the same sampler until the budget is spent (`stop: never`)
+    before     the sampler of version 0.6.0 until the budget is spent; only stored searches, made with that version
     study      a whole study of paretune, `stop: auto`, on tables whose prices depend only on the instance type
     plain      benchmarks/search/plain.py
     forest     benchmarks/search/forest.py

@@ -42,6 +42,7 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _FRONTS = 8  # draws of the quality of the jobs that have run, which may be on the front
 _MARGIN = 0.1  # the reference point lies this share of the hoped front's range beyond its worst values
+_NO_GAIN = -1e4  # logarithm of the gain of a job beyond the reference point: below that of every other job
 _LARGE_SD = 1.5  # limit on the deviation of log dollars in expected dollars
 # A job's outcome counts as known below these standard deviations: of log seconds, and of quality as a multiple of the
 # noise of one run.

@@ -609,3 +609,20 @@ def test_each_belief_is_listed_with_what_the_runs_have_taught(tmp_path: Path) ->
     assert before[:2] == (assumed, doubt) == (-0.5, 0.3)
     assert learned > assumed
     assert left < doubt
+
+
+def test_a_search_that_never_stops_also_runs_jobs_that_can_gain_nothing(tmp_path: Path) -> None:
+    """One job is the cheapest and the best, so no other job is on any front."""
+    (tmp_path / "own.py").touch()
+    own = paretune.JobSpec(entry_script=str(tmp_path / "own.py"), instance_type="ml.g5.xlarge")
+    sampler = SplitSampler(
+        own, {"training_arguments.depth": IntDistribution(1, 12)}, objectives=["cost_usd", "acc"], stop=False
+    )
+    study = optuna.create_study(directions=["minimize", "maximize"], sampler=sampler)
+    for _ in range(7):
+        depth = (trial := study.ask(sampler.space)).params["training_arguments.depth"]
+        trial.set_user_attr("seconds", 100.0 * 1.3**depth)
+        study.tell(trial, [0.1 * 1.3**depth, 0.9 - 0.05 * depth])
+
+    assert len({trial.params["training_arguments.depth"] for trial in study.trials}) == 7
+    assert sampler.is_done(study)
