@@ -70,8 +70,8 @@ class Nehvi(Asking):
         reference, span = hoped.max(axis=0) + 0.1 * np.ptp(hoped, axis=0), np.maximum(np.ptp(hoped, axis=0), 1e-12)
         price = torch.tensor(self._log_price)
 
-        def objectives(values: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-            of_keys = price[torch.cdist(keys, self._keys).argmin(-1)]
+        def objectives(values: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
+            of_keys = price[torch.cdist(inputs["X"], self._keys).argmin(-1)]
             gains = torch.stack([-torch.exp(values[..., 0] + of_keys), values[..., 1]], -1)
             return gains / torch.tensor(span)
 
