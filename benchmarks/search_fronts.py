@@ -257,11 +257,11 @@ def main() -> None:
     head = f"{made}; {options.half.replace('_', ' ')}, {len(names)} tables; the bare sampler; dollars in median jobs."
     body = [head, "", *published.table(_SUMMARY, list(summary(names, methods, courses, best)))]
     if options.half in FAMILIES and not options.tables:
-        head = ("family (tables)", *(f"{method}: to 90 % / end" for method in methods))
-        body += ["", *published.table(head, list(by_family(options.half, methods, courses)))]
+        columns = ("family (tables)", *(f"{method}: to 90 % / end" for method in methods))
+        body += ["", *published.table(columns, list(by_family(options.half, methods, courses)))]
     if "never" in methods:
-        head = ("rival", "paretune sooner / later (p)")
-        body += ["", *published.table(head, list(against(names, methods, courses)))]
+        rows_of_rivals = list(against(names, methods, courses))
+        body += ["", *published.table(("rival", "paretune sooner / later (p)"), rows_of_rivals)]
     columns = ("table", "oracle", *(f"{method}: to 90 % / end / spent" for method in methods))
     body += ["", *published.table(columns, list(rows(names, methods, courses, best)))]
     print(published.block(f"search_fronts_{options.half}", body))

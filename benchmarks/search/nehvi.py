@@ -86,6 +86,7 @@ class Nehvi(Asking):
         )
         left = np.setdiff1d(np.arange(len(self._points)), self._ran)
         with torch.no_grad():
-            gains = [acquisition(self._keys[part][:, None]) for part in torch.tensor(left).split(_BATCH)]
+            parts = [torch.tensor(left[first : first + _BATCH]) for first in range(0, len(left), _BATCH)]
+            gains = [acquisition(self._keys[part][:, None]) for part in parts]
         mean_log_usd = mean[left, 0] + self._log_price[left] + 0.5 * np.minimum(deviation[left, 0], 1.5) ** 2
         return int(left[int(np.argmax(torch.cat(gains).numpy() - mean_log_usd))])
