@@ -33,6 +33,8 @@ from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, BatchPlan
 from paretune.specification.rules import description_faults, launch_faults
 from paretune.storage.database import redacted
+from paretune.user_code.binding import bind
+from paretune.user_code.inputs import script_of
 from paretune.user_code.trainer_script import described
 
 _MOST_NAMES = 10  # maximum number of files that a warning names
@@ -148,12 +150,22 @@ def unscaled_rate(job: ForeseenJob) -> str:
     scaled = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
     if spec.learning_rate_scaling != "none" or size <= reference or plan.learning_rate >= _ROUNDED_DOWN * scaled:
         return ""
-    if spec.runs_user_code and not (spec.gives("learning_rate") and spec.gives(*OF_THE_BATCH)):
+    if spec.runs_user_code and not _sets_both(spec):
         return ""
     return (
         f"global batch size {size} is above {reference} and learning rate {plan.learning_rate:g} is not scaled: fewer "
         f"steps of the same size usually learn less; {options(learning_rate_scaling='sqrt')}, or a higher learning_rate"
     )
+
+
+def _sets_both(spec: JobSpec) -> bool:
+    """Return whether a user's own training gets its batch and its learning rate from paretune."""
+    if spec.gives("learning_rate") and spec.gives(*OF_THE_BATCH):
+        return True
+    if spec.entry_script is None:
+        return False
+    binding = bind(spec, script_of(spec))
+    return binding.takes_batch and "learning_rate" in binding.recorded
 
 
 def ended_by_its_limit(job: ForeseenJob) -> str:

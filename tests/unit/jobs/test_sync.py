@@ -16,7 +16,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused, ParetuneError
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import begin_job, run_job
-from paretune.jobs.record import JobRecord
+from paretune.jobs.record import JobRecord, params_of
 from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobSetup, job_name
 from paretune.launchers.processes import process_text
@@ -41,6 +41,7 @@ from tests.support.scripted_jobs import (
 from tests.support.workplaces import make_workplace
 
 DEAD = f"{socket.gethostname()} 4194304 1"  # no process has this id
+OF_EVERY_JOB = {"report.json", "log.txt", "command.txt"}  # artifacts of its run
 EVENTS = [Event(time=1.0 + step, step=step, metrics={"train/loss": 1 / step}) for step in (1, 2)]
 
 
@@ -73,7 +74,8 @@ class Desk:
         name = job_name(record.run.run_id, 1)
         record.name_attempt(name)
         record.leave()
-        record.run.set_tags({"paretune.watched_by": "another machine"})
+        record.run.log_params(params_of(spec, None))
+        record.run.set_tags({"paretune.watched_by": "another machine", "paretune.accumulates": "true"})
         if ending is not None:
             document = JobDocument.first(name, spec, record.attribution, run_id=record.run.run_id)
             job = ScriptedJob(name, document, ending, runs, new_events=list(EVENTS))
@@ -185,7 +187,7 @@ def test_the_run_of_a_job_with_very_many_classes_says_why_it_has_no_confusion_ma
 
     desk.sync()
 
-    assert {entry.path for entry in desk.client.list_artifacts(run_id)} == {"report.json", "classification_report.txt"}
+    assert {entry.path for entry in desk.client.list_artifacts(run_id)} == {*OF_EVERY_JOB, "classification_report.txt"}
     text = Path(desk.client.download_artifacts(run_id, "classification_report.txt")).read_text()
     rule = "There is no confusion matrix for more than 1,000 classes, and no report per class"
     assert text == f"{rule}: this job has 1,200 classes.\n"
@@ -215,7 +217,7 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
 
     assert outcome is not None
     assert not outcome.has_gap
-    assert {entry.path for entry in desk.client.list_artifacts(run_id)} == {"report.json"}
+    assert {entry.path for entry in desk.client.list_artifacts(run_id)} == OF_EVERY_JOB
     assert desk.tags(run_id)["registered"] == "sentiment-en/1"
     assert not desk.tags(run_id)["remarks"]
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
