@@ -168,6 +168,10 @@ def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) 
     assert place.end(job) is JobState.COMPLETED
     assert sum(event.message == "started" for event in place.events(job)) == 1
 
+    (script.parent / "end.json").unlink()
+    job.number = ({"1", "2"} - {(script.parent / "owner" / "batch-job").read_text().strip()}).pop()
+    assert job.state() is JobState.COMPLETED  # the other batch job has ended without a report
+
 
 @pytest.mark.parametrize(
     ("ended_as", "state", "cause"),

@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,14 @@ class SlurmJob(FolderJob):
         return "" if self._end.exists() else self._accounted()["State"].capitalize()
 
     def _accounted(self) -> dict[str, str]:
+        """Return what Slurm's accounting says of the batch job that trains.
+
+        If the job was submitted twice, because the response of sbatch was lost, that is the one that started first.
+        """
+        with suppress(OSError):
+            owner = (self.folder.root / "owner" / "batch-job").read_text().strip()
+            if owner and owner != self.number:
+                self.number, self._row, self._asked_at = owner, {}, -math.inf
         if self._clock.monotonic() - self._asked_at >= self._slurm.ask_every_s:
             self._row = self._slurm.accounted(self.number) or self._row
             self._asked_at = self._clock.monotonic()
