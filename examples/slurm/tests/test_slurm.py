@@ -21,6 +21,7 @@ from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.ending import Cause, JobState, failed
 from paretune.specification.job import JobSpec
 from paretune.testing import LauncherContract, Order, Place
+from tests.support.processes import wait_until
 from tests.support.scripted_training import TRAINING
 
 HERE = Path(__file__).parent
@@ -168,9 +169,20 @@ def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) 
     assert place.end(job) is JobState.COMPLETED
     assert sum(event.message == "started" for event in place.events(job)) == 1
 
-    (script.parent / "end.json").unlink()
-    job.number = ({"1", "2"} - {(script.parent / "owner" / "batch-job").read_text().strip()}).pop()
-    assert job.state() is JobState.COMPLETED  # the other batch job has ended without a report
+
+def test_of_a_job_that_was_ordered_twice_the_batch_job_that_trains_is_followed(place: Place, tmp_path: Path) -> None:
+    job, second = place.submit("long"), tmp_path / "slurm" / "2.json"
+    place.first_event(job)
+    script = next((tmp_path / "home" / "slurm").glob("*/batch.sh"))
+    options = [f"--job-name={job.name}", "--nodes=1", "--time=2:00", "--signal=TERM@60", f"--output={tmp_path}/log"]
+    subprocess.run(["sbatch", "--parsable", *options, script], check=True, capture_output=True)
+    wait_until(lambda: json.loads(second.read_text())["state"] == "COMPLETED", within_s=60, what="the second has ended")
+
+    job.number = "2"  # the order that was answered
+
+    assert job.state() is JobState.RUNNING
+    job.stop()
+    assert place.end(job) is JobState.STOPPED
 
 
 @pytest.mark.parametrize(
