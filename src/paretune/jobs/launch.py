@@ -146,7 +146,7 @@ def finish_job(job: Attempts) -> JobOutcome:
             ) from error
         raise
     if workplace.launcher.jobs_outlive_submitter:
-        job.record.run.set_tags({schema.UNSEEN: ""})
+        job.record.run.delete_tags(schema.UNSEEN)
     if spec.runs_on.keeps_instances and not job.record.is_watched_elsewhere:
         with suppress(ParetuneError):  # if this fails, a later `sync` records the pool that the job reused, and its own
             records = record_pools(workplace.tracking, lambda run: None if workplace.elsewhere(run.tags) else workplace)

@@ -93,7 +93,10 @@ class JobRecord:
             described = {schema.WARNINGS: warnings or None, schema.MODEL_REVISION: self.revision}
             described[schema.CODE_KEY] = job.identity.code_key
             described[schema.ACCUMULATES] = "true" if self.command is not None and self.command.accumulates else None
-            may_end_unseen = self.workplace.launcher.jobs_outlive_submitter and not self.attribution.study
+            launcher = self.workplace.launcher
+            may_end_unseen = launcher.jobs_outlive_submitter and not (
+                launcher.traits.is_simulated or self.attribution.study
+            )
             described[schema.UNSEEN] = "true" if may_end_unseen else None
             # Not in `_describe_request`, because an adopted job keeps the parameters that were typed for it.
             self.run.set_tags(described | schema.given_tag(self.spec.given()))

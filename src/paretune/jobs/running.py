@@ -219,7 +219,7 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
     while job.poll() is None and (job.current is None or job.current.state().is_terminal):
         pass  # go through the attempts that have ended to the one that is running
     outcome = job.end(Interrupted(f"it was stopped by `{command_line('stop')}`"))
-    record.run.set_tags({schema.UNSEEN: ""})
+    record.run.delete_tags(schema.UNSEEN)
     return outcome
 
 

@@ -245,7 +245,7 @@ def _poll(job: Attempts) -> Collected | None:
     if not end.has_completed:
         return Collected(run_id=run_id, remark="\n".join([str(end.error()), *end.remarks]))
     remarks = [*end.remarks]
-    job.record.run.set_tags({schema.UNSEEN: ""})
+    job.record.run.delete_tags(schema.UNSEEN)
     if spec.register is not None:
         remarks.append(register(spec.register, run_id, job.record.workplace.tracking))
     return Collected(run_id=run_id, result=end, remark="; ".join(remarks))
