@@ -105,7 +105,7 @@ def merge(
         elif scatter.degrees >= fewest and not scatter.squares:  # the metric does not depend on the seed
             noise = RunNoise(deviation=0.0, degrees=scatter.degrees)
         elif name == judged.metric and model is not None:
-            noise = noise_of_quality([*groups.values()], model.noise, judged, rows)
+            noise = noise_of_quality([*groups.values()], model.residue, judged, rows)
         if noise is not None:
             noises[name] = noise
         for of_runs, runs, values in zip(keys, families, values_of, strict=True):

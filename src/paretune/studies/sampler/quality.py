@@ -156,6 +156,17 @@ class QualityModel:
         """Standard deviation of the noise of a single run."""
         return self.process.noise
 
+    @property
+    def residue(self) -> float:
+        """Standard deviation of a single run that an answer may state before runs were repeated.
+
+        It is the noise, but at least half of the root mean square of the leave-one-out errors, because the prior of the
+        noise expects that runs differ little. This share was chosen on the first half of the drawn studies of
+        benchmarks/search_statements.py.
+        """
+        above, _ = self.process.left_out()
+        return max(self.noise, 0.5 * math.sqrt(float(np.mean(above**2))))
+
     def predict(self, points: Points) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations at M points, each of shape (M,), without the noise of a single run."""
         mean, deviation = self.process.predict(points)
