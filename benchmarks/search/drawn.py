@@ -127,7 +127,7 @@ def of_grid(name: str, table: Grid) -> Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a drawn study is like.
+    """Describes a drawn study.
 
     Attributes:
         source: `WAY:KIND:SEED` of a world, where the way is f1 or own, or the name of a table.

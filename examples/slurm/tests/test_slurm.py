@@ -146,6 +146,8 @@ def test_a_job_of_another_home_is_not_said_to_be_missing(place: Place, cluster: 
     with pytest.raises(LostContact, match=f"{job.name} is batch job 1 of Slurm.*set PARETUNE_HOME"):
         other_home.attach(job.name)
     assert other_home.location_tags() != place.launcher.location_tags()  # its jobs have other names
+    job.stop()
+    assert place.end(job) is JobState.STOPPED
 
 
 def test_a_job_whose_files_were_removed_is_missing_once_its_folder_is_created(

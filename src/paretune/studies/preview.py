@@ -34,7 +34,7 @@ _MOST_WARNED = 20  # limit on the jobs that are estimated for warnings, in addit
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPreview:
-    """What a study would run, and within which limits."""
+    """Shows what a study would run, and within which limits."""
 
     file: StudyFile
     jobs: Sequence[Mapping[str, object]]  # some of its jobs: the parameters that differ, and `worst_case_usd`

@@ -55,7 +55,7 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptSearch:
-    """What to search in a script, by parameter, and what is left out."""
+    """Holds what to search in a script, by parameter, and what is left out."""
 
     search: Mapping[str, Any]
     left_out: Sequence[LeftOut]

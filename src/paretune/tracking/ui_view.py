@@ -40,7 +40,7 @@ _BETWEEN_LINKS, _MOST_LINKS = " · ", 5
 
 @dataclass(frozen=True, kw_only=True)
 class StudyView:
-    """What the view of a study shows: a table of its trials, the front first, and charts of its metrics over dollars.
+    """Describes the view of a study: a table of its trials, the front first, and charts of its metrics over dollars.
 
     Attributes:
         run_id: id of the study's run, which is the parent of its trials.

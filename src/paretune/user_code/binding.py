@@ -62,7 +62,7 @@ OF_SCRIPTS = tuple(
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """What a script gets from a job.
+    """Holds what a script gets from a job.
 
     Attributes:
         words: the words after the script's name, with slots.

@@ -34,7 +34,7 @@ _HALVES = ("fp16", "bf16")
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptTraining:
-    """What a script's text says of its training with the Trainer."""
+    """Holds what a script's text says of its training with the Trainer."""
 
     program: str  # `trainer`, or `trainer-4.46` with the version of transformers that it requires
     model: str | None  # the model that it loads, if its text shows it
