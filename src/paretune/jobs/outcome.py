@@ -27,6 +27,7 @@ from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PR
 from paretune.specification.declaration import experimental_words
 from paretune.specification.ending import STOPPED, Cause, Ending, JobState, failed
 from paretune.specification.job import JobSpec, default_learning_rate
+from paretune.specification.parallelism import BatchPlan
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 from paretune.tracking.run_writer import EndStatus, Run, name_for_mlflow
@@ -69,6 +70,7 @@ class JobOutcome(Result):
     remarks: Sequence[str] = ()  # sentences on what the record lacks and why
     verdicts: Sequence[str] = ()  # sentences on the model
     command: Command | None = None  # the user's own training, bound; None if this process has not read it
+    plan: BatchPlan | None = None  # the batch plan of its first attempt; None if its parameters imply it
     log: Sequence[str] = ()  # the last lines that a failed job printed; the whole log is at `log_location`
     log_location: str = ""
 
@@ -109,7 +111,7 @@ class JobOutcome(Result):
 
     @property
     def _params(self) -> Row:
-        return {name: value_of(text) for name, text in params_of(self.spec, self.command).items()}
+        return {name: value_of(text) for name, text in params_of(self.spec, self.command, self.plan).items()}
 
     def to_dict(self) -> dict[str, object]:
         """Return ids, params, metrics, the price, where the model is, and remarks."""
@@ -228,6 +230,7 @@ def end_job(
         price=bill.price,
         spec=spec,
         command=record.command,
+        plan=record.plan,
         ran=bill.ran,
         origin=workplace.launcher.origin,
         reason=failure_message(spec, ending, why_not_smaller) if error is None else str(error),
