@@ -29,7 +29,7 @@ from paretune.specification.ending import STOPPED, Cause, Ending, JobState, fail
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
-from paretune.tracking.run_writer import EndStatus, Run, name_for_mlflow
+from paretune.tracking.run_writer import EndStatus, Run
 from paretune.user_code.binding import ADD_A_METRIC
 from paretune.user_code.script_metrics import LOGGERS
 
@@ -296,7 +296,10 @@ def close_run(
         else:  # of an earlier command that wrote this run
             run.delete_tags(schema.FAILURE_REASON, schema.CAUSE)
     with run.later():
-        run.log_metrics(_headlines_first(outcome.metrics, record.former_metrics))
+        if record.spec.runs_user_code:  # its own metrics may have the names of our facts
+            run.log_metrics(values)
+        else:
+            run.log_results(values)
         if report is not None:
             _write_report(run, report)
         if profile:
@@ -323,13 +326,6 @@ def close_run(
         )
     run.flush()
     return replace(outcome, model_uri=model_uri, has_gap=run.has_gap or record.is_uncollected)
-
-
-def _headlines_first(values: Mapping[str, float], recorded: Mapping[str, float]) -> dict[str, float]:
-    """Return values that are not recorded yet, with F1 and dollars first: MLflow's columns keep this order."""
-    names = dict.fromkeys((metrics.F1, metrics.COST_USD, *values))
-    new = metrics.to_known_digits({name: values[name] for name in names if name in values})
-    return {name: value for name, value in new.items() if recorded.get(name_for_mlflow(name)) != value}
 
 
 def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:

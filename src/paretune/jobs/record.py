@@ -107,7 +107,7 @@ class JobRecord:
                 self.former_metrics = {**dataset.facts, **self.former_metrics}
                 self.run.set_tags({schema.DATASET_KEY: dataset.key})
                 self.run.log_inputs(data_sets_of(self.spec, dataset))
-            self.run.log_metrics(self.former_metrics)
+            self.run.log_facts(self.former_metrics)
         if inputs.code is not None and self.workplace.launcher.origin == "measured":
             self.run.log_texts(code_of(inputs.code, self.workplace.environment), CODE)
 

@@ -29,7 +29,7 @@ from paretune.core.secrets import without_secrets
 from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model
-from paretune.tracking.recorded_run import RecordedRun
+from paretune.tracking.recorded_run import RecordedRun, facts_by
 from paretune.tracking.run_writer import Run, is_refused, lacks_credentials, trouble
 from paretune.tracking.ui_view import StudyView
 
@@ -364,7 +364,7 @@ def _recorded(run: Any) -> RecordedRun:
         run_id=run.info.run_id,
         params=run.data.params,
         tags=run.data.tags,
-        metrics=run.data.metrics,
+        metrics={**facts_by(run.data.tags), **run.data.metrics},
         started=(run.info.start_time or 0) / 1000,
         ended_at=(run.info.end_time or 0) / 1000,
         is_deleted=run.info.lifecycle_stage == LifecycleStage.DELETED,
