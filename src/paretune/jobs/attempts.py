@@ -410,8 +410,8 @@ class Attempts:
         count = str(document.spec.instance_count)
         recorded = self.record.run.tags()
         trial = trial_in_name(recorded)
-        has_its_name = recorded.get(schema.RUN_NAME) == f"{trial}{run_name(ran.spec)}"  # else the user has renamed it
-        name = f"{trial}{run_name(document.spec)}" if has_its_name else None
+        before, after = (f"{trial}{run_name(each.spec, takes_seed=self.record.takes_seed)}" for each in (ran, document))
+        name = after if recorded.get(schema.RUN_NAME) == before else None  # else the user has renamed it
         tags = {schema.USED_INSTANCE_TYPE: document.spec.instance_type, schema.USED_INSTANCE_COUNT: count}
         price = {**NO_PRICE, **price_tags(self.bill.price)}  # no part of the price of the other type stays
         self.record.log_attempt(document.plan, {**price, **tags, schema.RUN_NAME: name})

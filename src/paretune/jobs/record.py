@@ -60,10 +60,14 @@ class JobRecord:
         parent: str = "",
         study: str = "",
         owner: str = "",
+        command: Command | None = None,
     ) -> None:
         self.spec, self.workplace = spec, workplace
-        below = {schema.PARENT: parent} if parent else {}
-        self.run = run or workplace.tracking.create(run_name(spec), opening_tags(spec, workplace) | below)
+        self.command = command  # the user's own training, bound; None for an adopted job
+        below, takes_seed = {schema.PARENT: parent} if parent else {}, command is None or command.takes_seed
+        self.run = run or workplace.tracking.create(
+            run_name(spec, takes_seed=takes_seed), opening_tags(spec, workplace) | below
+        )
         self.owner = owner or self.run.run_id  # the run that the job itself and its reservations name, see `owner_of`
         self.job = self.owner  # the part that the names of all its attempts share, see `job_name`
         self.attribution = workplace.attribution(spec, study)  # for an adopted job, as recorded in the tags of its run
@@ -78,7 +82,6 @@ class JobRecord:
         self.was_concluded = False  # whether an earlier process has recorded the job's end
         self.has_gap_tag = False  # whether a tag marks the run of the finished job as incomplete
         self.is_uncollected = False  # whether the records of a user's own training could not be copied yet
-        self.command: Command | None = None  # the user's own training, bound; None for an adopted job
         self._detail = ""
         self._adopted_tags: Mapping[str, str] = {}  # tags that an earlier process has recorded
         self._beaten, self._beating = workplace.clock.monotonic(), Lock()
@@ -110,7 +113,7 @@ class JobRecord:
                 self.former_metrics = {**dataset.facts, **self.former_metrics}
                 self.run.set_tags({schema.DATASET_KEY: dataset.key})
                 self.run.log_inputs(data_sets_of(self.spec, dataset))
-            self.run.log_metrics(self.former_metrics)
+            self.run.log_facts(self.former_metrics)
         if inputs.code is not None and self.workplace.launcher.origin == "measured":
             self.run.log_texts(code_of(inputs.code, self.workplace.environment), CODE)
 

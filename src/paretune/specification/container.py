@@ -186,7 +186,7 @@ class Command:
         takes_batch: whether the words have the batch of the job's plan.
         accumulates: whether the words have both batch and accumulation, so that a smaller batch changes no result.
         settings: names that are no metrics if the command prints them.
-        named: names in the text of the code, which may be metrics if the command prints them.
+        named: names that the user gave or that stand in the text of the code: printed numbers with them are metrics.
         renamed: further names of metrics.
         metric_definitions: those of the job.
         logging_steps: steps between two dictionaries that Hugging Face's Trainer prints; None if unknown.
@@ -292,6 +292,11 @@ class JobInputs:
     model: Path | None = None
     code: UserCode | None = None
     findings: DataFindings = field(default_factory=DataFindings)
+
+    @property
+    def command(self) -> Command | None:
+        """The command of a user's own training; None for paretune's."""
+        return None if self.code is None else self.code.command
 
     @property
     def revision(self) -> str | None:

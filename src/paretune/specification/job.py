@@ -230,6 +230,8 @@ class JobSpec(Parameters):
     """MLflow project, or folder with scripts, run instead of paretune's training: a folder or a git URI"""
     entry_point: str = parameter("main", "quality seconds memory", not_searched=_ONE_TRAINING)
     """entry point of the project, or a script in it such as train.py"""
+    metric: tuple[str, ...] = parameter((), "launcher", example=["quokka"])
+    """names of metrics that your training prints, comma-separated, if neither its text nor their words show them"""
     metric_definitions: tuple[dict[str, str], ...] = parameter(
         (), "launcher", example=[{"Name": "f1", "Regex": "f1: ([0-9.]+)"}]
     )

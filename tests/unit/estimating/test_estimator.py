@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from paretune.estimating.evidence import Evidence, read
 from paretune.estimating.hardware import unlisted_gpu
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import FACTS
 from paretune.tracking.recorded_run import RecordedRun
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
@@ -289,12 +291,15 @@ def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(clie
     off = []
     for seed in (1, 2):
         result = train(client, 32, seed).data
-        low, middle, high = (result.metrics[f"estimated_seconds{end}"] for end in ("_low", "", "_high"))
+        estimated = {name: float(text) for name, text in result.tags.items() if re.search(r"estimated_\w+$", name)}
+        low, middle, high = (estimated[f"paretune.estimated_seconds{end}"] for end in ("_low", "", "_high"))
         assert low < middle < high
-        assert result.metrics["estimated_cost_usd"] == pytest.approx(
+        assert estimated["paretune.estimated_cost_usd"] == pytest.approx(
             middle * 1.408 / 3600, rel=1e-3
         )  # recorded to 4 digits
-        assert result.metrics["estimated_memory_gib"] > 0
+        assert estimated["paretune.estimated_memory_gib"] > 0
+        assert [*result.metrics][:2] == ["f1", "cost_usd"]
+        assert not FACTS & result.metrics.keys()
         basis = result.tags["paretune.estimate_basis"]
         off.append((abs(middle / result.metrics["billable_seconds"] - 1), high / low, basis))
 
