@@ -41,7 +41,8 @@ from paretune.specification.profile import completed
 from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
-from paretune.user_code.trainer_script import described
+from paretune.user_code.inputs import script_of
+from paretune.user_code.trainer_script import trained_by
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -301,7 +302,7 @@ def _of_script(
 ) -> Estimate | None:
     """Estimate a job that runs the user's own code from its runs, or else from what its script says."""
     known = estimate_user_code(spec, price, forecast.evidence.of_user_code)
-    if known is not None or (training := described(spec)) is None:
+    if known is not None or spec.entry_script is None or (training := trained_by(spec, script_of(spec))) is None:
         return known
     with suppress(BadInput):  # the model's architecture is unknown
         return forecast.of_script(spec, training, architecture_of(training.model, training.task, environment), price)
