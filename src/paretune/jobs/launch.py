@@ -25,6 +25,7 @@ from paretune.jobs.preview import (
     JobPreview,
     admit,
     batch_in_words,
+    chosen_in_words,
     preview,
     preview_without_account,
     training_in_words,
@@ -384,7 +385,7 @@ def _announcement(job: Admitted, name: str) -> list[str]:
         f"stopped after {spec.max_runtime_minutes:g} minutes, "
         f"or after {watchdog.SILENCE_S / 60:g} minutes without a sign of life"
     )
-    batch = "" if spec.runs_user_code else f"; {batch_in_words(job.plan)}"
+    batch = "" if spec.runs_user_code else f"; {batch_in_words(job.plan)}{chosen_in_words(job)}"
     kind = "simulated job" if spec.is_simulated else "job"
     return [
         f"{kind} {name}{cluster}: {training_in_words(job, job.inputs)}{batch}; {limits}",

@@ -53,6 +53,12 @@ class ForeseenJob:
         """Whether another seed changes the training."""
         return self.command is None or self.command.takes_seed
 
+    @property
+    def plan(self) -> BatchPlan:
+        """The batch plan of its first attempt: the one of its estimate, if `JobSpec.leaves_batch_open`."""
+        is_open = self.estimate is not None and self.spec.leaves_batch_open
+        return self.estimate.plan if self.estimate is not None and is_open else self.spec.plan()
+
 
 def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> ForeseenJob:
     """Return a job with its price, estimate and disk space. Raises BadInput if its training arguments are invalid."""
@@ -60,15 +66,30 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
 
 
 def _foreseen(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Forecast) -> ForeseenJob:
-    price, built = launcher.price(spec), known_architecture(spec, inputs)
+    built = known_architecture(spec, inputs)
     return ForeseenJob(
         spec=spec,
         region=launcher.region(spec),
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
-        price=price,
-        estimate=forecast.of(spec, spec.plan(), inputs, price),
+        price=launcher.price(spec),
+        estimate=_estimate(spec, inputs, launcher, forecast),
         command=inputs.command,
     )
+
+
+def _estimate(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Forecast) -> Estimate | None:
+    """Return the estimate of a job, whose batch fits on each of its instance types if the job leaves its batch open."""
+    estimate = forecast.of(spec, inputs, launcher.price)
+    if not spec.leaves_batch_open or estimate is None:
+        return estimate
+    fewest = estimate.plan.per_device_train_batch_size
+    for moved in (each.replace(per_device_train_batch_size=None) for each in spec.clusters()[1:]):
+        other = forecast.of(moved, inputs, launcher.price)
+        if other is not None and other.plan != moved.plan():
+            fewest = min(fewest, other.plan.per_device_train_batch_size)
+    if fewest == estimate.plan.per_device_train_batch_size:
+        return estimate
+    return forecast.of(spec, inputs, launcher.price, plan=estimate.plan.in_parts(fewest))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +97,6 @@ class Admitted(ForeseenJob):
     """A job that may be launched, with everything that was read, computed and checked for it."""
 
     inputs: JobInputs
-    plan: BatchPlan
     setup: JobSetup  # its launcher's choices, such as role, image and volume, or the timeline of a simulated job
     worst_usd: float | None  # worst case in dollars, on its most expensive instance type; None if a price is unknown
     warnings: tuple[str, ...]
@@ -105,7 +125,7 @@ def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, j
     setup = launcher.check_inputs(setups[0], inputs)
     job = foreseen(spec, inputs, workplace)
     warnings = _judged(job, inputs, judges_limit=judges_limit)
-    return Admitted(**vars(job), inputs=inputs, plan=spec.plan(), setup=setup, worst_usd=worst_usd, warnings=warnings)
+    return Admitted(**vars(job), inputs=inputs, setup=setup, worst_usd=worst_usd, warnings=warnings)
 
 
 def _judged(job: ForeseenJob, inputs: JobInputs, *, judges_limit: bool = True) -> tuple[str, ...]:
@@ -302,7 +322,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     require_answer(tracking_uri())
     budgets = workplace.check_budgets(spec)  # before anything is prepared
     job = admit(spec, workplace)
-    document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN")
+    document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN", plan=job.plan)
     launcher_parts = {
         "request": dict(launcher.preview(document, job.inputs, job.setup)) or None,
         "budgets": [budget.sentence(job.worst_usd) for budget in budgets] or None,
@@ -343,7 +363,7 @@ def _preview(
     launcher_parts: Mapping[str, Any] | None = None,
 ) -> JobPreview:
     """Return the preview of a job that would be recorded in `store`; `launcher_parts` come from its launcher."""
-    spec, plan = job.spec, job.spec.plan()
+    spec, plan = job.spec, job.plan
     parts = {
         "specification": spec.as_text(),
         "batch": asdict(plan) if not spec.runs_user_code else None,
@@ -409,7 +429,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     mode = ", streamed" if spec.sagemaker.input_mode == "FastFile" else ", downloaded before the training starts"
     channels = ", ".join(name for name, uri in sources.items() if uri.rstrip("/") not in theirs)
     nothing = "nothing" if "request" in parts or not spec.runs_on.is_billed else ""  # else it is unknown
-    settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
+    settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}{chosen_in_words(job)}"}
     lines = {
         "would run": training_in_words(job, inputs),
         "data": inputs.findings.words,
@@ -452,6 +472,15 @@ def batch_in_words(plan: BatchPlan) -> str:
     else:  # the last part is smaller
         cut = f"in {parts} parts of at most {batch} rows" + (f" on each of {devices} devices" if devices > 1 else "")
     return f"{size} {cut}, learning rate {plan.learning_rate:g}"
+
+
+def chosen_in_words(job: ForeseenJob) -> str:
+    """Return why a job's micro-batches are smaller than its parameters imply; "" if they are not."""
+    usual, plan = job.spec.plan(), job.plan
+    if plan == usual:
+        return ""
+    rows = plan.per_device_train_batch_size
+    return f" ({rows} rows at once, because {usual.per_device_train_batch_size} may not fit in memory)"
 
 
 def place_in_words(spec: JobSpec, request: Mapping[str, Any] = MappingProxyType({})) -> str:

@@ -325,11 +325,16 @@ class JobDocument:
 
     @classmethod
     def first(
-        cls, job_name: str, spec: JobSpec, attribution: Attribution | None = None, run_id: str = ""
+        cls,
+        job_name: str,
+        spec: JobSpec,
+        attribution: Attribution | None = None,
+        run_id: str = "",
+        plan: BatchPlan | None = None,
     ) -> "JobDocument":
-        """Create the document of the first attempt of a job."""
-        owner, request = attribution or Attribution(), JobIdentity.of(spec).request
-        return cls(job_name=job_name, spec=spec, plan=spec.plan(), attribution=owner, run_id=run_id, request=request)
+        """Create the document of the first attempt of a job. `plan` is by default the one that its parameters imply."""
+        owner, request, plan = attribution or Attribution(), JobIdentity.of(spec).request, plan or spec.plan()
+        return cls(job_name=job_name, spec=spec, plan=plan, attribution=owner, run_id=run_id, request=request)
 
     @property
     def max_seconds(self) -> float:

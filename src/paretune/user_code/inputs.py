@@ -16,7 +16,7 @@ from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.user_code import child, runner, script_metrics
 from paretune.user_code.binding import bind, described
 from paretune.user_code.script import Script
-from paretune.user_code.trainer_script import trained_by
+from paretune.user_code.trainer_script import training_of
 
 RUNNER_FILES = {
     RUNNER: Path(runner.__file__),
@@ -129,7 +129,7 @@ def bound_script(spec: JobSpec, script: Script, *, place: str, moved: Mapping[st
     return BoundScript(
         command=command,
         described=described(binding, spec, script),
-        training=trained_by(spec, script),
+        training=training_of(spec, script),
         faults=binding.faults,
     )
 

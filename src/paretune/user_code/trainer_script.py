@@ -1,7 +1,7 @@
 """Reads from a script's text what its training with Hugging Face's Trainer computes, so that it can be estimated.
 
     training_in(text, requirements, given) -> ScriptTraining | None      pure: what the text says
-    trained_by(spec, script) -> JobSpec | None                           the job, with what its script says
+    training_of(spec, script) -> JobSpec | None                          the job, with what its script says
 
 The script is not run. A value that its text does not show keeps the Trainer's default.
 """
@@ -166,7 +166,7 @@ def _defaults(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
             yield from ((word.lstrip("-").replace("-", "_"), default) for word in words)
 
 
-def trained_by(spec: JobSpec, script: Script) -> JobSpec | None:
+def training_of(spec: JobSpec, script: Script) -> JobSpec | None:
     """Return a job that runs a script with the Trainer, with what its script says of its training.
 
     What the user gave goes first. Returns None for other scripts, and if the text does not show the model.

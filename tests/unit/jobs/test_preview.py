@@ -201,7 +201,7 @@ def test_a_disk_that_may_be_full_is_said_with_how_to_get_a_larger_one(
         ({"gib": 10.1}, "nothing that paretune knows fits: use a smaller model, or a shorter max_seq_length"),
         (
             {"gib": 20.0, "fitting": {"fine_tuning": "lora", "per_device_train_batch_size": 8}},
-            "--fine_tuning lora --per_device_train_batch_size 8 fits (15 m)",
+            "--fine_tuning lora --per_device_train_batch_size 8 fits (15 m, 0.250 USD)",
         ),
     ],
 )

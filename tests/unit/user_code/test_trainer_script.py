@@ -7,7 +7,7 @@ import pytest
 
 from paretune.specification.job import JobSpec
 from paretune.user_code.script import Script
-from paretune.user_code.trainer_script import MODEL_FOLDER, trained_by, training_in
+from paretune.user_code.trainer_script import MODEL_FOLDER, training_in, training_of
 
 SCRIPT = """
 import argparse, os
@@ -89,7 +89,7 @@ def test_a_job_of_a_script_is_described_and_what_the_user_gave_goes_first(tmp_pa
     script = Script.read(tmp_path / "train.py")
     typed = JobSpec(**job, model="bert-base-uncased", max_seq_length=128)
 
-    read, given = trained_by(JobSpec(**job), script), trained_by(typed, script)
+    read, given = training_of(JobSpec(**job), script), training_of(typed, script)
 
     assert read is not None
     assert given is not None
@@ -107,7 +107,7 @@ def test_a_job_of_a_script_is_described_and_what_the_user_gave_goes_first(tmp_pa
 def test_checkpoints_outside_the_model_folder_are_not_uploaded(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SFT)
     spec = JobSpec(entry_script=str(tmp_path / "train.py"), max_train_samples=1000)
-    read = trained_by(spec, Script.read(tmp_path / "train.py"))
+    read = training_of(spec, Script.read(tmp_path / "train.py"))
 
     assert read is not None
     assert read.training_arguments["save_strategy"] == "no"

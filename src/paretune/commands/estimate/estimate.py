@@ -42,7 +42,7 @@ from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
 from paretune.user_code.inputs import script_of
-from paretune.user_code.trainer_script import trained_by
+from paretune.user_code.trainer_script import training_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -257,7 +257,11 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     environment, first = dict(os.environ), request.specs[0]
     prices, regions = PriceList.read(environment), [usual_region(spec.region, environment) for spec in request.specs]
     all_regions = ", ".join(dict.fromkeys(regions))
-    priced = [(spec, usual_price(spec, prices, environment)) for spec in request.specs]
+
+    def price_of(spec: JobSpec) -> Price | None:
+        return usual_price(spec, prices, environment)
+
+    priced = [(spec, price_of(spec)) for spec in request.specs]
     known = [] if first.runs_user_code else _known(request.specs, environment)
     is_there = is_recorded or has_store(environment)
     forecast = Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
@@ -274,7 +278,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     for (spec, price), region, (built, facts) in zip(priced, regions, known, strict=True):
         item = estimator.estimate(spec, built, price, facts=facts)
         if item is not None:
-            item = estimator.with_remedy(item, built, facts)
+            item = estimator.with_remedy(item, built, facts, price_of)
         disk = bytes_on_disk(spec, JobInputs(), built)
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
     estimates = [job.estimate for job in jobs if job.estimate is not None]
@@ -302,7 +306,7 @@ def _of_script(
 ) -> Estimate | None:
     """Estimate a job that runs the user's own code from its runs, or else from what its script says."""
     known = estimate_user_code(spec, price, forecast.evidence.of_user_code)
-    if known is not None or spec.entry_script is None or (training := trained_by(spec, script_of(spec))) is None:
+    if known is not None or spec.entry_script is None or (training := training_of(spec, script_of(spec))) is None:
         return known
     with suppress(BadInput):  # the model's architecture is unknown
         return forecast.of_script(spec, training, architecture_of(training.model, training.task, environment), price)
@@ -380,6 +384,11 @@ def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
 
 def _remarks(estimates: Sequence[Estimate]) -> list[str]:
     remarks = []
+    if any(item.plan != item.spec.plan() for item in estimates if item.spec.leaves_batch_open):
+        remarks.append(
+            "no per-device batch is given, and the usual one may not fit in memory: the job computes as many rows at "
+            "once as fit (batch: rows x accumulation), and a step keeps its rows"
+        )
     if any(item.spec.spot for item in estimates):
         remarks.append(
             "spot: estimates assume an on-demand job; spot costs less, but interruptions can make it take longer"

@@ -162,6 +162,7 @@ class TrialJob:
             self.trial,
             status=status,
             ran_on="" if kind == self.spec.instance_type else kind,
+            chosen_batch=self.record.chosen_batch,
             cost_usd=self._job.bill.cost_usd,
             billed_s=self._job.bill.billable_seconds,
             kept_usd=self._job.bill.kept_usd,
