@@ -294,7 +294,7 @@ def _with_other_program(item: Estimate, estimator: Estimator, built: Architectur
 
     None if that is not possible, as for a strategy of the Trainer only.
     """
-    changes = {"program": TRAINER} if item.spec.trained_by.is_own else {"program": None, "test_rows": None}
+    changes = {"program": TRAINER} if item.spec.trained_by.is_paretune else {"program": None, "test_rows": None}
     with suppress(BadInput):
         other = item.spec.replace(**changes)
         return None if launch_faults(other) else estimator.estimate(other, built, item.price, facts=facts)
