@@ -74,7 +74,7 @@ _NAMED_ONLY = {
             "row_key",
         ),
         *("source_line", "job_arn", "image_uri", "used_instance_type", "used_instance_count", "used_precision"),
-        *("used_device", "used_per_device_train_batch_size", "used_gradient_accumulation_steps"),
+        *("chosen_batch", "used_device", "used_per_device_train_batch_size", "used_gradient_accumulation_steps"),
         *("price_usd_per_hour", "price_region", "price_as_of", "price_source", "out_of_memory_retries", "repeated"),
         *(
             "model_revision",

@@ -82,6 +82,7 @@ def test_a_job_that_fails_is_recorded_and_ends_with_exit_code_3(store: MlflowCli
     assert run.data.metrics["cost_usd"] > 0
 
 
+@pytest.mark.essential
 @pytest.mark.slow
 def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tiny_model: Path, reviews: Path) -> None:
     """Replay a local job from a table of its results: the record is the same except for what nobody computed."""

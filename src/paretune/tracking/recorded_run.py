@@ -108,6 +108,11 @@ class RecordedRun:
         return self.state == "Failed" and self.tags.get(schema.CAUSE) == Cause.OUT_OF_MEMORY.value
 
     @property
+    def takes_seed(self) -> bool:
+        """Whether the training gets the seed of its job; if not, the seed is not among the parameters."""
+        return "seed" in self.params
+
+    @property
     def launcher(self) -> str:
         """The name of the launcher; empty for published jobs."""
         return self.tags.get(schema.LAUNCHER, "")

@@ -1,6 +1,5 @@
 """The MLflow tracking server or store: opens and finds runs."""
 
-import fcntl
 import logging
 import os
 import shlex
@@ -25,6 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.clock import Clock
 from paretune.core.connection import connect
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
+from paretune.core.file_lock import locked_file
 from paretune.core.secrets import without_secrets
 from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
@@ -305,33 +305,8 @@ def alone_with(what: str) -> Iterator[None]:
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
         raise PermissionError(f"{folder} must be a folder that only you can write to: remove it, or set TMPDIR")
-    path = folder / f"{sha256(what.encode()).hexdigest()[:16]}.lock"
-    file = _locked(path)
-    while not _is_at(path, file):  # its last holder has removed the file before this process got the lock
-        os.close(file)
-        file = _locked(path)
-    try:
+    with locked_file(folder / f"{sha256(what.encode()).hexdigest()[:16]}.lock", is_removed=True):
         yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(file)
-
-
-def _locked(path: Path) -> int:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except BaseException:
-        os.close(file)
-        raise
-    return file
-
-
-def _is_at(path: Path, file: int) -> bool:
-    """Return whether the open file is still the one at `path`."""
-    with suppress(FileNotFoundError):
-        return os.path.samestat(path.stat(), os.fstat(file))
-    return False
 
 
 @cache
