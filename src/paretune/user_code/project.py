@@ -27,8 +27,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.user_code import script_metrics
-from paretune.user_code.binding import bind, described
-from paretune.user_code.inputs import RUNNER_FILES, command_of, settings_of, texts_of
+from paretune.user_code.inputs import RUNNER_FILES, bound_script, settings_of, texts_of
 from paretune.user_code.script import Script, names_in_text
 
 _RESERVED_CHANNELS = {"code", "job"}
@@ -171,12 +170,11 @@ def _bound(spec: JobSpec, home: Path, project: Project, root: Path) -> _Bound:
         raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
     if spec.entry_point not in declared and spec.entry_point.endswith(".py"):
         script = Script.read(root / spec.entry_point, may_ask=spec.ask_script)
-        binding = bind(spec, script)
-        refuse(binding.faults)
-        command = command_of(spec, binding, [script], script=spec.entry_point)
+        bound = bound_script(spec, script, place=spec.entry_point)
+        refuse(bound.faults)
         return _Bound(
-            command=replace(command, recorded={**_recorded(spec), **binding.recorded}),
-            described={"command": command.shown(spec.plan()), **described(binding, spec, script)},
+            command=replace(bound.command, recorded={**_recorded(spec), **bound.command.recorded}),
+            described={"command": bound.command.shown(spec.plan()), **bound.described},
         )
     with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
@@ -212,7 +210,7 @@ def _declared_command(spec: JobSpec, entry: Any, home: Path, root: Path) -> _Bou
             takes_batch=bool(used),
             accumulates=Slot.STEPS in used and bool(used & {Slot.BATCH, Slot.TOTAL}),
             settings=tuple(sorted({*script_metrics.setting_names(entry.parameters), *settings_of(spec, scripts)})),
-            named=tuple(sorted({*names, *(name for script in scripts for name in script.named)})),
+            named=tuple(sorted({*spec.metric, *names, *(name for script in scripts for name in script.named)})),
             renamed=dict(SCRIPT_METRICS),
             metric_definitions=spec.metric_definitions,
         ),
@@ -230,12 +228,12 @@ def _names(spec: JobSpec, entry: Any, root: Path) -> tuple[set[str], list[Script
         path = root / word.strip("\"'")
         with suppress(OSError, ValueError):
             if path.suffix in _PROGRAMS and path.is_file() and path.stat().st_size < LARGEST_SCRIPT:
-                text = path.read_text(errors="replace")
-                named |= names_in_text(text)
-                inner = [word, *text.split()] if path.suffix == ".sh" else [word]
+                text = path.read_text(errors="replace") if path.suffix != ".py" else ""
+                inner = text.split() if path.suffix == ".sh" else [word]
                 for script in {root / each.strip("\"'") for each in inner if each.strip("\"'").endswith(".py")}:
                     if script.is_file():
                         scripts[script] = Script.read(script)
+                named |= names_in_text("\n".join([text, *(script.text for script in scripts.values())]))
     return named, list(scripts.values())
 
 

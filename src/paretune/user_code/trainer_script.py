@@ -1,7 +1,7 @@
 """Reads from a script's text what its training with Hugging Face's Trainer computes, so that it can be estimated.
 
     training_in(text, requirements, given) -> ScriptTraining | None      pure: what the text says
-    described(spec) -> JobSpec | None                                    the job, with what its script says
+    training_of(spec, script) -> JobSpec | None                          the job, with what its script says
 
 The script is not run. A value that its text does not show keeps the Trainer's default.
 """
@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
+from paretune.core.reading import LARGEST_SCRIPT, read_text
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.program import TRAINER, Program
 from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS
+from paretune.user_code.script import Script
 
 MODEL_FOLDER = "/opt/ml/model"
 _LIBRARIES = ("transformers", "trl", "setfit", "sentence_transformers")
@@ -165,17 +166,15 @@ def _defaults(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
             yield from ((word.lstrip("-").replace("-", "_"), default) for word in words)
 
 
-def described(spec: JobSpec) -> JobSpec | None:
+def training_of(spec: JobSpec, script: Script) -> JobSpec | None:
     """Return a job that runs a script with the Trainer, with what its script says of its training.
 
-    What the user gave goes first. Returns None for other jobs, and if the text does not show the model.
+    What the user gave goes first. Returns None for other scripts, and if the text does not show the model.
     """
-    if spec.entry_script is None or not (path := at_home(spec.entry_script)).is_file():
-        return None
-    beside = path.parent / "requirements.txt"
     try:
+        beside = script.path.parent / "requirements.txt"
         requirements = read_text(beside, LARGEST_SCRIPT) if beside.is_file() else ""
-        training = training_in(read_text(path, LARGEST_SCRIPT), requirements, spec.training_arguments)
+        training = training_in(script.text, requirements, spec.training_arguments)
         return None if training is None else _completed(spec, training)
     except BadInput:  # an option of the script has a name of a job's parameter, but another meaning
         return None
