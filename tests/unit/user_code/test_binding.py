@@ -547,7 +547,7 @@ def test_an_argument_of_the_script_given_as_a_parameter_is_refused_with_its_righ
         JobSpec.read({"entry_script": str(script), "quiet": "x", "data": "x", "quiter": "x"})
 
     of_script, of_data, unknown = refused.value.faults
-    assert of_script.endswith("; an argument of train.py is given as --training_arguments.quiet VALUE")
+    assert of_script.endswith("an argument of train.py is given as --training_arguments.quiet VALUE")
     assert of_data.startswith("unknown parameter data: did you mean dataset?")
     assert argument_faults(JobSpec(entry_script=str(script)))[0].endswith("--data: add --dataset VALUE")
     assert unknown.startswith("unknown parameter quiter")
