@@ -334,21 +334,21 @@ class Forecast:
         inputs: JobInputs,
         price_of: Callable[[JobSpec], Price | None],
         *,
-        described: JobSpec | None = None,
         plan: BatchPlan | None = None,
     ) -> Estimate | None:
         """Estimate a job, by default with the batch plan that `Estimator.fitting_plan` chooses.
 
         A job that runs the user's own code is estimated from finished jobs that compute the same thing, apart from the
-        seed. If there are none, it is estimated from what its script says (`described`). Returns None if that is
-        unknown, too, and if the model or the number of rows is unknown.
+        seed. If there are none, it is estimated from what its script says (`UserCode.training`). Returns None if that
+        is unknown, too, and if the model or the number of rows is unknown.
         """
         price = price_of(spec)
         if spec.runs_user_code:
             known = estimate_user_code(spec, price, self.evidence.of_user_code)
-            if known is not None or described is None or (built := known_architecture(described, inputs)) is None:
+            training = None if inputs.code is None else inputs.code.training
+            if known is not None or training is None or (built := known_architecture(training, inputs)) is None:
                 return known
-            return self.of_script(spec, described, built, price)
+            return self.of_script(spec, training, built, price)
         architecture = known_architecture(spec, inputs)
         if architecture is None:
             return None

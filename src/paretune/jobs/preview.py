@@ -33,7 +33,6 @@ from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, BatchPlan
 from paretune.specification.rules import description_faults, launch_faults
 from paretune.storage.database import redacted
-from paretune.user_code.trainer_script import described
 
 _MOST_NAMES = 10  # maximum number of files that a warning names
 _ROUNDED_DOWN = 0.9  # a learning rate above this share of the scaled one counts as scaled by hand and rounded down
@@ -81,7 +80,7 @@ def _foreseen(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Fo
 
 def _estimate(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Forecast) -> Estimate | None:
     """Return the estimate of a job, whose batch fits on each of its instance types if the job leaves its batch open."""
-    estimate = forecast.of(spec, inputs, launcher.price, described=described(spec))
+    estimate = forecast.of(spec, inputs, launcher.price)
     if not spec.leaves_batch_open or estimate is None:
         return estimate
     fewest = estimate.plan.per_device_train_batch_size

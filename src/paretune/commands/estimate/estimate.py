@@ -41,7 +41,8 @@ from paretune.specification.profile import completed
 from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
-from paretune.user_code.trainer_script import described
+from paretune.user_code.inputs import script_of
+from paretune.user_code.trainer_script import training_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -293,7 +294,7 @@ def _with_other_program(item: Estimate, estimator: Estimator, built: Architectur
 
     None if that is not possible, as for a strategy of the Trainer only.
     """
-    changes = {"program": TRAINER} if item.spec.trained_by.is_own else {"program": None, "test_rows": None}
+    changes = {"program": TRAINER} if item.spec.trained_by.is_paretune else {"program": None, "test_rows": None}
     with suppress(BadInput):
         other = item.spec.replace(**changes)
         return None if launch_faults(other) else estimator.estimate(other, built, item.price, facts=facts)
@@ -305,7 +306,7 @@ def _of_script(
 ) -> Estimate | None:
     """Estimate a job that runs the user's own code from its runs, or else from what its script says and its probe."""
     known = estimate_user_code(spec, price, forecast.evidence.of_user_code)
-    if known is not None or (training := described(spec)) is None:
+    if known is not None or spec.entry_script is None or (training := training_of(spec, script_of(spec))) is None:
         return known
     with suppress(BadInput):  # the model's architecture is unknown
         built = architecture_of(training.model, training.task, environment)
