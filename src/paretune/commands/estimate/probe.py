@@ -29,8 +29,7 @@ from paretune.presentation.text import duration, usd
 from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.user_code.inputs import script_faults
-from paretune.user_code.trainer_script import described
+from paretune.user_code.inputs import script_faults, training_in_script
 
 _RUNTIME = "train_runtime"  # metric of the Trainer: seconds of all its steps
 _ANY_ROWS = 1_000_000  # rows of a probe whose data set is not known: more than its steps read
@@ -80,7 +79,7 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
         "run it once as a whole, with few rows or epochs, and estimate other clusters from that run: "
         f"`{command_line('estimate', {'like': 'RUN'})}`"
     )
-    training = described(probe)
+    training = training_in_script(probe)
     if training is None:
         return [
             "probe needs a script that trains with Hugging Face's Trainer and shows its model (else give model), got "
@@ -91,7 +90,7 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
             f"probe needs a script with an option max_steps that reaches the Trainer: add it, or {instead}",
             *faults,
         ]
-    trained = described(whole)
+    trained = training_in_script(whole)
     assert trained is not None  # its probe is described, too
     is_known = whole.gives("dataset", "max_train_samples") and training_rows(trained, None) is not None
     if not is_known and not whole_argument(trained, "max_steps"):
@@ -102,7 +101,7 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
 def _of_script(job: JobSpec, run_id: str) -> Measurement | None:
     """Return what the probe of a script has measured; None if its run does not show the seconds of its steps."""
     environment = dict(os.environ)
-    run, training = open_tracking(environment, SystemClock()).recorded(run_id), described(job)
+    run, training = open_tracking(environment, SystemClock()).recorded(run_id), training_in_script(job)
     if run is None or training is None or not (runtime := run.metrics.get(_RUNTIME)):
         return None
     training = training if training.max_train_samples else training.replace(max_train_samples=_ANY_ROWS)
