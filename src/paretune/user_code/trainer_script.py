@@ -70,8 +70,12 @@ def training_in(text: str, requirements: str = "", given: Mapping[str, Any] | No
         ):
             found = {item.arg: values.of(item.value) for item in call.keywords if item.arg}
             arguments |= {key: value for key, value in found.items() if value is not None}
-    # Scripts with Hugging Face's parser declare these by importing the class, so all of their values are options.
-    arguments |= {name: value for name, value in (given or {}).items() if name not in arguments}
+    gets_plan = bool(re.search(r"\b(?:HfArgumentParser|TrlParser)\b", text))
+    passes_all = any(
+        item.arg is None for call in calls if _ARGUMENTS.fullmatch(_name(call.func)) for item in call.keywords
+    )
+    if gets_plan or passes_all:  # such a script has an option for each TrainingArgument, without naming it
+        arguments |= {name: value for name, value in (given or {}).items() if name not in arguments}
     loads = [call for call in calls if _name(call.func) == "from_pretrained"]
     models = [values.of(call.args[0]) for call in loads if call.args and "Model" in ast.unparse(call.func)]
     ranks = [
@@ -98,7 +102,7 @@ def training_in(text: str, requirements: str = "", given: Mapping[str, Any] | No
         fine_tuning="qlora" if packs else "lora" if adapts else "full",
         lora_rank=next((rank for rank in ranks if isinstance(rank, int)), None),
         max_seq_length=next((length for length in lengths if isinstance(length, int)), None),
-        gets_plan=bool(re.search(r"\b(?:HfArgumentParser|TrlParser)\b", text)),
+        gets_plan=gets_plan,
         arguments=arguments,
     )
 

@@ -23,6 +23,7 @@ from paretune.estimating.estimator import measured_script
 from paretune.estimating.timing import Measurement
 from paretune.estimating.workload import PROBE_STEPS, training_rows, whole_argument
 from paretune.jobs.launch import launch_here
+from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 from paretune.presentation.text import duration, usd
@@ -56,6 +57,7 @@ def run_probe(request: EstimateRequest) -> Result:
     else:
         say_on_stderr(_announcement(probe))
         job = launch_here(probe)
+        assert isinstance(job, JobOutcome)  # it is no dry run
         run_id, spent = job.run_id, job.metrics.get("cost_usd")
         remark = f"probe: run {run_id}" + (f", {usd(spent)}" if spent is not None and job.spec.has_instances else "")
     measured = _of_script(probe, run_id) if probe.runs_user_code else None
