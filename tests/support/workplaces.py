@@ -59,6 +59,7 @@ def admitted(spec: JobSpec, workplace: Workplace, inputs: JobInputs | None = Non
         disk_bytes=None,
         price=launcher.price(spec),
         estimate=None,
+        command=None if inputs is None else inputs.command,
         inputs=inputs or JobInputs(),
         setup=launcher.check(spec),
         worst_usd=launcher.worst_case_usd(spec),

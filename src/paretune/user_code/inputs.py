@@ -1,11 +1,12 @@
 """Reads and binds a user's own script, and prepares its job: the files of its folder and the data that it reads."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.core import watchdog
-from paretune.core.errors import collecting, refuse
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.reading import LARGEST_SETTINGS, at_home, exists, read_text
 from paretune.core.shell import options
 from paretune.launchers import archive
@@ -88,6 +89,16 @@ def planned_inputs(spec: JobSpec) -> JobInputs:
         return JobInputs()
     bound = bound_script(spec, script, place=str(script.path))
     return JobInputs(code=UserCode(command=bound.command, described=bound.described, training=bound.training))
+
+
+def training_in_script(spec: JobSpec) -> JobSpec | None:
+    """Return a job with what its script says of its training with the Trainer (`training_of`); None if that is unknown.
+
+    This is for jobs that are only estimated; the inputs of others have it as `UserCode.training`.
+    """
+    with suppress(BadInput):  # its text cannot be read
+        return None if spec.entry_script is None else training_of(spec, script_of(spec))
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,8 +41,7 @@ from paretune.specification.profile import completed
 from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
-from paretune.user_code.inputs import script_of
-from paretune.user_code.trainer_script import training_of
+from paretune.user_code.inputs import training_in_script
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -306,7 +305,7 @@ def _of_script(
 ) -> Estimate | None:
     """Estimate a job that runs the user's own code from its runs, or else from what its script says and its probe."""
     known = estimate_user_code(spec, price, forecast.evidence.of_user_code)
-    if known is not None or spec.entry_script is None or (training := training_of(spec, script_of(spec))) is None:
+    if known is not None or (training := training_in_script(spec)) is None:
         return known
     with suppress(BadInput):  # the model's architecture is unknown
         built = architecture_of(training.model, training.task, environment)
