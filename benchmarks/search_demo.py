@@ -28,7 +28,6 @@ from search import product
 from paretune.core import pareto
 from paretune.launchers.simulated.recorded_runs import RunTable
 from paretune.pricing import PriceList, usual_price
-from paretune.specification.job import JobSpec
 from paretune.specification.profile import FILE as PROFILE
 from paretune.storage.files import find_file
 from paretune.studies.definition.file import StudyFile
@@ -37,7 +36,7 @@ from paretune.studies.results.trials import Trial
 from paretune.studies.run import run_study_file
 
 SEEDS = tuple(range(1, 11))
-PRICES = Path(find_file("demo")).with_name("polarity_prices.csv")
+PRICES, TABLE = (Path(find_file("demo")).with_name(f"{name}.csv") for name in ("polarity_prices", "demo_rehearsal"))
 Key = tuple[str, int, float]
 """Instance type, number of instances and learning rate."""
 Costs = tuple[float, float, float]
@@ -117,11 +116,26 @@ def row(name: str, bought: Bought, truth: Truth) -> tuple[str, ...]:
 
 
 def _key(trial: Trial) -> Key:
-    spec: JobSpec = trial.spec
-    return spec.instance_type, spec.instance_count, trial.plan.learning_rate
+    assert trial.plan is not None  # only the job of a project has none
+    return trial.spec.instance_type, trial.spec.instance_count, trial.plan.learning_rate
 
 
-_COLUMNS = ("seed", "share", "jobs of the front", "on the fastest cluster", "jobs", "probes", "USD of jobs", "USD of probes")
+_COLUMNS = (
+    *("seed", "share", "jobs of the front", "on the fastest cluster"),
+    *("jobs", "probes", "USD of jobs", "USD of probes"),
+)
+
+
+def replay(seed: int) -> Bought:
+    """Run the demo's study with the noise of a seed, in folders of its own."""
+    with tempfile.TemporaryDirectory() as folder, product.empty_home():
+        before = dict(os.environ)
+        try:
+            os.environ.update(_environment(Path(folder)))
+            return buy(seed)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def _environment(home: Path) -> Mapping[str, str]:
@@ -139,11 +153,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many seeds")
     options = arguments.parse(parser, seeds=1)
-    truth, rows, all_bought = Truth(PRICES.with_name("demo_rehearsal.csv")), [], []
+    truth, rows, all_bought = Truth(TABLE), [], list[Bought]()
     for seed in SEEDS[: options.seeds]:
-        with tempfile.TemporaryDirectory() as folder, product.empty_home():
-            os.environ |= _environment(Path(folder))
-            bought = buy(seed)
+        bought = replay(seed)
         all_bought.append(bought)
         rows.append(row(str(seed), bought, truth))
     shares = [truth.share(bought.jobs) for bought in all_bought]

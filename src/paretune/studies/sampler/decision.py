@@ -41,8 +41,6 @@ from paretune.studies.trial_status import TrialStatus
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _FRONTS = 8  # draws of the quality of the jobs that have run, which may be on the front
-_MARGIN = 0.1  # the reference point lies this share of the hoped front's range beyond its worst values
-_NO_GAIN = -1e4  # logarithm of the gain of a job beyond the reference point: below that of every other job
 _LARGE_SD = 1.5  # limit on the deviation of log dollars in expected dollars
 # A job's outcome counts as known below these standard deviations: of log seconds, and of quality as a multiple of the
 # noise of one run.
@@ -445,7 +443,8 @@ class Decision:
         )
         points = points[is_met] if is_met.any() else points
         hoped = np.vstack([_front_of(points), _front_of(ran)])  # of one job that is hoped to beat all, no front is left
-        reference = hoped.max(axis=0) + _MARGIN * np.maximum(np.ptp(hoped, axis=0), 1e-3 * abs(hoped.max(axis=0)))
+        margin = _margin(len(_front_of(ran)) + 1, ran.shape[1])  # of the front with the next job
+        reference = hoped.max(axis=0) + margin * np.maximum(np.ptp(hoped, axis=0), 1e-3 * abs(hoped.max(axis=0)))
         reference[-1] += model.noise
         bounds = self._aims.constraints.get(self._aims.metric, {})
         least = [self._sign * bounds[end] for end in ("min" if self._sign > 0 else "max",) if end in bounds]
@@ -473,10 +472,19 @@ class Decision:
     @cached_property
     def _log_gains(self) -> np.ndarray:
         """Logarithms of the expected gains if the job succeeds, at each node of its costs, shape (N, nodes)."""
+        gains = self._log_gains_up_to(self._reference)
+        if not np.isfinite(gains[self._is_open & self._is_new]).any():  # what is left can only be on another front
+            costs = self._costs(self._usd, self._belief.seconds)
+            lowest = (self._belief.mean - 2.0 * self._belief.deviation).min()
+            gains = self._log_gains_up_to(np.append(2.0 * costs.max(axis=0), max(-lowest, self._reference[-1])))
+        return gains
+
+    def _log_gains_up_to(self, reference: np.ndarray) -> np.ndarray:
+        """Return the logarithms of the expected gains with this reference point, shape (N, nodes)."""
         belief, model = self._belief, self._quality
         shifts, deviation, ran = self._drawn_fronts
         moved = deviation**2 / np.sqrt(deviation**2 + model.noise**2)  # by one more noisy run
-        costs, reference = self._costs(self._usd, belief.seconds), self._reference
+        costs = self._costs(self._usd, belief.seconds)
         gains = np.empty((len(costs), len(_NODES), len(ran)))
         for k, node in enumerate(_NODES):
             at = costs * np.exp(node * belief.log_deviation)[:, None]
@@ -709,6 +717,19 @@ class Decision:
         others = f"{too_long} other{'s' * (too_long != 1)}"
         limit = f" within its max_runtime_minutes ({others} would take longer)" if too_long else ""
         return f"no job is left that may run{limit}"
+
+
+def _margin(count: int, objectives: int) -> float:
+    """Return how far the reference point lies beyond a front, as a share of the front's range.
+
+    It lies so far that all of `count` evenly spread points of the front, also its corners, gain as much (Ishibuchi et
+    al., How to Specify a Reference Point in Hypervolume Calculation, 2018): 1 / H for the largest H for which a simplex
+    lattice of H intervals has at most `count` points.
+    """
+    intervals = 1
+    while math.comb(intervals + objectives, objectives - 1) <= count:
+        intervals += 1
+    return 1.0 / intervals
 
 
 def _front_of(points: np.ndarray) -> np.ndarray:

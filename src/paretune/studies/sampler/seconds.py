@@ -71,6 +71,11 @@ class SecondsModel:
         if cut_off:  # a cut-off job corrects the fit only if the fit predicts less than the job's assumed seconds
             is_used |= self.predict(jobs)[0] < billed
             self._fit(points.at(is_used), values[is_used])
+        if running := [row.job for row in rows if row.is_running]:  # they will show their seconds, so nobody asks again
+            more = self._points(Jobs(space, running))
+            expected, _ = self._process.predict(more)
+            points = Points(*map(np.vstack, zip(points.at(is_used), more, strict=True)))
+            self._fit(points, np.append(values[is_used], self._center + expected))
 
     def predict(self, jobs: Jobs) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected seconds of N jobs and the standard deviations of their logarithms, each of shape (N,).
