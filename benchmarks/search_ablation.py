@@ -33,7 +33,6 @@ from search.scoring import Course, Score, short
 
 from paretune.studies.sampler import candidates, decision, process, quality, seconds
 from paretune.studies.sampler.decision import Decision
-from paretune.studies.sampler.process import Process
 
 RESULTS = Path(__file__).parent / "results"
 MEASURED = tuple(
@@ -69,10 +68,9 @@ WITHOUT: Mapping[str, Part] = {
     "lengths that are learned": _without(process, _LENGTH_SD=0.01),
     "draws around the mode": _without(process, _FEW=0),
     "a noise that is learned": _without(process, _NOISE_SD=0.01),
-    "the leave-one-out check": _without(Process, _widening=lambda self: self._doubt),
     "wider deviations of quality": _without(quality, _DOUBT=1.0),
     "compressing bad runs": _without(quality, _tamed=_as_it_is),
-    "an uncertain front": _without(decision, _FRONTS=2),
+    "the corners of the front": _without(decision, _margin=lambda count, objectives: 0.1),
     "uncertain dollars": _without(decision, _NODES=np.zeros(3)),
     "what the price tells of seconds": _without(seconds, _PRICE=(0.0, 1e-6)),
     "the probability of success": _without(

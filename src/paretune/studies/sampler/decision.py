@@ -1,12 +1,14 @@
 """Chooses the next job of a search from the outcomes of earlier jobs, or decides that the search is over.
 
 The next job is the candidate with the largest expected gain per expected dollar. The gain is the increase in the
-hypervolume of the front, the size of the area that the front beats. Quality and costs of the candidate are uncertain,
-and so is the quality of the jobs that have run. The gain is multiplied by the probability that the job succeeds: that
-it neither fails nor collapses, fits in memory, and ends within its time limit and within the constraints.
+hypervolume of the front, the size of the area that the front beats, up to a reference point so far beyond the front
+that its corners count as much as its middle. Quality and costs of the candidate are uncertain; the front is what the
+model believes of the jobs that have run. The gain is multiplied by the probability that the job succeeds: that it
+neither fails nor collapses, fits in memory, and ends within its time limit and within the constraints.
 
 A probe gains nothing itself, but shows what a job costs. It is worth what one more dollar-wise decision gains by
-knowing that (the value of information), and it runs if that is more than its own dollars would gain elsewhere.
+knowing that (the value of information), and it runs if that is more than its own dollars would gain elsewhere. What
+running jobs will show counts as known, so no two probes measure the same.
 
 The search is over when the next jobs add little. A simulation draws the quality of all likely jobs jointly, buys the
 jobs of the next `NEXT` median jobs, and counts what they add to the front in each draw. So copies of one job are not
@@ -40,7 +42,6 @@ from paretune.studies.trial_status import TrialStatus
 # Nodes and weights of Gauss-Hermite quadrature over the logarithm of the costs.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-_FRONTS = 8  # draws of the quality of the jobs that have run, which may be on the front
 _LARGE_SD = 1.5  # limit on the deviation of log dollars in expected dollars
 # A job's outcome counts as known below these standard deviations: of log seconds, and of quality as a multiple of the
 # noise of one run.
@@ -431,7 +432,7 @@ class Decision:
 
     @cached_property
     def _reference(self) -> np.ndarray:
-        """The reference point, shape (M,): beyond the worst of the hoped and of the measured front."""
+        """The reference point, shape (M,): beyond the worst of the hoped and of the measured front, see `_margin`."""
         belief, (model, jobs, seconds, _) = self._belief, self._learned
         reached, _ = model.predict(jobs.quality)
         ran = np.column_stack([self._ran_costs, -reached])
@@ -481,42 +482,13 @@ class Decision:
 
     def _log_gains_up_to(self, reference: np.ndarray) -> np.ndarray:
         """Return the logarithms of the expected gains with this reference point, shape (N, nodes)."""
-        belief, model = self._belief, self._quality
-        shifts, deviation, ran = self._drawn_fronts
-        moved = deviation**2 / np.sqrt(deviation**2 + model.noise**2)  # by one more noisy run
+        belief, (model, jobs, _, _) = self._belief, self._learned
+        front = _front_of(np.column_stack([self._ran_costs, -model.predict(jobs.quality)[0]]))
+        moved = belief.deviation**2 / np.sqrt(belief.deviation**2 + model.noise**2)  # by one more noisy run
         costs = self._costs(self._usd, belief.seconds)
-        gains = np.empty((len(costs), len(_NODES), len(ran)))
-        for k, node in enumerate(_NODES):
-            at = costs * np.exp(node * belief.log_deviation)[:, None]
-            for s, front in enumerate(ran):
-                gains[:, k, s] = log_expected_improvement(at, belief.mean + shifts[:, s], moved, front, reference)
-        return np.asarray(np.logaddexp.reduce(gains, axis=2) - math.log(len(ran)))
-
-    @cached_property
-    def _drawn_fronts(self) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        """Draws of the quality of jobs that have run, and what they tell of the candidates.
-
-        Returns the shifts of the candidates' means, shape (N, S), the deviations that are left, shape (N,), and the S
-        fronts.
-        """
-        model, jobs, _, _ = self._learned
-        mean, deviation = model.predict(jobs.quality)
-        hoped = np.column_stack([self._ran_costs, -(mean + 2.0 * deviation)])
-        believed = _front_of(np.column_stack([self._ran_costs, -mean]))
-        is_beaten = (believed[:, None] <= hoped).all(axis=2) & (believed[:, None] < hoped).any(axis=2)
-        kept = np.flatnonzero(~is_beaten.any(axis=0))[:100]
-        points = jobs.quality.at(kept)
-        covariance = model.process.covariance(points, points)
-        values, vectors = np.linalg.eigh(covariance + 1e-9 * np.trace(covariance) / len(kept) * np.eye(len(kept)))
-        values = np.maximum(values, values.max() * 1e-9)
-        normal = np.random.default_rng(0).standard_normal((len(kept), _FRONTS // 2))
-        drawn = vectors @ (np.sqrt(values)[:, None] * np.hstack([normal, -normal]))
-        across = model.process.covariance(self._jobs.quality, points) @ vectors
-        shifts = across @ ((vectors.T @ drawn) / values[:, None])
-        left = self._belief.deviation**2 - (across**2 / values).sum(axis=1)
-        deviation = np.sqrt(np.maximum(left, 1e-4 * self._belief.deviation**2))
-        fronts = [_front_of(np.column_stack([self._ran_costs[kept], -(mean[kept] + draw)])) for draw in drawn.T]
-        return shifts, deviation, fronts
+        spreads = [np.exp(node * belief.log_deviation)[:, None] for node in _NODES]
+        gains = [log_expected_improvement(costs * each, belief.mean, moved, front, reference) for each in spreads]
+        return np.column_stack(gains)
 
     @cached_property
     def _log_worth(self) -> np.ndarray:

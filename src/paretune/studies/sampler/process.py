@@ -12,7 +12,6 @@ The logarithms of the length scales have normal priors. That of a number grows w
 parameters, because the distance between two points does, too (Hvarfner et al., Vanilla Bayesian Optimization Performs
 Great in High Dimensions, 2024). That of a category is shorter, so that a category says little about the others until
 runs show that it does. The noise has its own prior, so what the surface cannot follow is not taken for noise.
-A process that is surer of its values than their leave-one-out errors allow gets wider deviations (`Process.widening`).
 
 In shapes, N is the number of runs, M that of other keys, D that of columns, P that of parameters, B that of weights.
 """
@@ -43,7 +42,6 @@ _DRAWS, _FEW, _KEPT = 32, 100, 6
 """With at most `_FEW` runs, `_DRAWS` draws around the mode are weighed, and the `_KEPT` likeliest predict."""
 _STEP = 0.5  # deviation of the draws around the mode, in deviations of the prior
 _JITTER = 1e-6  # share of the surface's variance that keeps the covariance of equal keys invertible
-_PRIOR_RUNS = 10.0  # `widening` counts as many runs whose errors are as expected
 
 
 @dataclass(frozen=True)
@@ -145,11 +143,10 @@ class Process:
         basis: the weights of the terms.
         scale: usual standard deviation of the surface.
         noise: usual standard deviation of the noise of a single run.
-        doubt: factor of all deviations, before the leave-one-out check.
+        doubt: factor of all deviations.
 
     Attributes:
         noise: standard deviation of the noise of a single run.
-        widening: factor of all deviations, at least 1: root mean square of the leave-one-out errors, in deviations.
     """
 
     def __init__(
@@ -175,7 +172,6 @@ class Process:
         self._fits = [_Fit.of(self, logs) for logs in draws]
         self._weights = weights
         self.noise = math.sqrt(float(weights @ [math.exp(2.0 * fit.logs[-1]) for fit in self._fits]))
-        self.widening = self._widening()
 
     def predict(self, points: Points) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations at M points, each of shape (M,), without the noise of a single run."""
@@ -187,7 +183,7 @@ class Process:
             means, variance = across @ fit.solved, fit.variance + prior - (explained**2).sum(axis=0)
             mean += weight * means
             square += weight * (np.maximum(variance, 1e-9 * fit.variance) + means**2)
-        deviation = self.widening * np.sqrt(np.maximum(square - mean**2, 1e-9 * self._fits[0].variance))
+        deviation = self._doubt * np.sqrt(np.maximum(square - mean**2, 1e-9 * self._fits[0].variance))
         return points.terms @ self._basis.means + mean, deviation
 
     def covariance(self, left: Points, right: Points) -> np.ndarray:
@@ -205,7 +201,7 @@ class Process:
             )
             means[0][:] += weight * of_left
             means[1][:] += weight * of_right
-        return np.asarray(self.widening**2 * (total - np.outer(*means)))
+        return np.asarray(self._doubt**2 * (total - np.outer(*means)))
 
     def weights(self) -> dict[str, tuple[float, float]]:
         """Return the learned weights by name: the means and standard deviations of their posterior."""
@@ -219,16 +215,11 @@ class Process:
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return how far each value is above its leave-one-out prediction, and that difference's standard deviation.
 
-        Both have shape (N,), and are not widened. Only the mode of the lengths is used.
+        Both have shape (N,), without `doubt`. Only the mode of the lengths is used.
         """
         fit = self._fits[0]
         precision = np.diag(cho_solve((fit.root, True), np.eye(len(fit.root)), check_finite=False))
         return fit.solved / precision, 1.0 / np.sqrt(precision)
-
-    def _widening(self) -> float:
-        above, deviation = self.left_out()
-        squares = np.minimum((above / deviation) ** 2, 16.0).sum()  # one run that diverged does not widen all
-        return self._doubt * math.sqrt(max(1.0, (squares + _PRIOR_RUNS) / (len(above) + _PRIOR_RUNS)))
 
     def _mode(self) -> np.ndarray:
         """Return the logarithms of the length scales, the scale and the noise at the mode of their posterior."""

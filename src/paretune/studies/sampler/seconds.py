@@ -10,7 +10,8 @@ For the user's own training code, it models all billed seconds, which are assume
 rises: a cluster at twice the price is faster, but not twice as fast. The weight of the price is learned. Before any
 run, a typical such job is assumed to take 300 seconds, or half of the shortest time limit if that is less.
 
-A job that was cut off at its time limit is assumed to need somewhat longer than that limit.
+A job that was cut off at its time limit is assumed to need somewhat longer than that limit. A job that is running
+counts with its expected seconds: they stay as expected, but become certain, because the job will show them.
 """
 
 from collections.abc import Sequence
@@ -71,7 +72,7 @@ class SecondsModel:
         if cut_off:  # a cut-off job corrects the fit only if the fit predicts less than the job's assumed seconds
             is_used |= self.predict(jobs)[0] < billed
             self._fit(points.at(is_used), values[is_used])
-        if running := [row.job for row in rows if row.is_running]:  # they will show their seconds, so nobody asks again
+        if running := [row.job for row in rows if row.is_running]:  # what they will show counts as known
             more = self._points(Jobs(space, running))
             expected, _ = self._process.predict(more)
             points = Points(*map(np.vstack, zip(points.at(is_used), more, strict=True)))
