@@ -70,7 +70,7 @@ WITHOUT: Mapping[str, Part] = {
     "a noise that is learned": _without(process, _NOISE_SD=0.01),
     "wider deviations of quality": _without(quality, _DOUBT=1.0),
     "compressing bad runs": _without(quality, _tamed=_as_it_is),
-    "the corners of the front": _without(decision, _margin=lambda count, objectives: 0.1),
+    "the corners of the front": _without(decision, margin_of=lambda count, objectives: 0.1),
     "uncertain dollars": _without(decision, _NODES=np.zeros(3)),
     "what the price tells of seconds": _without(seconds, _PRICE=(0.0, 1e-6)),
     "the probability of success": _without(

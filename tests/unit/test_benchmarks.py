@@ -213,6 +213,20 @@ def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Pa
     assert course.usd[-1] < 40.0
 
 
+def test_the_study_of_the_demo_finds_its_front_with_few_probes() -> None:
+    import search_demo
+
+    truth = search_demo.Truth(search_demo.TABLE)
+    bought = search_demo.replay(seed=1)
+
+    assert truth.share(truth.front) == pytest.approx(1.0)
+    assert truth.share([truth.fastest]) < 0.5
+    assert truth.share(bought.jobs) > 0.98
+    assert truth.fastest[:2] in {key[:2] for key in bought.jobs}
+    assert len(bought.jobs) < len(truth.costs)
+    assert bought.probe_usd < 0.05 * bought.job_usd
+
+
 def test_the_parts_of_what_a_gpu_shows_fit_into_nine_minutes_and_stand_in_its_page() -> None:
     text, page = (REPOSITORY / ".ci" / "gpu").read_text(), (REPOSITORY / "docs" / "gpu.md").read_text()
     limits = dict(re.findall(r"^(?:part|measure|try) (\w+) (\d+)", text, re.MULTILINE))

@@ -432,7 +432,7 @@ class Decision:
 
     @cached_property
     def _reference(self) -> np.ndarray:
-        """The reference point, shape (M,): beyond the worst of the hoped and of the measured front, see `_margin`."""
+        """The reference point, shape (M,): beyond the worst of the hoped and of the measured front, see `margin_of`."""
         belief, (model, jobs, seconds, _) = self._belief, self._learned
         reached, _ = model.predict(jobs.quality)
         ran = np.column_stack([self._ran_costs, -reached])
@@ -444,7 +444,7 @@ class Decision:
         )
         points = points[is_met] if is_met.any() else points
         hoped = np.vstack([_front_of(points), _front_of(ran)])  # of one job that is hoped to beat all, no front is left
-        margin = _margin(len(_front_of(ran)) + 1, ran.shape[1])  # of the front with the next job
+        margin = margin_of(len(_front_of(ran)) + 1, ran.shape[1])  # of the front with the next job
         reference = hoped.max(axis=0) + margin * np.maximum(np.ptp(hoped, axis=0), 1e-3 * abs(hoped.max(axis=0)))
         reference[-1] += model.noise
         bounds = self._aims.constraints.get(self._aims.metric, {})
@@ -691,7 +691,7 @@ class Decision:
         return f"no job is left that may run{limit}"
 
 
-def _margin(count: int, objectives: int) -> float:
+def margin_of(count: int, objectives: int) -> float:
     """Return how far the reference point lies beyond a front, as a share of the front's range.
 
     It lies so far that all of `count` evenly spread points of the front, also its corners, gain as much (Ishibuchi et

@@ -17,7 +17,7 @@ from optuna.trial import Trial, TrialState
 
 import paretune
 from paretune.studies.sampler.candidates import MOST_LISTED, Jobs, Space, rows_of
-from paretune.studies.sampler.decision import Aims
+from paretune.studies.sampler.decision import Aims, margin_of
 from paretune.studies.sampler.process import Axes, Axis, Points
 from paretune.studies.sampler.quality import QualityModel
 from paretune.studies.sampler.sampler import SplitSampler
@@ -209,11 +209,11 @@ def test_a_type_that_always_fails_does_not_keep_the_others_from_being_searched()
 
 
 def test_a_type_of_which_a_single_batch_has_run_is_not_believed_to_take_as_long_with_others() -> None:
-    """The probe of its largest batch fails by chance, and its front has only large batches."""
+    """All jobs of its largest batch fail."""
 
     def toy(study: optuna.Study, trial: Trial) -> None:
         params = trial.params
-        if params["probe_steps"] and params["instance_type"] == "ml.g5.xlarge" and params[BATCH] == 64:
+        if params["instance_type"] == "ml.g5.xlarge" and params[BATCH] == 64:
             fail(trial, study, "failed", 100.0)
         else:
             train(study, trial)
@@ -243,20 +243,35 @@ def test_a_study_that_never_stops_goes_on_where_nothing_meets_a_constraint() -> 
     assert auto.why_done(study) == "no job is expected to meet cost_usd of at most 1e-06"
 
 
-def test_probes_run_side_by_side_and_are_waited_for() -> None:
+def test_probes_run_side_by_side_measure_different_jobs_and_are_waited_for() -> None:
+    """The learning rate changes no seconds, so probes that differ only in it would measure the same."""
     sampler = SplitSampler(job(), SPACE)
-    study = searched(sampler, most=0)
-    train(study, study.ask(sampler.space))
+    study = searched(sampler, most=2)
     probes = list[Trial]()
     while (following := sampler.next_job(study)) is not None and following.is_probe:
         probes.append(study.ask(sampler.space))
+    measured = [tuple(v for name, v in trial.params.items() if name != "learning_rate") for trial in probes]
 
-    assert len({tuple(trial.params.values()) for trial in probes}) == len(probes) > 1
+    assert len({*measured}) == len(probes) > 1
     assert all(trial.params["probe_steps"] for trial in probes)
     assert following is None
     for trial in probes:
         train(study, trial)
     assert sampler.next_job(study) is not None
+
+
+@pytest.mark.parametrize(
+    ("jobs", "objectives", "margin"), [(1, 2, 1.0), (2, 2, 1.0), (5, 2, 0.25), (4, 3, 1.0), (6, 3, 0.5)]
+)
+def test_the_reference_point_is_so_far_that_the_corners_of_an_even_front_gain_as_much(
+    jobs: int, objectives: int, margin: float
+) -> None:
+    assert margin_of(jobs, objectives) == margin
+    if objectives == 2 and jobs > 1:  # each job of an even front adds the same hypervolume
+        front = np.linspace(0.0, 1.0, jobs)
+        widths = np.diff(np.append(front, 1.0 + margin))
+        heights = np.diff(np.append(-margin, front))
+        assert np.allclose(widths * heights, widths[0] * heights[0])
 
 
 def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_without_probes(tmp_path: Path) -> None:
@@ -611,8 +626,9 @@ def test_each_belief_is_listed_with_what_the_runs_have_taught(tmp_path: Path) ->
     assert left < doubt
 
 
-def test_a_search_that_never_stops_also_runs_jobs_that_can_gain_nothing(tmp_path: Path) -> None:
-    """One job is the cheapest and the best, so no other job is on any front."""
+@pytest.mark.parametrize("growth", [1.3, 3.0])
+def test_a_search_that_never_stops_also_runs_jobs_that_can_gain_nothing(tmp_path: Path, growth: float) -> None:
+    """One job is the cheapest and the best, so no other job is on any front, and most are far beyond it."""
     (tmp_path / "own.py").touch()
     own = paretune.JobSpec(entry_script=str(tmp_path / "own.py"), instance_type="ml.g5.xlarge")
     sampler = SplitSampler(
@@ -621,8 +637,8 @@ def test_a_search_that_never_stops_also_runs_jobs_that_can_gain_nothing(tmp_path
     study = optuna.create_study(directions=["minimize", "maximize"], sampler=sampler)
     for _ in range(7):
         depth = (trial := study.ask(sampler.space)).params["training_arguments.depth"]
-        trial.set_user_attr("seconds", 100.0 * 1.3**depth)
-        study.tell(trial, [0.1 * 1.3**depth, 0.9 - 0.05 * depth])
+        trial.set_user_attr("seconds", 0.01 * growth**depth)
+        study.tell(trial, [0.1 * growth**depth, 0.9 - 0.05 * depth])
 
     assert len({trial.params["training_arguments.depth"] for trial in study.trials}) == 7
     assert sampler.is_done(study)
