@@ -22,7 +22,9 @@ def found_in(tmp_path: Path, text: str, **values: Any) -> DataFindings:
     folder = tmp_path / "prepared"
     (folder / "train").mkdir(parents=True)
     np.save(folder / "train" / "lengths.npy", np.full(len(rows["train"]), 3))
-    return data_findings(job, rows, names, PreparedDataset(key="", folder=folder, labels=names, facts={}, digests={}))
+    return data_findings(
+        job, rows, names, PreparedDataset(key="", folder=folder, labels=names, facts={}, digests={}), None
+    )
 
 
 def csv(labels: list[str], text: str = "row {}") -> str:
