@@ -49,7 +49,7 @@ def test_texts_that_are_cut_are_said_before_the_job_with_the_length_that_keeps_m
     assert re.search(
         r"max_seq_length=\d+ keeps [12]% of the tokens: it cuts the end off 5\d% of the 36 training rows", warnings
     )
-    assert f"95% would need 5,7" in warnings
+    assert "95% would need 5,7" in warnings
     assert f"but {tiny_model} reads at most 64" in warnings
     assert not MlflowClient().search_runs(["0"])
 

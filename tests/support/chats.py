@@ -81,3 +81,10 @@ def language_model(folder: Path, template: str | None = PLAIN, kind: str = "llam
     small(kind, "causal-lm", vocab_size=len(words), eos_token_id=words.eos_token_id, **more).save_pretrained(folder)
     words.save_pretrained(folder)
     return folder
+
+
+def load_weights(folder: Path) -> dict[str, Any]:
+    """Return the weights of a language model by name."""
+    from transformers import AutoModelForCausalLM
+
+    return dict(AutoModelForCausalLM.from_pretrained(folder).state_dict())
