@@ -35,7 +35,6 @@ _MORE_METRICS = (
     ("system/*", "use of the machine's CPU, memory and GPU memory"),
     ("train_rows", "number of training rows; likewise `validation_rows` and `test_rows`"),
     ("train_tokens", "tokens of the training rows without padding; likewise `validation_tokens` and `test_tokens`"),
-    ("train_padded_tokens", "the same with the padding that a GPU computes in batches of 16 rows"),
     (
         "trials_done",
         "curve of a study, as are `spent_usd`, `hypervolume` and `best_f1` (or `best_` and another metric)",
@@ -75,7 +74,7 @@ _NAMED_ONLY = {
             "row_key",
         ),
         *("source_line", "job_arn", "image_uri", "used_instance_type", "used_instance_count", "used_precision"),
-        *("used_device", "used_per_device_train_batch_size", "used_gradient_accumulation_steps"),
+        *("chosen_batch", "used_device", "used_per_device_train_batch_size", "used_gradient_accumulation_steps"),
         *("price_usd_per_hour", "price_region", "price_as_of", "price_source", "out_of_memory_retries", "repeated"),
         *(
             "model_revision",
@@ -178,16 +177,22 @@ def _recorded() -> Iterator[str]:
     yield "A metric that is unknown is absent, never 0 or NaN."
     yield "For example, type this query into MLflow's search box: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
     yield "## Metrics\n"
-    yield from _list(row for _, found in _constants(metrics) for row in [*found, *_MORE_METRICS])
+    rows = [row for _, found in _constants(metrics) for row in [*found, *_MORE_METRICS]]
+    yield from _list(row for row in rows if row[0] not in metrics.FACTS)
     renamed = ", ".join(f"`{name}` as `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
     yield "Metrics of your own training keep their names. The following are also recorded under a second name:"
     yield f"{renamed}.\n"
+    yield "## Facts\n"
+    yield "Sizes of the model and of the data, and estimates, hardly differ between the runs of a study. They are tags,"
+    yield "so that MLflow's pages begin with results. Baselines are tags from the start of a job, and metrics at its"
+    yield "end.\n"
+    yield from _list((f"{schema.PREFIX}{name}", text) for name, text in rows if name in metrics.FACTS)
     yield "## Tags\n"
-    rows = {name: text for _, found in _constants(schema) for name, text in [*found, *_MORE_TAGS]}
-    tags = {name: text for name, text in rows.items() if re.fullmatch(rf"{re.escape(schema.PREFIX)}\w+", name)}
+    named = {name: text for _, found in _constants(schema) for name, text in [*found, *_MORE_TAGS]}
+    tags = {name: text for name, text in named.items() if re.fullmatch(rf"{re.escape(schema.PREFIX)}\w+", name)}
     yield from _list((name, text) for name, text in tags.items() if name not in _NAMED_ONLY)
-    named = ", ".join(f"`{name}`" for name in tags if name in _NAMED_ONLY)
-    yield f"The other tags explain themselves, or only paretune itself uses them: {named}.\n"
+    others = ", ".join(f"`{name}`" for name in tags if name in _NAMED_ONLY)
+    yield f"The other tags explain themselves, or only paretune itself uses them: {others}.\n"
 
 
 def _constants(module: ModuleType) -> list[tuple[str, list[tuple[str, str]]]]:

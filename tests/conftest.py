@@ -62,7 +62,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return True
     if "not slow" not in config.option.markexpr or collection_path.suffix != ".py":
         return None
-    mark = re.search(r"^pytestmark = (\[\s*)?pytest\.mark\.(slow|foreign)\b", collection_path.read_text(), re.MULTILINE)
+    text = collection_path.read_text()
+    if "essential" in config.option.markexpr and "@pytest.mark.essential" in text:
+        return None
+    mark = re.search(r"^pytestmark = (\[\s*)?pytest\.mark\.(slow|foreign)\b", text, re.MULTILINE)
     return True if mark and f"not {mark[2]}" in config.option.markexpr else None
 
 

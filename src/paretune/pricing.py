@@ -7,12 +7,9 @@ newest counts. Prices of EC2 are never used, because those of SageMaker Training
 depending on the instance family.
 """
 
-import fcntl
 import math
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -22,6 +19,7 @@ from tempfile import NamedTemporaryFile
 from typing import ClassVar, Literal
 
 from paretune.core.errors import BadInput, BudgetRefused, collecting, refuse
+from paretune.core.file_lock import locked_file
 from paretune.core.reading import exists, read_table
 from paretune.core.result import csv_text
 from paretune.specification import catalog
@@ -287,7 +285,7 @@ def kept_file(environment: Mapping[str, str]) -> Path | None:
 def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
     """Add prices `read` from AWS to `kept_file`, atomically; return its path. Raises BadInput if that is impossible.
 
-    A lock on the folder makes other processes wait, because the new file replaces the one that has been read.
+    A lock makes other processes wait, because the new file replaces the one that has been read.
     """
     path = kept_file(environment)
     if path is None:
@@ -296,7 +294,7 @@ def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
     cells = attrgetter("instance_type", "region", "usd_per_hour", "as_of", "source", "confidence")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.parent):
+        with locked_file(path.with_suffix(".lock"), is_removed=True):
             rows = [*(read_file(path, is_users=False) if exists(path) else []), *read]
             newest = {(row.region, row.instance_type, row.as_of): row for row in rows}
             with NamedTemporaryFile("w", encoding="utf-8", newline="", dir=path.parent, delete=False) as file:
@@ -306,16 +304,6 @@ def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
     except OSError as error:
         raise BadInput([f"{path} cannot be written ({error.strerror}): free disk space or make it writable"]) from error
     return path
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def read_file(path: str | Path, *, is_users: bool) -> list[Price]:

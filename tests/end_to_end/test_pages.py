@@ -130,6 +130,7 @@ def simulate_for_reports() -> None:
         assert main(["train", *simulated, "--training_arguments.torch_compile", compiler]) == 0
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("page", COMMANDS)
 def test_every_command_of_the_pages_runs(page: str, user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unexpected: dict[str, tuple[int, str]] = {}

@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 import paretune
+from paretune.cli import main
 from paretune.core.errors import JobFailed
 from tests.support.cloud import Cloud
 from tests.support.processes import command, wait_until
@@ -209,3 +210,40 @@ def test_printed_values_have_their_own_names_and_nothing_else_becomes_a_metric(f
     }
     of_the_job = {"cost_usd", "job_seconds", "billable_seconds"}
     assert {name: run.data.metrics[name] for name in run.data.metrics.keys() - of_the_job} == values
+
+
+BUILT = """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+rate = parser.parse_args().lr
+for name in (chr(113) + "uo", chr(122) + "ebu"):
+    print(name + "kka: %s" % (1 - rate))
+"""
+
+
+def test_a_printed_number_is_a_metric_if_the_command_names_it(folder: Path) -> None:
+    (folder / "built.py").write_text(BUILT)
+
+    assert main(["train", "built.py", "--metric", "quokka"]) == 0
+    assert main(["train", "built.py"]) == 0
+
+    client = MlflowClient(mlflow.get_tracking_uri())
+    unnamed, named = (run.data for run in client.search_runs(["0"]))
+    assert named.metrics["quokka"] == 0.9
+    assert "zebukka" not in named.metrics
+    assert "quokka" not in unnamed.metrics
+    assert named.tags["paretune.command"].endswith("--metric quokka")
+
+
+def test_a_study_measures_a_printed_number_that_only_its_metric_names(folder: Path) -> None:
+    (folder / "built.py").write_text(BUILT)
+    (folder / "study.yaml").write_text(
+        "name: built\nentry_script: built.py\nobjectives: {cost_usd: minimize, quokka: maximize}\n"
+        "search: {lr: {choices: [0.1, 0.2]}}\nsampler: grid\nbudget_usd: 1\n"
+    )
+
+    assert main(["study", "study.yaml"]) == 0
+
+    client = MlflowClient(mlflow.get_tracking_uri())
+    trials = client.search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
+    assert {trial.data.metrics["quokka"] for trial in trials} == {0.9, 0.8}

@@ -153,6 +153,7 @@ def _place(package: Path) -> Iterator[Place]:
         job.stop()
 
 
+@pytest.mark.essential
 class TestSageMakerLauncherKeepsTheContract(LauncherContract):
     @pytest.fixture
     def place(self, account: None, package: Path) -> Iterator[Place]:

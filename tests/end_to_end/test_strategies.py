@@ -94,6 +94,7 @@ def in_two_processes(one_process: JobSpec, tmp_path_factory: pytest.TempPathFact
     return finished
 
 
+@pytest.mark.essential
 def test_two_processes_train_the_model_of_one(alone: JobFolder, in_two_processes: Callable[[str], JobFolder]) -> None:
     check_it_is_the_same_training(in_two_processes("ddp"), alone)
 

@@ -22,6 +22,7 @@ from paretune.studies.trial_status import TrialStatus
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 STUDIES = sorted(path.parent.name for path in HERE.glob("*/study.yaml"))
+CHEAPEST = "print_loop"  # a script that imports nothing but the standard library
 NEEDS = {
     "click_svm": "click",
     "hydra_app": "hydra",
@@ -109,7 +110,9 @@ def test_no_training_knows_paretune_and_no_study_has_more_than_ten_lines() -> No
 
 
 @pytest.mark.foreign
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.essential if name == CHEAPEST else ()) for name in STUDIES]
+)
 def test_a_foreign_training_is_searched_by_its_own_metric(name: str, request: pytest.FixtureRequest) -> None:
     if importlib.util.find_spec(NEEDS.get(name, "torch")) is None:
         pytest.skip(f"needs {NEEDS[name]}: `.ci/full foreign` runs it")

@@ -26,5 +26,5 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output: str) -> list[str]:
     return Command(words=bound(spec).words).filled(plan, output)
 
 
-def script_in_words(spec: JobSpec, wanted: tuple[str, ...] = ()) -> dict[str, str]:
-    return described(bound(spec), spec, script_of(spec), wanted)
+def script_in_words(spec: JobSpec) -> dict[str, str]:
+    return described(bound(spec), spec, script_of(spec))

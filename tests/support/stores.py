@@ -1,18 +1,18 @@
 """Databases that are made once and copied, and environment variables that keep everything under one folder."""
 
-import fcntl
 import os
 import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+from paretune.core.file_lock import locked_file
+
 
 def made_once(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
     """Return a file that `make` writes once for all workers of pytest-xdist. `folder` is this worker's own folder."""
     path = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name
-    with path.with_suffix(".lock").open("a") as lock:
-        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+    with locked_file(path.with_suffix(".lock")):
         if not path.exists():
             draft = path.with_suffix(".draft")
             make(draft)

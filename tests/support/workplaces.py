@@ -60,7 +60,6 @@ def admitted(spec: JobSpec, workplace: Workplace, inputs: JobInputs | None = Non
         price=launcher.price(spec),
         estimate=None,
         inputs=inputs or JobInputs(),
-        plan=spec.plan(),
         setup=launcher.check(spec),
         worst_usd=launcher.worst_case_usd(spec),
         warnings=(),

@@ -87,9 +87,9 @@ def test_every_metric_and_tag_of_a_job_has_an_entry(
     runs = MlflowClient().search_runs(["0"])
     metrics = {name for run in runs for name in run.data.metrics if "/" not in name}
     tags = {name for run in runs for name in run.data.tags if name.startswith("paretune.")}
-    assert len(metrics) > 10
-    assert {re.sub("_(low|high|best)$", "", name) for name in metrics} - entries == set()
-    assert tags - entries == set()
+    assert len(metrics) > 8
+    assert len(tags) > 20
+    assert {re.sub("_(low|high|best)$", "", name) for name in metrics | tags} - entries == set()
 
 
 def test_every_tag_and_metric_of_the_page_is_used_by_the_code() -> None:

@@ -1,7 +1,6 @@
 """The command `demo`: simulates the shipped study `demo` in a store of its own, and shows its page."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 import sys
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from paretune.commands.command import command_of, describe_opened_run
 from paretune.core.errors import BadInput
+from paretune.core.file_lock import locked_file
 from paretune.core.packages import install_command, missing
 from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
@@ -88,9 +88,9 @@ def _played(request: DemoRequest, folder: Path) -> CommandOutput:
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Lock the folder against other demos, which would begin by removing it."""
-    with folder.with_name(f"{folder.name}.lock").open("a") as lock:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(locked_file(folder.with_name(f"{folder.name}.lock"), waits=False))
         except BlockingIOError:
             text = f"another demo is running in {folder}: wait until it ends, or set PARETUNE_HOME to another folder"
             raise BadInput([text]) from None

@@ -177,8 +177,12 @@ def _sizes(spec: JobSpec) -> Mapping[str, float]:
     built = None if config is None else of_config(config, spec.task)
     if built is None:
         return {}
-    sizes = {"total_parameters": built.parameters, "matrix_parameters": built.matrices, "layers": built.layers}
-    return sizes | {"hidden_size": built.hidden_size, "vocabulary": built.vocabulary}
+    sizes = {metrics.TOTAL_PARAMETERS: built.parameters, metrics.MATRIX_PARAMETERS: built.matrices}
+    return sizes | {
+        metrics.LAYERS: built.layers,
+        metrics.HIDDEN_SIZE: built.hidden_size,
+        metrics.VOCABULARY: built.vocabulary,
+    }
 
 
 def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes: Mapping[str, float]) -> None:
@@ -199,7 +203,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
         run.log_params(params_of(spec))
         if row.cells.dataset_size is not None:
             run.log_params({DATASET_SIZE: str(row.cells.dataset_size)})
-        run.log_metrics(measured)
+        run.log_results(measured)
         run.set_tags(
             {
                 schema.SOURCE: source,

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from paretune.commands.command import Command
 from paretune.core.errors import BadInput, NoAccount, collecting, did_you_mean, refuse
-from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
 from paretune.core.result import CommandOutput, Result
 from paretune.core.shell import options
 from paretune.specification import metrics
@@ -24,7 +23,7 @@ from paretune.specification.profile import CHARGED, FILE, read_profile, sets_val
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile, skeleton, unknown_option
 from paretune.studies.definition.objectives import Objective, stated_direction
 from paretune.studies.definition.request import StudyRequest
-from paretune.user_code.script import Script
+from paretune.user_code.inputs import script_of
 
 
 class StudyOptions(StudyFile):
@@ -130,10 +129,10 @@ def _quality(spec: JobSpec, texts: Mapping[str, str]) -> Objective | None:
             [f"{name} is for a script: paretune's own training is measured by the metric of its task" for name in given]
         )
         return None
-    script = at_home(spec.entry_script)
     if not given:
-        shown = ", ".join(Script.read(script.resolve()).metrics) or "none"
-        ask = f"say which metric judges the model of {script.name}, such as --metric val_f1"
+        script = script_of(spec)
+        shown = ", ".join(script.metrics) or "none"
+        ask = f"say which metric judges the model of {script.path.name}, such as --metric val_f1"
         raise BadInput([f"{ask}; found in the script: {shown}"])
     if len(set(given.values())) > 1 or {"minimize", "maximize"} <= given.keys():
         listed = " and ".join(f"--{name} {text}" for name, text in given.items())
@@ -157,8 +156,7 @@ def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
     its words are somewhere in the text, which may put the name together. If the script uses a logger, or shows no
     metric at all, its metrics may come from a library, so only a name that resembles a reported one is refused.
     """
-    path = at_home(str(spec.entry_script))
-    script = Script.read(path.resolve())
+    script = script_of(spec)
     reported = [*script.metrics, *(item["Name"] for item in spec.metric_definitions)]
     known_as = {*reported, *(metrics.SCRIPT_METRICS.get(name) for name in reported)}
     same = [name for name in reported if name.lower() == metric.lower()]
@@ -168,12 +166,12 @@ def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
         return []
     if not re.fullmatch(r"[\w\-. :/@]*\w[\w\-. :/@]*", metric):
         return [f"{metric} is not the name of a metric: name one, such as val_f1"]
-    words = {word.lower() for word in re.findall(r"[A-Za-z0-9]+", read_text(path, LARGEST_SCRIPT))}
+    words = {word.lower() for word in re.findall(r"[A-Za-z0-9]+", script.text)}
     if not same and words.issuperset(word.lower() for word in re.findall(r"[A-Za-z0-9]+", metric)):
         return []
     remedy = "if it does, show paretune where: set metric_definitions, or name it in the objectives of a study file"
     hint = f"{question} It reports" if question else "as far as its text shows, it reports"
-    return [f"{path.name} does not report {metric}: {hint} {', '.join(reported)}; {remedy}"]
+    return [f"{script.path.name} does not report {metric}: {hint} {', '.join(reported)}; {remedy}"]
 
 
 def _run(study: StudyFile | StudyRequest) -> CommandOutput | Result:

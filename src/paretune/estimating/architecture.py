@@ -226,8 +226,11 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     return read_config(Path(path).parent)
 
 
-_OF_IMAGES = {"image_size", "patch_size", "vision_config"}
-"""Entries of the config.json of a model for images."""
+_NOT_TEXT = {
+    "images": {"image_size", "patch_size", "num_channels", "vision_config"},
+    "speech or sound": {"num_mel_bins", "input_feat_per_channel", "conv_dim", "audio_config", "codebook_size"},
+}
+"""Entries of the config.json of a model that reads something other than text, without a text part of its own."""
 
 
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
@@ -236,11 +239,15 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
     if architecture is not None:
         return architecture
     config = read_config(model) if is_folder(model) else hub_config(model, environment)
+    is_of_text_too = (
+        "text_config" in config and "projection_dim" not in config
+    )  # unlike CLIP, which compares with texts
+    for kind, entries in _NOT_TEXT.items():
+        if not is_of_text_too and not entries.isdisjoint(config):
+            raise BadInput([f"model {model} is for {kind}: paretune estimates and trains only models for text"])
     architecture = of_config(config, task)
     if architecture is None:
         rule = f"model {model}: its config.json must have hidden size, number of layers and vocabulary size"
-        if _OF_IMAGES & {*config}:
-            rule = f"model {model} is for images: paretune estimates and trains only models for text"
         raise BadInput([rule])
     return architecture
 

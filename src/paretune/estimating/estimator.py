@@ -6,7 +6,7 @@ An estimate is optional: a job runs even if it cannot be estimated.
 import logging
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -113,11 +113,12 @@ class Estimate:
         return _fits(self.memory, self.did_not_fit)
 
     def remedy_in_words(self) -> str:
-        """Return what fits instead, with its time; "" if nothing is known."""
+        """Return what fits instead, with its time and dollars; "" if nothing is known."""
         if self.remedy is None:
             return ""
-        changes = {name: spell(value) for name, value in self.remedy.changes.items()}
-        return f"{options(**changes)} fits ({duration(self.remedy.time.seconds)})"
+        remedy, changes = self.remedy, {name: spell(value) for name, value in self.remedy.changes.items()}
+        dollars = "" if remedy.cost_usd is None else f", {usd(remedy.cost_usd)}"
+        return f"{options(**changes)} fits ({duration(remedy.time.seconds)}{dollars})"
 
     def sentence(self) -> str:
         """Return the estimate as one line: time with its interval, dollars, and the evidence."""
@@ -159,11 +160,11 @@ class Estimator:
     ) -> Estimate | None:
         """Estimate one job, or return None if the number of its training rows is unknown.
 
-        plan: the batch plan, if it is not the one that the specification implies.
+        plan: the batch plan; by default the one that `fitting_plan` chooses.
         facts: known facts of the prepared data.
         stack: name of the code that trains, by default that of the job's program.
         """
-        plan = plan or spec.plan()
+        plan = plan or self.fitting_plan(spec, built, facts)
         setting = setting_of(spec, plan, built, facts)
         if setting is None:
             return None
@@ -191,22 +192,40 @@ class Estimator:
         footprint = Footprint.of(setting.spec, setting.plan, described, setting.share)
         return self._memory.predict(described), footprint.why_full(self.evidence.did_not_fit)
 
-    def with_remedy(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> Estimate:
-        """Return the estimate with its largest batch and, if it may not fit, with what fits instead."""
-        item = replace(item, largest_batch=self.largest_batch(item, built, facts))
-        return item if item.fits == "yes" else replace(item, remedy=remedy_for(item, self, built, facts))
+    def fitting_plan(self, spec: JobSpec, built: Architecture, facts: Mapping[str, float] | None = None) -> BatchPlan:
+        """Return the batch plan of a job whose micro-batches fit in memory, if the job `leaves_batch_open`.
 
-    def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
+        It is the plan that the parameters imply if `fits` is `yes` for it or if the device's memory is unknown.
+        Otherwise, its micro-batches have at most the largest power of two of rows that fits, or one row if none does.
+        """
+        plan = spec.plan()
+        setting = setting_of(spec, plan, built, facts) if spec.leaves_batch_open else None
+        if setting is None or math.isnan(setting.share.usable_gib) or _fits(*self._memory_of(setting)) == "yes":
+            return plan
+        return plan.in_parts(max(1, self.largest_batch(spec, built, facts)))
+
+    def with_remedy(
+        self,
+        item: Estimate,
+        built: Architecture,
+        facts: Mapping[str, float] | None = None,
+        price_of: Callable[[JobSpec], Price | None] = lambda spec: None,
+    ) -> Estimate:
+        """Return the estimate with its largest batch and, if it may not fit, with what fits instead."""
+        item = replace(item, largest_batch=self.largest_batch(item.spec, built, facts))
+        return item if item.fits == "yes" else replace(item, remedy=remedy_for(item, self, built, facts, price_of))
+
+    def largest_batch(self, spec: JobSpec, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
         """Return the largest per-device batch, a power of two, for which `fits` is `yes`; 0 if there is none.
 
         Batches with more rows than a device's share of an epoch, or with more than 16,384 rows, are not tried.
         """
-        rows = training_rows(item.spec, facts) or 1
-        sizes = [2**power for power in range(max(1, math.ceil(rows / item.plan.devices)).bit_length())]
+        rows, plan = training_rows(spec, facts) or 1, spec.plan()
+        sizes = [2**power for power in range(max(1, math.ceil(rows / plan.devices)).bit_length())]
 
         def is_too_large(size: int) -> bool:
-            plan = replace(item.plan, per_device_train_batch_size=size, global_batch_size=0)
-            return _fits(*self._memory_of(setting_of(item.spec, plan, built, facts))) != "yes"
+            larger = replace(plan, per_device_train_batch_size=size, global_batch_size=0)
+            return _fits(*self._memory_of(setting_of(spec, larger, built, facts))) != "yes"
 
         fitting = bisect_left(sizes[:_MOST_POWERS], True, key=is_too_large)  # a larger batch never needs less memory
         return sizes[fitting - 1] if fitting else 0
@@ -311,17 +330,19 @@ class Forecast:
     def of(
         self,
         spec: JobSpec,
-        plan: BatchPlan,
         inputs: JobInputs,
-        price: Price | None,
+        price_of: Callable[[JobSpec], Price | None],
+        *,
         described: JobSpec | None = None,
+        plan: BatchPlan | None = None,
     ) -> Estimate | None:
-        """Estimate a job with this batch plan.
+        """Estimate a job, by default with the batch plan that `Estimator.fitting_plan` chooses.
 
         A job that runs the user's own code is estimated from finished jobs that compute the same thing, apart from the
         seed. If there are none, it is estimated from what its script says (`described`). Returns None if that is
         unknown, too, and if the model or the number of rows is unknown.
         """
+        price = price_of(spec)
         if spec.runs_user_code:
             known = estimate_user_code(spec, price, self.evidence.of_user_code)
             if known is not None or described is None or (built := known_architecture(described, inputs)) is None:
@@ -332,7 +353,7 @@ class Forecast:
             return None
         facts = None if inputs.dataset is None else inputs.dataset.facts
         item = self.estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
-        return item and self.estimator.with_remedy(item, architecture, facts)
+        return item and self.estimator.with_remedy(item, architecture, facts, price_of)
 
     def of_script(self, spec: JobSpec, described: JobSpec, built: Architecture, price: Price | None) -> Estimate | None:
         """Estimate a job that runs a script from what the script says of its training."""

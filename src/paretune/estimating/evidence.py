@@ -35,8 +35,8 @@ _OUT_OF_MEMORY = {
     f"tags.`{schema.CAUSE}` = '{Cause.OUT_OF_MEMORY.value}'": 100,
     f"tags.`{schema.OUT_OF_MEMORY_RETRIES}` LIKE '%'": 100,
 }
-DATA_FACTS = ("train_rows", "train_tokens", "train_padded_tokens", "validation_rows")
-"""Metrics of a run that describe the prepared data."""
+DATA_FACTS = ("train_rows", "train_tokens", metrics.TRAIN_PADDED_TOKENS, "validation_rows")
+"""Numbers of a run that describe the prepared data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,16 +139,16 @@ def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | Non
     Returns None if the model is not well known and the run has not recorded its number of weights.
     """
     architecture = well_known(spec.model, spec.task)
-    if architecture is not None or "total_parameters" not in measured:
+    if architecture is not None or metrics.TOTAL_PARAMETERS not in measured:
         return architecture
-    total = int(measured["total_parameters"])
-    layers, hidden = int(measured.get("layers", 12)), int(measured.get("hidden_size", 768))
+    total = int(measured[metrics.TOTAL_PARAMETERS])
+    layers, hidden = int(measured.get(metrics.LAYERS, 12)), int(measured.get(metrics.HIDDEN_SIZE, 768))
     return Architecture(
         parameters=total,
-        matrices=int(measured.get("matrix_parameters", 0.8 * total)),
+        matrices=int(measured.get(metrics.MATRIX_PARAMETERS, 0.8 * total)),
         layers=layers,
         hidden_size=hidden,
-        vocabulary=int(measured.get("vocabulary", 30_000)),
+        vocabulary=int(measured.get(metrics.VOCABULARY, 30_000)),
         adapted_widths=adapted_widths(config_in(spec.model) or {}, hidden, layers),
     )
 

@@ -1,70 +1,106 @@
 """What to change in a job that does not fit in memory, so that it fits.
 
-    remedy_for(item, estimator, built, facts) -> Remedy | None       the first change of `_changes` with which it fits
-
 The global batch size stays the same: a smaller per-device batch is computed in more micro-batches.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
-from paretune.specification.catalog import instances
+from paretune.pricing import Price
+from paretune.specification.catalog import Instance, instances
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
+from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.rules import launch_faults
 
 if TYPE_CHECKING:
     from paretune.estimating.estimator import Estimate, Estimator
 
 _CHECKPOINTS = "gradient_checkpointing"
+_INSTANCE_COUNTS = (2, 4, 8, 16, 32)
+_PriceOf = Callable[[JobSpec], Price | None]
 
 
 def remedy_for(
-    item: "Estimate", estimator: "Estimator", built: Architecture, facts: Mapping[str, float] | None = None
+    item: "Estimate",
+    estimator: "Estimator",
+    built: Architecture,
+    facts: Mapping[str, float] | None,
+    price_of: _PriceOf,
 ) -> "Estimate | None":
     """Return an estimate of the same training with the first change with which it fits; None if nothing helps.
 
-    In this order: a smaller per-device batch, gradient checkpointing, lora, qlora, shards on several devices, and
-    another GPU. `changes` has the changed parameters.
+    In this order: a smaller per-device batch, gradient checkpointing, lora, qlora, shards on the GPUs of the cluster,
+    shards on more GPUs, another GPU, and shards on several instances. `changes` has the changed parameters.
     """
-    for changes in _changes(item.spec):
+    total = item.plan.global_batch_size
+    for changes in _changes(item.spec, price_of):
         with suppress(BadInput):
             spec = _changed(item.spec, changes)
-            if launch_faults(spec) or (candidate := estimator.estimate(spec, built, item.price, facts=facts)) is None:
+            if item.spec.leaves_batch_open and spec.plan().global_batch_size != total:
+                changes[OF_THE_BATCH[2]] = total
+                spec = _changed(item.spec, changes)
+            if launch_faults(spec) or (candidate := estimator.estimate(spec, built, None, facts=facts)) is None:
                 continue
-            most = estimator.largest_batch(candidate, built, facts)
-            batch = _batch(candidate.plan, spec, most)
-            if most and (fitting := estimator.estimate(_changed(spec, batch), built, item.price, facts=facts)):
-                # The price is that of another type if the type changes.
-                price = None if "instance_type" in changes else item.price
-                return replace(fitting, price=price, changes={**changes, **batch})
+            if not item.spec.leaves_batch_open and (candidate.fits, candidate.plan.global_batch_size) != ("yes", total):
+                changes |= _batch(spec, total, estimator.largest_batch(spec, built, facts))
+                spec = _changed(item.spec, changes)
+                candidate = estimator.estimate(spec, built, None, facts=facts)
+            if candidate is not None and (candidate.fits, candidate.plan.global_batch_size) == ("yes", total):
+                return replace(candidate, price=price_of(spec), changes=changes)
     return None
 
 
-def _changes(spec: JobSpec) -> Iterator[dict[str, Any]]:
-    """Yield changes that save memory, those first that change the trained model least."""
+def _changes(spec: JobSpec, price_of: _PriceOf) -> Iterator[dict[str, Any]]:
+    """Yield changes that save memory, from the smallest to the largest."""
     yield {}
     less = {} if spec.checkpoints_activations else {f"training_arguments.{_CHECKPOINTS}": True}
     if less:
-        yield less
-    if spec.fine_tuning == "full":
-        yield {"fine_tuning": "lora", **less}
-    if spec.fine_tuning in ("full", "lora"):
-        yield {"fine_tuning": "qlora", **less}
-    if spec.strategy == "ddp" and spec.has_instances and spec.processes * spec.instance_count > 1:
-        yield {"strategy": "fsdp", **less}
-        yield {"strategy": "fsdp", "fine_tuning": "qlora", **less}
-    if not spec.has_instances:
+        yield dict(less)
+    adapters = [kind for kind in ("lora", "qlora") if spec.fine_tuning in ("full", "lora") and spec.fine_tuning != kind]
+    yield from ({"fine_tuning": kind, **less} for kind in adapters)
+    if not spec.has_instances or spec.strategy not in ("ddp", "fsdp"):
         return
-    own = spec.instance()
-    types = [each for each in instances().values() if each.has_gpu and each.launcher == own.launcher]
-    for each in sorted(types, key=lambda each: (each.accelerator_count * each.accelerator_memory_gib, each.vcpus)):
-        if each.accelerator_memory_gib > own.accelerator_memory_gib and each.accelerator_count == own.accelerator_count:
-            yield {"instance_type": each.instance_type, **less}
+    shards = {} if spec.strategy == "fsdp" else {"strategy": "fsdp"}
+    kinds: list[dict[str, Any]] = [{}, *({"fine_tuning": kind} for kind in adapters)]
+    if shards and spec.processes * spec.instance_count > 1:
+        yield from ({**shards, **kind, **less} for kind in kinds)
+    own, larger = spec.instance(), _larger_types(spec, price_of)
+    for kind in kinds:
+        for each in larger:
+            if each.accelerator == own.accelerator:
+                yield {"instance_type": each.instance_type, **shards, **kind, **less}
+        for each in larger:
+            if each.accelerator != own.accelerator:
+                several = shards if each.accelerator_count > 1 else {}
+                yield {"instance_type": each.instance_type, **several, **kind, **less}
+    for count in _INSTANCE_COUNTS:
+        if count > spec.instance_count:
+            yield {"instance_count": count, **shards, **less}
+
+
+def _larger_types(spec: JobSpec, price_of: _PriceOf) -> list[Instance]:
+    """Return the GPU types with more memory than that of the job, in all or per GPU, the least memory first.
+
+    Types without a known price are left out if the job's own type has one.
+    """
+    own, has_price = spec.instance(), price_of(spec) is not None
+    types = [
+        each
+        for each in instances().values()
+        if each.has_gpu
+        and each.launcher == own.launcher
+        and _memory_gib(each) > _memory_gib(own)
+        and (not has_price or price_of(spec.replace(instance_type=each.instance_type, fallback_instance_types=None)))
+    ]
+    return sorted(types, key=lambda each: (_memory_gib(each), each.vcpus))
+
+
+def _memory_gib(instance: Instance) -> float:
+    return instance.accelerator_count * instance.accelerator_memory_gib
 
 
 def _changed(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
@@ -79,13 +115,14 @@ def _changed(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
     return spec.replace(**values, **({"training_arguments": arguments} if arguments else {}))
 
 
-def _batch(plan: BatchPlan, spec: JobSpec, most: int) -> dict[str, int]:
-    """Return a per-device batch of at most `most` rows with the same rows per step; empty if the plan has one."""
-    batch, steps = plan.per_device_train_batch_size, plan.gradient_accumulation_steps
-    if batch <= most or not most:
+def _batch(spec: JobSpec, total: int, most: int) -> dict[str, int]:
+    """Return a per-device batch of at most `most` rows, and no more than given, with `total` rows per step; or {}."""
+    plan = spec.plan()
+    share = total // plan.devices
+    if share * plan.devices != total or not most:
         return {}
-    fitting = next(size for size in range(most, 0, -1) if batch * steps % size == 0)
-    values = {OF_THE_BATCH[0]: fitting}
-    if spec.global_batch_size is None:
-        values[OF_THE_BATCH[1]] = batch * steps // fitting
+    size = next(size for size in range(min(most, plan.per_device_train_batch_size), 0, -1) if share % size == 0)
+    values = {OF_THE_BATCH[0]: size}
+    if spec.global_batch_size is None or spec.gradient_accumulation_steps is not None:
+        values[OF_THE_BATCH[1]] = share // size
     return values

@@ -92,6 +92,8 @@ class Attempts:
             LostContact: the job may exist; its run stays open.
         """
         self.bill.worst_usd = self._worst_usd
+        if self.document.attempt == 1:
+            self.document = replace(self.document, plan=self.record.plan)
         # An adopted job keeps the owner and the price that it was launched with.
         self.document = replace(self.document, attribution=self.record.attribution)
         self.bill.price = self.record.price(self.document.spec)
@@ -205,8 +207,8 @@ class Attempts:
             spec = whole.on_instance_type(following).replace(fallback_instance_types=tuple(further) or None)
             billed = f"; {billed_s:.0f} s of the last attempt are billed" if billed_s else ""
             message = f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
-            fitting = spec.plan()
-            while self._memory_retries and fitting.per_device_train_batch_size > ran.plan.per_device_train_batch_size:
+            fitting, is_smaller = spec.plan(), self._memory_retries or self.record.chosen_batch is not None
+            while is_smaller and fitting.per_device_train_batch_size > ran.plan.per_device_train_batch_size:
                 fitting = fitting.with_less_memory() or fitting
             return attempt(spec=spec, plan=fitting), message
         if cause is not Cause.OUT_OF_MEMORY or not self.record.accumulates:
@@ -408,8 +410,8 @@ class Attempts:
         count = str(document.spec.instance_count)
         recorded = self.record.run.tags()
         trial = trial_in_name(recorded)
-        has_its_name = recorded.get(schema.RUN_NAME) == f"{trial}{run_name(ran.spec)}"  # else the user has renamed it
-        name = f"{trial}{run_name(document.spec)}" if has_its_name else None
+        before, after = (f"{trial}{run_name(each.spec, takes_seed=self.record.takes_seed)}" for each in (ran, document))
+        name = after if recorded.get(schema.RUN_NAME) == before else None  # else the user has renamed it
         tags = {schema.USED_INSTANCE_TYPE: document.spec.instance_type, schema.USED_INSTANCE_COUNT: count}
         price = {**NO_PRICE, **price_tags(self.bill.price)}  # no part of the price of the other type stays
         self.record.log_attempt(document.plan, {**price, **tags, schema.RUN_NAME: name})

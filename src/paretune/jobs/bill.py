@@ -190,7 +190,7 @@ class Bill:
             if (ledger := workplace.budget_ledger(run.budget)) is not None:
                 ledger.record_cost(owner, values.get(metrics.COST_USD, run.cost_usd))
                 tags |= {schema.RESERVED: ""} if run.tags.get(schema.RESERVED) else {}
-        title = new_name(run.tags, self.ran, run.metrics, {**run.metrics, **values})
+        title = new_name(run.tags, self.ran, run.metrics, {**run.metrics, **values}, takes_seed=run.takes_seed)
         with written.later():
             written.log_metrics(values)
             written.set_tags({**tags, schema.RUN_NAME: title})

@@ -25,6 +25,7 @@ from paretune.jobs.preview import (
     JobPreview,
     admit,
     batch_in_words,
+    chosen_in_words,
     preview,
     preview_without_account,
     training_in_words,
@@ -170,8 +171,8 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
         if equal and (run_id := _to_follow(equal, workplace)) is not None:
             return _begun(_adopted(spec, workplace, run_id, opened), names=names)
         workplace.check_budgets(spec, worst_usd=job.worst_usd)  # before a run is opened
-        run = None if opened is None else workplace.tracking.begin(run_name(spec))
-        record = JobRecord(spec, workplace, run=run, parent=parent)
+        run = None if opened is None else workplace.tracking.begin(run_name(spec, takes_seed=job.takes_seed))
+        record = JobRecord(spec, workplace, run=run, parent=parent, command=job.command)
         record.job = record.job if names is None else next(names)
         record.describe(job)
     workplace.say(*_announcement(job, job_name(record.job, 1)))
@@ -378,17 +379,16 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | Non
 
 def _announcement(job: Admitted, name: str) -> list[str]:
     """Return sentences for the user before a job is created: the job, its estimate and its warnings."""
-    spec, inputs = job.spec, job.inputs
+    spec = job.spec
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     limits = (
         f"stopped after {spec.max_runtime_minutes:g} minutes, "
         f"or after {watchdog.SILENCE_S / 60:g} minutes without a sign of life"
     )
-    batch = "" if spec.runs_user_code else f"; {batch_in_words(job.plan)}"
+    batch = "" if spec.runs_user_code else f"; {batch_in_words(job.plan)}{chosen_in_words(job)}"
     kind = "simulated job" if spec.is_simulated else "job"
-    facts = None if inputs.dataset is None else inputs.dataset.facts
     return [
-        f"{kind} {name}{cluster}: {training_in_words(spec, facts)}{batch}; {limits}",
+        f"{kind} {name}{cluster}: {training_in_words(job, job.inputs)}{batch}; {limits}",
         *([] if job.estimate is None else [f"estimated: {job.estimate.sentence()}"]),
         *(f"warning: {text}" for text in job.warnings),
     ]

@@ -17,12 +17,12 @@ from paretune.tracking.store import Tracking
 _REFUSED = "no: "  # begins the tag `registered` of a run that has no model to register
 
 
-def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> str:
+def record_model(run: Run, spec: JobSpec, report: JobReport, location: str, *, takes_seed: bool = True) -> str:
     """Record the model of a finished job, and return the address from which MLflow loads it.
 
-    `location` is the folder or S3 URI of the model's files. The address is empty if there is no model, if MLflow cannot
-    load the model of a user's own script, or if MLflow does not answer. A tag of the run says why an expected model is
-    missing. Repeating the call changes nothing.
+    `location` is the folder or S3 URI of the model's files. The model is named like its run (`run_name`). The address
+    is empty if there is no model, if MLflow cannot load the model of a user's own script, or if MLflow does not answer.
+    A tag of the run says why an expected model is missing. Repeating the call changes nothing.
     """
     if spec.probe_steps is not None or spec.project is not None:
         return ""  # probes leave no model, and a project's own commands log theirs
@@ -34,7 +34,7 @@ def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> s
     if fault and spec.entry_script is not None:
         return ""
     # MLflow rejects the name of a LoggedModel that contains / : . % or quotation marks.
-    name = run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model"
+    name = run_name(spec, takes_seed=takes_seed).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model"
     uri = run.log_model(name, location, spec.task if spec.entry_script is None else None)
     run.set_tags({schema.MODEL_URI: uri or None})
     return uri

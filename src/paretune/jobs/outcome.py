@@ -27,9 +27,10 @@ from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PR
 from paretune.specification.declaration import experimental_words
 from paretune.specification.ending import STOPPED, Cause, Ending, JobState, failed
 from paretune.specification.job import JobSpec, default_learning_rate
+from paretune.specification.parallelism import BatchPlan
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
-from paretune.tracking.run_writer import EndStatus, Run, name_for_mlflow
+from paretune.tracking.run_writer import EndStatus, Run
 from paretune.user_code.binding import ADD_A_METRIC
 from paretune.user_code.script_metrics import LOGGERS
 
@@ -69,6 +70,8 @@ class JobOutcome(Result):
     remarks: Sequence[str] = ()  # sentences on what the record lacks and why
     verdicts: Sequence[str] = ()  # sentences on the model
     command: Command | None = None  # the user's own training, bound; None if this process has not read it
+    takes_seed: bool = True  # whether the training gets the seed of its job
+    plan: BatchPlan | None = None  # the batch plan of its first attempt; None if its parameters imply it
     log: Sequence[str] = ()  # the last lines that a failed job printed; the whole log is at `log_location`
     log_location: str = ""
 
@@ -109,7 +112,7 @@ class JobOutcome(Result):
 
     @property
     def _params(self) -> Row:
-        return {name: value_of(text) for name, text in params_of(self.spec, self.command).items()}
+        return {name: value_of(text) for name, text in params_of(self.spec, self.command, self.plan).items()}
 
     def to_dict(self) -> dict[str, object]:
         """Return ids, params, metrics, the price, where the model is, and remarks."""
@@ -155,7 +158,9 @@ class JobOutcome(Result):
         lacks_cluster = spec.runs_user_code and spec.has_instances
         where = f" on {spec.instance_count} x {spec.instance_type}" if lacks_cluster else ""
         reason = f": {self.reason}" if self.reason else ""
-        parts = [f"{run_name(spec)}{where} ({self.job_name}{kind}) {self.state.value}{reason}"]
+        parts = [
+            f"{run_name(spec, takes_seed=self.takes_seed)}{where} ({self.job_name}{kind}) {self.state.value}{reason}"
+        ]
         f1, perplexity, usd = map(self.metrics.get, (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD))
         if f1 is not None:
             rows = int(self.metrics.get("validation_rows", 0))
@@ -228,6 +233,8 @@ def end_job(
         price=bill.price,
         spec=spec,
         command=record.command,
+        takes_seed=record.takes_seed,
+        plan=record.plan,
         ran=bill.ran,
         origin=workplace.launcher.origin,
         reason=failure_message(spec, ending, why_not_smaller) if error is None else str(error),
@@ -289,21 +296,25 @@ def close_run(
         is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
     recorded = run.tags()
     values = metrics.to_known_digits(outcome.metrics)
-    name = new_name(recorded, outcome.ran or record.spec, record.former_metrics, values)
+    spec, before = outcome.ran or record.spec, record.former_metrics
+    name = new_name(recorded, spec, before, values, takes_seed=outcome.takes_seed)
     if not outcome.reason and schema.FAILURE_REASON in recorded:
         if outcome.state is JobState.STOPPED and recorded.get(schema.STATE) == JobState.STOPPED.value:
             outcome = replace(outcome, reason=recorded[schema.FAILURE_REASON])  # of the process that stopped the job
         else:  # of an earlier command that wrote this run
             run.delete_tags(schema.FAILURE_REASON, schema.CAUSE)
     with run.later():
-        run.log_metrics(_headlines_first(outcome.metrics, record.former_metrics))
+        if record.spec.runs_user_code:  # its own metrics may have the names of our facts
+            run.log_metrics(values)
+        else:
+            run.log_results(values)
         if report is not None:
             _write_report(run, report)
         if profile:
             run.log_files(profile, PROFILE)
         if report is not None and outcome.has_completed and outcome.origin == "measured":
             run.flush()  # so that the run has the figures that the model shows
-            model_uri = record_model(run, outcome.ran or record.spec, report, outcome.model)
+            model_uri = record_model(run, spec, report, outcome.model, takes_seed=outcome.takes_seed)
         has_gap = outcome.has_completed and (run.has_gap or record.is_uncollected)
         run.set_tags(
             {
@@ -323,13 +334,6 @@ def close_run(
         )
     run.flush()
     return replace(outcome, model_uri=model_uri, has_gap=run.has_gap or record.is_uncollected)
-
-
-def _headlines_first(values: Mapping[str, float], recorded: Mapping[str, float]) -> dict[str, float]:
-    """Return values that are not recorded yet, with F1 and dollars first: MLflow's columns keep this order."""
-    names = dict.fromkeys((metrics.F1, metrics.COST_USD, *values))
-    new = metrics.to_known_digits({name: values[name] for name in names if name in values})
-    return {name: value for name, value in new.items() if recorded.get(name_for_mlflow(name)) != value}
 
 
 def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:

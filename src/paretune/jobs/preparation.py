@@ -25,7 +25,7 @@ from paretune.specification.declaration import affecting
 from paretune.specification.ending import Cause
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
-from paretune.user_code.inputs import script_inputs, simulated_inputs
+from paretune.user_code.inputs import planned_inputs, script_inputs
 
 _POLL_S = 0.1
 _FETCHED = "fetched"
@@ -55,7 +55,7 @@ def inputs_of(
         with collecting(faults):
             inputs = script_inputs(spec)
     elif spec.entry_script is not None:
-        inputs = simulated_inputs(spec)
+        inputs = planned_inputs(spec)
     elif workplace.launcher.reads_inputs:
         refuse([*missing_files(spec.as_text()), *_length_faults(spec, workplace.home)])
         _fetch(spec, workplace)
@@ -118,7 +118,12 @@ def _on_disk(text: str, home: Path) -> Path:
 
 
 def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
-    """Return the inputs of a job from an earlier preparation; empty inputs if there is none."""
+    """Return the inputs of a job as far as they are known without preparing them.
+
+    They come from an earlier preparation; for a script, they are only its command.
+    """
+    if spec.entry_script is not None:
+        return planned_inputs(spec)
     is_cached = workplace.launcher.reads_inputs and not spec.runs_user_code
     return (load_cached_inputs(spec, workplace.home) if is_cached else None) or JobInputs()
 

@@ -33,8 +33,6 @@ from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, BatchPlan
 from paretune.specification.rules import description_faults, launch_faults
 from paretune.storage.database import redacted
-from paretune.user_code.binding import bind
-from paretune.user_code.inputs import script_of
 from paretune.user_code.trainer_script import described
 
 _MOST_NAMES = 10  # maximum number of files that a warning names
@@ -50,6 +48,18 @@ class ForeseenJob:
     disk_bytes: float | None  # most bytes on an instance at one time; None if model or number of checkpoints is unknown
     price: Price | None  # price of one instance; None if unknown
     estimate: Estimate | None  # None if model or rows are unknown, or if a user's own training has never run before
+    command: Command | None = None  # the user's own training; None for paretune's, and if it is not known yet
+
+    @property
+    def takes_seed(self) -> bool:
+        """Whether another seed changes the training."""
+        return self.command is None or self.command.takes_seed
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The batch plan of its first attempt: the one of its estimate, if `JobSpec.leaves_batch_open`."""
+        is_open = self.estimate is not None and self.spec.leaves_batch_open
+        return self.estimate.plan if self.estimate is not None and is_open else self.spec.plan()
 
 
 def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> ForeseenJob:
@@ -58,14 +68,30 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
 
 
 def _foreseen(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Forecast) -> ForeseenJob:
-    price, built = launcher.price(spec), known_architecture(spec, inputs)
+    built = known_architecture(spec, inputs)
     return ForeseenJob(
         spec=spec,
         region=launcher.region(spec),
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
-        price=price,
-        estimate=forecast.of(spec, spec.plan(), inputs, price, described(spec)),
+        price=launcher.price(spec),
+        estimate=_estimate(spec, inputs, launcher, forecast),
+        command=inputs.command,
     )
+
+
+def _estimate(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Forecast) -> Estimate | None:
+    """Return the estimate of a job, whose batch fits on each of its instance types if the job leaves its batch open."""
+    estimate = forecast.of(spec, inputs, launcher.price, described=described(spec))
+    if not spec.leaves_batch_open or estimate is None:
+        return estimate
+    fewest = estimate.plan.per_device_train_batch_size
+    for moved in (each.replace(per_device_train_batch_size=None) for each in spec.clusters()[1:]):
+        other = forecast.of(moved, inputs, launcher.price)
+        if other is not None and other.plan != moved.plan():
+            fewest = min(fewest, other.plan.per_device_train_batch_size)
+    if fewest == estimate.plan.per_device_train_batch_size:
+        return estimate
+    return forecast.of(spec, inputs, launcher.price, plan=estimate.plan.in_parts(fewest))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +99,9 @@ class Admitted(ForeseenJob):
     """A job that may be launched, with everything that was read, computed and checked for it."""
 
     inputs: JobInputs
-    plan: BatchPlan
     setup: JobSetup  # its launcher's choices, such as role, image and volume, or the timeline of a simulated job
     worst_usd: float | None  # worst case in dollars, on its most expensive instance type; None if a price is unknown
     warnings: tuple[str, ...]
-
-    @property
-    def command(self) -> Command | None:
-        """The command of a user's own training; None for paretune's."""
-        return None if self.inputs.code is None else self.inputs.code.command
 
     @property
     def identity(self) -> JobIdentity:
@@ -107,7 +127,7 @@ def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, j
     setup = launcher.check_inputs(setups[0], inputs)
     job = foreseen(spec, inputs, workplace)
     warnings = _judged(job, inputs, judges_limit=judges_limit)
-    return Admitted(**vars(job), inputs=inputs, plan=spec.plan(), setup=setup, worst_usd=worst_usd, warnings=warnings)
+    return Admitted(**vars(job), inputs=inputs, setup=setup, worst_usd=worst_usd, warnings=warnings)
 
 
 def _judged(job: ForeseenJob, inputs: JobInputs, *, judges_limit: bool = True) -> tuple[str, ...]:
@@ -150,7 +170,7 @@ def unscaled_rate(job: ForeseenJob) -> str:
     scaled = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
     if spec.learning_rate_scaling != "none" or size <= reference or plan.learning_rate >= _ROUNDED_DOWN * scaled:
         return ""
-    if spec.runs_user_code and not _sets_both(spec):
+    if spec.runs_user_code and not _sets_both(job):
         return ""
     return (
         f"global batch size {size} is above {reference} and learning rate {plan.learning_rate:g} is not scaled: fewer "
@@ -158,14 +178,11 @@ def unscaled_rate(job: ForeseenJob) -> str:
     )
 
 
-def _sets_both(spec: JobSpec) -> bool:
+def _sets_both(job: ForeseenJob) -> bool:
     """Return whether a user's own training gets its batch and its learning rate from paretune."""
-    if spec.gives("learning_rate") and spec.gives(*OF_THE_BATCH):
+    if job.spec.gives("learning_rate") and job.spec.gives(*OF_THE_BATCH):
         return True
-    if spec.entry_script is None:
-        return False
-    binding = bind(spec, script_of(spec))
-    return binding.takes_batch and "learning_rate" in binding.recorded
+    return job.command is not None and job.command.takes_batch and "learning_rate" in job.command.recorded
 
 
 def ended_by_its_limit(job: ForeseenJob) -> str:
@@ -307,7 +324,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     require_answer(tracking_uri())
     budgets = workplace.check_budgets(spec)  # before anything is prepared
     job = admit(spec, workplace)
-    document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN")
+    document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN", plan=job.plan)
     launcher_parts = {
         "request": dict(launcher.preview(document, job.inputs, job.setup)) or None,
         "budgets": [budget.sentence(job.worst_usd) for budget in budgets] or None,
@@ -348,7 +365,7 @@ def _preview(
     launcher_parts: Mapping[str, Any] | None = None,
 ) -> JobPreview:
     """Return the preview of a job that would be recorded in `store`; `launcher_parts` come from its launcher."""
-    spec, plan = job.spec, job.spec.plan()
+    spec, plan = job.spec, job.plan
     parts = {
         "specification": spec.as_text(),
         "batch": asdict(plan) if not spec.runs_user_code else None,
@@ -402,8 +419,6 @@ def left_behind_warnings(inputs: JobInputs) -> list[str]:
 
 def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mapping[str, Any]) -> dict[str, str]:
     spec, price, request, worst = job.spec, job.price, parts.get("request", {}), parts.get("worst_case_usd")
-    has_seed = inputs.code is None or inputs.code.command.takes_seed
-    shown = spec if has_seed else spec.replace(seed=None)
     notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
     epochs = f"{spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
     ended = f"the job is stopped after {duration(60 * spec.max_runtime_minutes)}"
@@ -416,9 +431,9 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     mode = ", streamed" if spec.sagemaker.input_mode == "FastFile" else ", downloaded before the training starts"
     channels = ", ".join(name for name, uri in sources.items() if uri.rstrip("/") not in theirs)
     nothing = "nothing" if "request" in parts or not spec.runs_on.is_billed else ""  # else it is unknown
-    settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
+    settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}{chosen_in_words(job)}"}
     lines = {
-        "would run": training_in_words(shown, None if inputs.dataset is None else inputs.dataset.facts),
+        "would run": training_in_words(job, inputs),
         "data": inputs.findings.words,
         **(settings if not spec.runs_user_code else parts.get("script") or parts.get("project", {})),
         "where": place_in_words(spec, request),
@@ -432,15 +447,16 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     return {name: text for name, text in lines.items() if text}
 
 
-def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -> str:
+def training_in_words(job: ForeseenJob, inputs: JobInputs) -> str:
     """Describe what is trained: a model and its data, the user's script, or a project, with the given settings."""
+    spec, rows = job.spec, ""
     if spec.runs_user_code:
         entry = f"entry point {spec.entry_point} of {spec.project}"
         return (entry if spec.project else f"your script {spec.entry_script}") + (
-            f" with {settings}" if (settings := settings_in_name(spec)) else ""
+            f" with {settings}" if (settings := settings_in_name(spec, takes_seed=job.takes_seed)) else ""
         )
-    rows = ""
-    if facts is not None:
+    if inputs.dataset is not None:
+        facts = inputs.dataset.facts
         rows = f" ({facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f})"
     return f"{spec.model}{' with random weights' if spec.init == 'random' else ''} on {spec.dataset}{rows}"
 
@@ -458,6 +474,15 @@ def batch_in_words(plan: BatchPlan) -> str:
     else:  # the last part is smaller
         cut = f"in {parts} parts of at most {batch} rows" + (f" on each of {devices} devices" if devices > 1 else "")
     return f"{size} {cut}, learning rate {plan.learning_rate:g}"
+
+
+def chosen_in_words(job: ForeseenJob) -> str:
+    """Return why a job's micro-batches are smaller than its parameters imply; "" if they are not."""
+    usual, plan = job.spec.plan(), job.plan
+    if plan == usual:
+        return ""
+    rows = plan.per_device_train_batch_size
+    return f" ({rows} rows at once, because {usual.per_device_train_batch_size} may not fit in memory)"
 
 
 def place_in_words(spec: JobSpec, request: Mapping[str, Any] = MappingProxyType({})) -> str:

@@ -60,10 +60,14 @@ class JobRecord:
         parent: str = "",
         study: str = "",
         owner: str = "",
+        command: Command | None = None,
     ) -> None:
         self.spec, self.workplace = spec, workplace
-        below = {schema.PARENT: parent} if parent else {}
-        self.run = run or workplace.tracking.create(run_name(spec), opening_tags(spec, workplace) | below)
+        self.command = command  # the user's own training, bound; None for an adopted job
+        below, takes_seed = {schema.PARENT: parent} if parent else {}, command is None or command.takes_seed
+        self.run = run or workplace.tracking.create(
+            run_name(spec, takes_seed=takes_seed), opening_tags(spec, workplace) | below
+        )
         self.owner = owner or self.run.run_id  # the run that the job itself and its reservations name, see `owner_of`
         self.job = self.owner  # the part that the names of all its attempts share, see `job_name`
         self.attribution = workplace.attribution(spec, study)  # for an adopted job, as recorded in the tags of its run
@@ -71,13 +75,13 @@ class JobRecord:
         self.prices: dict[str, Price | None] = {}  # today's prices by instance type, each once it has been looked up
         self.former_metrics: Mapping[str, float] = {}  # recorded before the job ended: its estimate, facts of its data
         self.revision: str | None = None  # commit on the Hub of the model that the first attempt trains
+        self.chosen_batch: int | None = None  # per-device batch that was chosen because the default might not fit
         self.retries = frozenset(Cause)  # causes after which another attempt is allowed
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_watched_elsewhere = False  # whether another process may be watching; then Ctrl-C here stops nothing
         self.was_concluded = False  # whether an earlier process has recorded the job's end
         self.has_gap_tag = False  # whether a tag marks the run of the finished job as incomplete
         self.is_uncollected = False  # whether the records of a user's own training could not be copied yet
-        self.command: Command | None = None  # the user's own training, bound; None for an adopted job
         self._detail = ""
         self._adopted_tags: Mapping[str, str] = {}  # tags that an earlier process has recorded
         self._beaten, self._beating = workplace.clock.monotonic(), Lock()
@@ -87,10 +91,12 @@ class JobRecord:
         inputs, estimate, warnings = job.inputs, job.estimate, "; ".join(job.warnings)
         self.command = job.command
         self.revision, self.prices[self.spec.instance_type] = inputs.revision, job.price
+        self.chosen_batch = None if job.plan == self.spec.plan() else job.plan.per_device_train_batch_size
         with self.run.later():  # written together with the job's name
             self._describe_request(self.spec)
             self.log_setup(job.setup)
             described = {schema.WARNINGS: warnings or None, schema.MODEL_REVISION: self.revision}
+            described[schema.CHOSEN_BATCH] = None if self.chosen_batch is None else str(self.chosen_batch)
             described[schema.CODE_KEY] = job.identity.code_key
             described[schema.ACCUMULATES] = "true" if self.command is not None and self.command.accumulates else None
             launcher = self.workplace.launcher
@@ -107,9 +113,15 @@ class JobRecord:
                 self.former_metrics = {**dataset.facts, **self.former_metrics}
                 self.run.set_tags({schema.DATASET_KEY: dataset.key})
                 self.run.log_inputs(data_sets_of(self.spec, dataset))
-            self.run.log_metrics(self.former_metrics)
+            self.run.log_facts(self.former_metrics)
         if inputs.code is not None and self.workplace.launcher.origin == "measured":
             self.run.log_texts(code_of(inputs.code, self.workplace.environment), CODE)
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The batch plan of the first attempt."""
+        plan = self.spec.plan()
+        return plan if self.chosen_batch is None else plan.in_parts(self.chosen_batch)
 
     @property
     def accumulates(self) -> bool:
@@ -160,6 +172,7 @@ class JobRecord:
         self.was_concluded = tags.get(schema.STATE) in ENDED
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         self.settings = schema.settings_by(tags)
+        self.chosen_batch = int(rows) if (rows := tags.get(schema.CHOSEN_BATCH, "")).isdigit() else None
         if (recorded := tags.get(schema.RETRIES)) is not None:
             self.retries = frozenset(cause for cause in Cause if cause.value in recorded.split(", "))
         if schema.SPEC_HASH in tags:  # written together with the owner's tags, which may be absent
@@ -189,7 +202,7 @@ class JobRecord:
         region. The time limit of a trial is a tag: its study chooses the limit, and MLflow compares runs by params.
         """
         launcher, spec = self.workplace.launcher, self.spec
-        params, is_trial = params_of(requested, self.command), bool(self.attribution.study)
+        params, is_trial = params_of(requested, self.command, self.plan), bool(self.attribution.study)
         minutes = params.pop("max_runtime_minutes", None) if is_trial else None
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
         self.run.set_tags(
@@ -297,8 +310,10 @@ class JobRecord:
         self.run.set_tags({**tags, schema.USED_BATCH: batch, schema.USED_ACCUMULATION: steps})
 
 
-def params_of(spec: JobSpec, command: Command | None = None) -> dict[str, str]:
+def params_of(spec: JobSpec, command: Command | None = None, plan: BatchPlan | None = None) -> dict[str, str]:
     """Return the parameters of a job's run: those given, those in _ALWAYS, and the derived batch and learning rate.
+
+    `plan` is the batch plan of the first attempt, by default the one that the parameters imply.
 
     A user's own training may have different defaults. Its run therefore has the given parameters, the cluster, a
     project's entry point, and every value that its `command` gets. A seed that the command does not get is left out.
@@ -310,7 +325,7 @@ def params_of(spec: JobSpec, command: Command | None = None) -> dict[str, str]:
             given.pop("seed", None)
         used = {} if command is None else dict(command.recorded)
         return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | given | used
-    plan = spec.plan()
+    plan = plan or spec.plan()
     texts = spec.as_text()
     return (
         {name: texts[name] for name in _ALWAYS}

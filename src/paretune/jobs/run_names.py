@@ -15,16 +15,16 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.tracking import schema
 from paretune.user_code.binding import OF_SCRIPTS
-from paretune.user_code.inputs import takes_seed
 
 
-def run_name(spec: JobSpec, result: str = "") -> str:
+def run_name(spec: JobSpec, result: str = "", *, takes_seed: bool = True) -> str:
     """Return the name of a job's run.
 
-    It contains the batch, learning rate, cluster and model or, for a user's own training, its name and settings. The
-    `result` of an ended job comes before the model, so that the result is visible in MLflow's narrow column.
+    It contains the batch, learning rate, cluster and model or, for a user's own training, its name and settings,
+    without the seed if the training does not get it (`takes_seed`). The `result` of an ended job comes before the
+    model, so that the result is visible in MLflow's narrow column.
     """
-    head = _head(spec)
+    head = _head(spec, takes_seed=takes_seed)
     if spec.runs_user_code:
         return f"{head}: {result}" if result else head
     model = Path(spec.model).name.removeprefix(BUNDLED)
@@ -41,16 +41,27 @@ def trial_in_name(tags: Mapping[str, str]) -> str:
 
 
 def new_name(
-    tags: Mapping[str, str], spec: JobSpec, before: Mapping[str, float], values: Mapping[str, float]
+    tags: Mapping[str, str],
+    spec: JobSpec,
+    before: Mapping[str, float],
+    values: Mapping[str, float],
+    *,
+    takes_seed: bool,
 ) -> str | None:
     """Return the new name of a run whose job has ended, with its quality and dollars from `values`, the job's metrics.
 
     Returns None if neither is known, or if the user has renamed the run: its name is neither the one that it got when
     the job started nor the one that it got with the metrics `before`.
     """
-    trial = trial_in_name(tags)
-    name, *earlier = (f"{trial}{run_name(spec, _result(spec, each))}" for each in (values, before, {}))
-    return name if _result(spec, values) and tags.get(schema.RUN_NAME) in (name, *earlier) else None
+    trial, result = trial_in_name(tags), _result(spec, values)
+    # A study names the run of a trial before it knows whether the training gets the seed.
+    earlier = {
+        f"{trial}{run_name(spec, _result(spec, each), takes_seed=with_seed)}"
+        for each in (values, before, {})
+        for with_seed in (True, takes_seed)
+    }
+    is_ours = tags.get(schema.RUN_NAME) in earlier
+    return f"{trial}{run_name(spec, result, takes_seed=takes_seed)}" if result and is_ours else None
 
 
 def _result(spec: JobSpec, values: Mapping[str, float]) -> str:
@@ -85,21 +96,21 @@ def cluster_in_name(spec: JobSpec) -> str:
     return f"{count}{short_name(spec.instance_type)}" if spec.has_instances else ""
 
 
-def settings_in_name(spec: JobSpec) -> str:
+def settings_in_name(spec: JobSpec, *, takes_seed: bool = True) -> str:
     """Return the settings given to a user's own training, without its files, as text: `lr=0.1 epochs=3`.
 
-    A seed that a script does not get is left out.
+    The seed is left out if the training does not get it.
     """
-    given = spec.model_fields_set - {*INPUT_FILES, *([] if takes_seed(spec) else ["seed"])}
+    given = spec.model_fields_set - {*INPUT_FILES, *([] if takes_seed else ["seed"])}
     names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in given]
     settings = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
     return " ".join(f"{name}={spell(value)}" for name, value in settings.items())
 
 
-def _head(spec: JobSpec) -> str:
+def _head(spec: JobSpec, *, takes_seed: bool) -> str:
     if spec.project is not None:
         name = Path(spec.project.rstrip("/")).name or spec.project
-        return f"{name} {spec.entry_point} {settings_in_name(spec)}".strip()[:200]
+        return f"{name} {spec.entry_point} {settings_in_name(spec, takes_seed=takes_seed)}".strip()[:200]
     if spec.entry_script is not None:
-        return f"{Path(spec.entry_script).name} {settings_in_name(spec)}".strip()[:200]
+        return f"{Path(spec.entry_script).name} {settings_in_name(spec, takes_seed=takes_seed)}".strip()[:200]
     return f"{setting_in_name(spec)} {cluster_in_name(spec)}".strip()

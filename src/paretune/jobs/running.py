@@ -81,7 +81,7 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any] | None:
     with of_one_run(lambda why: row.update(remark=why)):
         spec, workplace = place_of(run, workplace_of)
         used = tags.get(schema.USED_INSTANCE_TYPE)
-        title = run_name(spec.on_instance_type(used) if used else spec)
+        title = run_name(spec.on_instance_type(used) if used else spec, takes_seed=run.takes_seed)
         row |= {"title": title, "since_s": max(0.0, workplace.clock.now() - run.started)}
         row["worst_usd"] = workplace.launcher.worst_case_usd(spec)
         if (job := _job(run, workplace)) is not None:

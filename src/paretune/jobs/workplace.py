@@ -239,7 +239,7 @@ class Workplace:
 
     def estimate(self, spec: JobSpec, inputs: JobInputs) -> Estimate | None:
         """Return the estimate of a job at its current price; see `Forecast.of`."""
-        return self.forecast.of(spec, spec.plan(), inputs, self.launcher.price(spec), described(spec))
+        return self.forecast.of(spec, inputs, self.launcher.price, described=described(spec))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ A local job ends when the process that started it ends.
 """
 
 import errno
-import fcntl
 import json
 import os
 import platform
@@ -27,6 +26,7 @@ import psutil
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput
+from paretune.core.file_lock import locked_file
 from paretune.core.machine import machine_name, usable_cores
 from paretune.core.packages import can_be_imported
 from paretune.launchers import LOCAL
@@ -197,8 +197,7 @@ class LocalLauncher(Launcher):
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> LocalJob:
         folder = JobFolder(self._home / "jobs" / document.job_name)
         folder.make()
-        with (folder.root / "lock").open("w") as lock:  # so that only one process starts the job
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked_file(folder.root / "lock"):  # so that only one process starts the job
             if (existing := self.attach(document.job_name)) is not None:
                 return existing
             child = self._start(folder, document, inputs)

@@ -1,6 +1,5 @@
 """The lock of a study, which only one driver (a process that runs the study) can hold. It ends with the driver."""
 
-import fcntl
 import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, CallAgain, LostContact, first_line
+from paretune.core.file_lock import locked_file
 from paretune.storage.database import open_engine, redacted
 
 _HOLDER = """select application_name from pg_locks join pg_stat_activity using (pid)
@@ -55,9 +55,8 @@ def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
                     other = str(connection.execute(sa.text(_HOLDER), key).scalar() or "another process")
             elif engine.url.database:
                 path = Path(f"{engine.url.database}-{digest.hex()[:12]}.lock")
-                file = stack.enter_context(path.open("a", encoding="utf-8"))
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    file = stack.enter_context(locked_file(path, waits=False))
                     file.truncate(0)
                     print(holder, end="", file=file, flush=True)
                 except BlockingIOError:

@@ -186,7 +186,7 @@ class Command:
         takes_batch: whether the words have the batch of the job's plan.
         accumulates: whether the words have both batch and accumulation, so that a smaller batch changes no result.
         settings: names that are no metrics if the command prints them.
-        named: names in the text of the code, which may be metrics if the command prints them.
+        named: names that the user gave or that stand in the text of the code: printed numbers with them are metrics.
         renamed: further names of metrics.
         metric_definitions: those of the job.
         logging_steps: steps between two dictionaries that Hugging Face's Trainer prints; None if unknown.
@@ -294,6 +294,11 @@ class JobInputs:
     findings: DataFindings = field(default_factory=DataFindings)
 
     @property
+    def command(self) -> Command | None:
+        """The command of a user's own training; None for paretune's."""
+        return None if self.code is None else self.code.command
+
+    @property
     def revision(self) -> str | None:
         """The commit of the model if it comes from the cache of the Hugging Face Hub, else None."""
         return self.model.name if self.model is not None and self.model.parent.name == "snapshots" else None
@@ -318,11 +323,16 @@ class JobDocument:
 
     @classmethod
     def first(
-        cls, job_name: str, spec: JobSpec, attribution: Attribution | None = None, run_id: str = ""
+        cls,
+        job_name: str,
+        spec: JobSpec,
+        attribution: Attribution | None = None,
+        run_id: str = "",
+        plan: BatchPlan | None = None,
     ) -> "JobDocument":
-        """Create the document of the first attempt of a job."""
-        owner, request = attribution or Attribution(), JobIdentity.of(spec).request
-        return cls(job_name=job_name, spec=spec, plan=spec.plan(), attribution=owner, run_id=run_id, request=request)
+        """Create the document of the first attempt of a job. `plan` is by default the one that its parameters imply."""
+        owner, request, plan = attribution or Attribution(), JobIdentity.of(spec).request, plan or spec.plan()
+        return cls(job_name=job_name, spec=spec, plan=plan, attribution=owner, run_id=run_id, request=request)
 
     @property
     def max_seconds(self) -> float:

@@ -189,7 +189,8 @@ class JobSpec(Parameters):
         group="batch size, learning rate and epochs",
         also="bs batch_size train_batch_size",
     )
-    """rows per device and micro-batch (16)"""
+    """rows per device and micro-batch; by default 16, or the most that fit in memory according to the estimate: the
+    job then accumulates gradients, and its global batch size stays"""
     gradient_accumulation_steps: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE)
     """micro-batches per optimizer step (1)"""
     global_batch_size: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE, basic=True)
@@ -229,6 +230,8 @@ class JobSpec(Parameters):
     """MLflow project, or folder with scripts, run instead of paretune's training: a folder or a git URI"""
     entry_point: str = parameter("main", "quality seconds memory", not_searched=_ONE_TRAINING)
     """entry point of the project, or a script in it such as train.py"""
+    metric: tuple[str, ...] = parameter((), "launcher", example=["quokka"])
+    """names of metrics that your training prints, comma-separated, if neither its text nor their words show them"""
     metric_definitions: tuple[dict[str, str], ...] = parameter(
         (), "launcher", example=[{"Name": "f1", "Regex": "f1: ([0-9.]+)"}]
     )
@@ -438,8 +441,22 @@ class JobSpec(Parameters):
         return self.learning_rate or default_learning_rate(self.fine_tuning)
 
     def plan(self) -> BatchPlan:
-        """Return the batch sizes and the learning rate that this job trains with."""
+        """Return the batch sizes and the learning rate that the parameters imply.
+
+        If `leaves_batch_open`, a job may compute the same step in smaller micro-batches: see `JobDocument.plan`.
+        """
         return self._plan
+
+    @property
+    def leaves_batch_open(self) -> bool:
+        """Whether paretune chooses the rows of a micro-batch, so that the job fits in memory.
+
+        It does if neither they nor the accumulation steps are given. Other programs, recorded runs and pipelines have
+        their own micro-batches.
+        """
+        has_own = self.runs_user_code or not self.trained_by.is_own or self.simulation.runs is not None
+        is_given = self.per_device_train_batch_size is not None or self.gradient_accumulation_steps is not None
+        return not (has_own or is_given or self.degrees.pipeline > 1)
 
     @cached_property
     def _plan(self) -> BatchPlan:

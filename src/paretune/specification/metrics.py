@@ -57,6 +57,12 @@ ESTIMATED_SECONDS = "estimated_seconds"
 """Billable seconds predicted before the job; `_low` and `_high` bound an 80 % interval."""
 ESTIMATED_COST_USD = "estimated_cost_usd"  # dollars predicted before the job
 ESTIMATED_MEMORY_GIB = "estimated_memory_gib"  # peak memory predicted before the job
+LAYERS = "layers"  # layers of the model
+HIDDEN_SIZE = "hidden_size"  # width of the model's layers
+VOCABULARY = "vocabulary"  # tokens that the model knows
+MATRIX_PARAMETERS = "matrix_parameters"  # parameters in matrices, which cost time in each step
+TRAIN_PADDED_TOKENS = "train_padded_tokens"
+"""Tokens of the training rows with the padding that a GPU computes in batches of 16 rows."""
 
 SCRIPT_METRICS = {
     "eval_f1": F1,
@@ -142,6 +148,17 @@ _OF_SECONDS = frozenset({TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, STARTING_
     WARM_POOL_SECONDS,
 }
 _ESTIMATES = (ESTIMATED_SECONDS, ESTIMATED_COST_USD, ESTIMATED_MEMORY_GIB)  # prefixes: names may end in _low or _high
+_OF_SPLITS = tuple(f"{split}_{unit}" for split in ("train", "validation", "test") for unit in ("rows", "tokens"))
+BASELINES = frozenset({BASELINE_MAJORITY, BASELINE_TFIDF, BASELINE_WORDS})
+FACTS = frozenset(
+    {
+        *(TOTAL_PARAMETERS, TRAINABLE_PARAMETERS, MATRIX_PARAMETERS, LAYERS, HIDDEN_SIZE, VOCABULARY),
+        *(TRAIN_PADDED_TOKENS, DROPPED_ROWS, TRUNCATED_SHARE, *_OF_SPLITS),
+        *(f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_high")),
+    }
+)
+"""Numbers that are known before the training: sizes of the model and of the data, and estimates. In MLflow they are
+tags, because it compares runs by the first metrics, and these hardly differ between runs."""
 _OF_FOUR_DIGITS = frozenset({THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, MFU, PEAK_MEMORY_GIB, "hypervolume"})
 
 

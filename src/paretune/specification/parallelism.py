@@ -125,6 +125,12 @@ class BatchPlan:
             rows = self.per_device_train_batch_size * self.devices * self.gradient_accumulation_steps
             object.__setattr__(self, "global_batch_size", rows)
 
+    def in_parts(self, most: int) -> "BatchPlan":
+        """Return a plan of the same global batch size, in as few micro-batches of at most `most` rows as possible."""
+        share = -(-self.global_batch_size // self.devices)
+        steps = -(-share // most)
+        return replace(self, per_device_train_batch_size=-(-share // steps), gradient_accumulation_steps=steps)
+
     def with_less_memory(self) -> "BatchPlan | None":
         """Return a plan with a smaller per-device batch and the same global batch size.
 

@@ -61,7 +61,8 @@ _RESERVED_VARIABLES = re.compile(
 )
 _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # metric names that MLflow allows
 _WITH_A_PROJECT = {
-    *("project", "entry_point", "ask_script", "training_arguments", "environment", "metric_definitions", "seed"),
+    *("project", "entry_point", "ask_script", "training_arguments", "environment", "seed"),
+    *("metric", "metric_definitions"),
     *OF_THE_BATCH,
     *("force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
@@ -169,6 +170,7 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "metric_definitions is for project or entry_script: leave it out": lambda job: (
         job.metric_definitions and not job.runs_user_code
     ),
+    "metric is for project or entry_script: leave it out": lambda job: job.metric and not job.runs_user_code,
     "sagemaker.training_plan has instances of one type, which are not spot instances: leave out spot and "
     "fallback_instance_types": lambda job: job.sagemaker.training_plan and (job.spot or job.fallback_instance_types),
     "sagemaker.training_plan_usd_per_hour is the price of a sagemaker.training_plan: set that, too": lambda job: (

@@ -25,8 +25,7 @@ from paretune.studies.search.money import Money
 from paretune.studies.search.next_job import LEAST_LIMIT_S, some_jobs
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
-from paretune.user_code.binding import bind, described
-from paretune.user_code.inputs import script_of
+from paretune.user_code.inputs import planned_inputs
 
 _MOST_SHOWN = 12  # limit on the jobs that a dry run lists
 _MOST_WARNED = 20  # limit on the jobs that are estimated for warnings, in addition to one for each instance type
@@ -99,16 +98,13 @@ def preview_study(file: StudyFile) -> StudyPreview:
                 worst_usd, worst = None, f"not tried: {refusal}"
             rows.append({**texts, "worst_case_usd": worst_usd})
             lines.append("  " + ", ".join([*map(" ".join, texts.items()), worst]))
-    script = dict[str, str]()
-    if jobs[0].entry_script:
-        program, wanted = script_of(jobs[0]), [] if file.judged_by is None else [file.judged_by.metric]
-        script = described(bind(jobs[0], program), jobs[0], program, wanted)
+    first = planned_inputs(jobs[0]).code if jobs[0].entry_script else None
     return StudyPreview(
         file=file,
         jobs=rows,
         lines=lines,
         words=words,
-        script=script,
+        script={} if first is None else first.described,
         remarks=[*filter(None, [unasked, *of_design]), *remarks],
     )
 

@@ -28,7 +28,10 @@ from paretune.tracking.ui_view import StudyView
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_FREE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_definitions", "register", "role", "tags")
+_FREE = (
+    *("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric", "metric_definitions"),
+    *("register", "role", "tags"),
+)
 """Parameters of a job that may change when a study is continued."""
 _BEAT_S = 60.0  # seconds between two heartbeats of a driver, the process that works on a study
 _SILENT_S = 600.0  # a driver on another machine counts as dead after this many seconds without a heartbeat

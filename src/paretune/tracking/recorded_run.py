@@ -27,7 +27,7 @@ class RecordedRun:
     and `spec_as_run` do.
 
     Attributes:
-        metrics: the latest value of each metric, by name.
+        metrics: the latest value of each metric, and the facts that tags hold (`specification.metrics.FACTS`), by name.
         started: when the run started, in seconds since the epoch.
         ended_at: when the run ended, in seconds since the epoch; 0 while the run is open.
         is_deleted: whether the run, or its experiment, was deleted in MLflow; `mlflow gc` then removes it for good.
@@ -106,6 +106,11 @@ class RecordedRun:
     def ran_out_of_memory(self) -> bool:
         """Whether the job failed because it ran out of memory."""
         return self.state == "Failed" and self.tags.get(schema.CAUSE) == Cause.OUT_OF_MEMORY.value
+
+    @property
+    def takes_seed(self) -> bool:
+        """Whether the training gets the seed of its job; if not, the seed is not among the parameters."""
+        return "seed" in self.params
 
     @property
     def launcher(self) -> str:
@@ -243,3 +248,10 @@ def number_in(text: str) -> float | None:
         number = 1.0 if text.lower() == "true" else float(text)
         return number if math.isfinite(number) and number >= 0 else None
     return None
+
+
+def facts_by(tags: Mapping[str, str]) -> dict[str, float]:
+    """Return the facts in a run's tags, see `metrics.FACTS`, and the baselines; a tag that is no number is ignored."""
+    names = sorted(metrics.FACTS | metrics.BASELINES)
+    numbers = {name: number_in(tags.get(f"{schema.PREFIX}{name}", "")) for name in names}
+    return {name: number for name, number in numbers.items() if number is not None}

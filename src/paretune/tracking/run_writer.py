@@ -25,8 +25,10 @@ from paretune.core.clock import Clock
 from paretune.core.errors import first_line
 from paretune.core.secrets import without_secrets
 from paretune.specification.container import Event
+from paretune.specification.metrics import COST_USD, F1, FACTS, PERPLEXITY, THROUGHPUT_SAMPLES
 from paretune.tracking import schema
 from paretune.tracking.models import address, log_model
+from paretune.tracking.recorded_run import facts_by
 
 _ERRORS_OF_CLOUDS = {  # MLflow passes them on if it stores artifacts without a server's help
     "boto3.exceptions": ("Boto3Error",),
@@ -43,6 +45,8 @@ _AWAY = "MLflow does not answer; the job continues"
 _CLOUD = "the storage of MLflow cannot be used; the job continues"
 _NO_RUN = "MLflow has no such run (it was deleted, or MLFLOW_TRACKING_URI now names another store); the job continues"
 _REFUSES = "MLflow refuses a part of the record, which continues without it"
+
+_FIRST = (F1, PERPLEXITY, COST_USD, THROUGHPUT_SAMPLES)  # metrics that come first in MLflow
 
 EndStatus = Literal["FINISHED", "FAILED", "KILLED"]  # of a run that has ended, in MLflow's words
 _Value = Param | RunTag | Metric
@@ -123,6 +127,15 @@ class Run:
                     points.append(Metric(name, value, int(event.time * 1000), event.step))
         self._put(*points)
 
+    def log_results(self, values: Mapping[str, float]) -> None:
+        """Record the numbers of a job of our own training: its facts as tags, see `FACTS`, and its metrics."""
+        self.log_facts({name: value for name, value in values.items() if name in FACTS})
+        self.log_metrics({name: value for name, value in values.items() if name not in FACTS})
+
+    def log_facts(self, facts: Mapping[str, float]) -> None:
+        """Record numbers that are known before the training as tags: sizes, estimates and baselines."""
+        self.set_tags({f"{schema.PREFIX}{name}": f"{value:.15g}" for name, value in facts.items()})
+
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Record the headline values of metrics, those that MLflow shows in its table of runs.
 
@@ -184,9 +197,10 @@ class Run:
         self._attempt(lambda: self._client.log_figure(self.run_id, figure, path))
 
     def metrics(self) -> dict[str, float]:
-        """Return the latest value of each metric of the run; empty if MLflow does not answer."""
+        """Return the run's facts, and the latest value of each of its metrics; empty if MLflow does not answer."""
         with contextlib.suppress(*trouble()):
-            return dict(self._client.get_run(self.run_id).data.metrics)
+            data = self._client.get_run(self.run_id).data
+            return {**facts_by(data.tags), **data.metrics}
         return {}
 
     def params(self) -> dict[str, str]:
@@ -306,7 +320,7 @@ class Run:
     def _send(self, values: list[_Value]) -> None:
         """Send values in one request, or a single value by its own call, which may be allowed where LogBatch is not."""
         if len(values) > 1:
-            metrics = [value for value in values if isinstance(value, Metric)]
+            metrics = sorted((value for value in values if isinstance(value, Metric)), key=_rank)
             params = [value for value in values if isinstance(value, Param)]
             tags = [value for value in values if isinstance(value, RunTag)]
             self._client.log_batch(self.run_id, metrics, params, tags)
@@ -326,6 +340,11 @@ class Run:
         if sentence not in self._warned:
             self._warned.add(sentence)
             logging.getLogger(__name__).warning("%s: %s", sentence, without_secrets(first_line(error)))
+
+
+def _rank(metric: Metric) -> int:
+    """Return the place of a metric in a request. MLflow compares runs by the metric that they recorded first."""
+    return _FIRST.index(metric.key) if metric.key in _FIRST else len(_FIRST) + ("/" in metric.key)  # curves last
 
 
 def trouble(*others: type[Exception]) -> tuple[type[Exception], ...]:

@@ -95,6 +95,8 @@ TEAM = "paretune.team"  # the value of `team` in the parameter `tags`
 # What was actually used
 OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"  # number of retries with a smaller per-device batch
 REPEATED = "paretune.repeated"  # `true` if an internal error of AWS ended an attempt, which was then repeated
+CHOSEN_BATCH = "paretune.chosen_batch"
+"""Per-device batch of the first attempt, if paretune chose it because the default one might not fit in memory."""
 USED_BATCH = "paretune.used_per_device_train_batch_size"  # per-device batch of the last attempt
 USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"  # accumulation steps of the last attempt
 USED_INSTANCE_TYPE = "paretune.used_instance_type"  # instance type of the last attempt

@@ -1,6 +1,5 @@
 """The MLflow tracking server or store: opens and finds runs."""
 
-import fcntl
 import logging
 import os
 import shlex
@@ -25,11 +24,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.clock import Clock
 from paretune.core.connection import connect
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
+from paretune.core.file_lock import locked_file
 from paretune.core.secrets import without_secrets
 from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model
-from paretune.tracking.recorded_run import RecordedRun
+from paretune.tracking.recorded_run import RecordedRun, facts_by
 from paretune.tracking.run_writer import Run, is_refused, lacks_credentials, trouble
 from paretune.tracking.ui_view import StudyView
 
@@ -305,33 +305,8 @@ def alone_with(what: str) -> Iterator[None]:
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
         raise PermissionError(f"{folder} must be a folder that only you can write to: remove it, or set TMPDIR")
-    path = folder / f"{sha256(what.encode()).hexdigest()[:16]}.lock"
-    file = _locked(path)
-    while not _is_at(path, file):  # its last holder has removed the file before this process got the lock
-        os.close(file)
-        file = _locked(path)
-    try:
+    with locked_file(folder / f"{sha256(what.encode()).hexdigest()[:16]}.lock", is_removed=True):
         yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(file)
-
-
-def _locked(path: Path) -> int:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except BaseException:
-        os.close(file)
-        raise
-    return file
-
-
-def _is_at(path: Path, file: int) -> bool:
-    """Return whether the open file is still the one at `path`."""
-    with suppress(FileNotFoundError):
-        return os.path.samestat(path.stat(), os.fstat(file))
-    return False
 
 
 @cache
@@ -389,7 +364,7 @@ def _recorded(run: Any) -> RecordedRun:
         run_id=run.info.run_id,
         params=run.data.params,
         tags=run.data.tags,
-        metrics=run.data.metrics,
+        metrics={**facts_by(run.data.tags), **run.data.metrics},
         started=(run.info.start_time or 0) / 1000,
         ended_at=(run.info.end_time or 0) / 1000,
         is_deleted=run.info.lifecycle_stage == LifecycleStage.DELETED,

@@ -185,8 +185,8 @@ class _Job:
             metrics.TOTAL_PARAMETERS: total,
         }
         if built is not None:
-            measured |= {"layers": built.layers, "hidden_size": built.hidden_size, "vocabulary": built.vocabulary}
-            measured["matrix_parameters"] = built.matrices
+            measured |= {metrics.LAYERS: built.layers, metrics.HIDDEN_SIZE: built.hidden_size}
+            measured |= {metrics.VOCABULARY: built.vocabulary, metrics.MATRIX_PARAMETERS: built.matrices}
         throughput = meter.throughput()
         if throughput is None:
             return measured

@@ -65,7 +65,8 @@ class Binding:
     """Holds what a script gets from a job.
 
     Attributes:
-        words: the words after the script's name, with slots.
+        words: the words after the script's name, with slots and with the paths that files have in the job.
+        shown: the same words with the files that were given, as people read them.
         recorded: parameters of the job's run, by name: the values that the words have.
         takes_seed: whether another seed changes the words.
         takes_batch: whether the words have the batch of the job's plan.
@@ -76,6 +77,7 @@ class Binding:
     """
 
     words: tuple[str, ...]
+    shown: tuple[str, ...]
     recorded: Mapping[str, str]
     takes_seed: bool
     takes_batch: bool
@@ -88,7 +90,7 @@ class Binding:
 def bind(spec: JobSpec, script: Script, moved: Mapping[str, str] | None = None) -> Binding:
     """Decide what a script gets. If it cannot run, the `faults` of the result say why.
 
-    `moved` has the paths in the job of parameters that name files here.
+    `moved` has the paths in the job of parameters that name files here. They are recorded as they were given.
 
     A script with Hugging Face's parser gets the TrainingArguments that paretune sets, and the parameters that the user
     gave. Any other script gets only what the user gave, and a folder for its model if it has the argument `output_dir`;
@@ -96,15 +98,17 @@ def bind(spec: JobSpec, script: Script, moved: Mapping[str, str] | None = None) 
     all other values.
     """
     plan = spec.plan()
-    values = _values(spec, plan, script, moved)
+    values = _values(spec, plan, script)
     words = option_words(script, values)
+    in_job = option_words(script, _values(spec, plan, script, moved)) if moved else words
     batch, steps, total, share = (
         any(slot in word for word in words) for slot in (Slot.BATCH, Slot.STEPS, Slot.TOTAL, Slot.SHARE)
     )
     faults = _faults(spec, script, plan, values, words)
     logging = str(values.get("logging_steps") if script.has_hugging_face_parser else "")
     return Binding(
-        words=tuple(words),
+        words=tuple(in_job),
+        shown=tuple(words),
         recorded=_recorded(spec, script, values),
         takes_seed=_takes_seed(spec, script, values),
         takes_batch=batch or total or share,
@@ -158,15 +162,14 @@ def _takes_seed(spec: JobSpec, script: Script, values: Mapping[str, Any]) -> boo
     return _values(other, other.plan(), script) != values
 
 
-def described(binding: Binding, spec: JobSpec, script: Script, wanted: Sequence[str] = ()) -> dict[str, str]:
-    """Describe what a script gets, the metrics that it should report, and what its text does not show.
-
-    `wanted` has the metrics that are needed, such as the objectives of a study.
-    """
+def described(binding: Binding, spec: JobSpec, script: Script) -> dict[str, str]:
+    """Describe what a script gets, the metrics that it should report, and what its text does not show."""
     unclear, values = list(binding.unclear), slot_values(spec.plan(), "OUTPUT_DIR")
-    words = [reduce(lambda text, slot: text.replace(slot, values[slot]), values, word) for word in binding.words]
+    words = [reduce(lambda text, slot: text.replace(slot, values[slot]), values, word) for word in binding.shown]
     reports = [*script.metrics, *(item["Name"] for item in spec.metric_definitions)]
-    if unseen := [name for name in wanted if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}]:
+    if unseen := [
+        name for name in spec.metric if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}
+    ]:
         unclear.append(f"whether it reports {', '.join(unseen)}, which its text does not show")
     if not reports:
         unclear.append(f"which metrics it logs: if it logs none, {ADD_A_METRIC}")

@@ -1,7 +1,6 @@
 """Reads and binds a user's own script, and prepares its job: the files of its folder and the data that it reads."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from paretune.core import watchdog
@@ -36,14 +35,6 @@ def script_faults(spec: JobSpec) -> list[str]:
     return list(bind(spec, script_of(spec)).faults)
 
 
-def takes_seed(spec: JobSpec) -> bool:
-    """Return whether a different seed changes the job: False only for a script without an argument for the seed.
-
-    This is for jobs that are only planned: the command of a job in progress knows it.
-    """
-    return spec.entry_script is None or bind(spec, script_of(spec)).takes_seed
-
-
 def script_inputs(spec: JobSpec) -> JobInputs:
     """Return the inputs of a job that runs an `entry_script`.
 
@@ -62,7 +53,8 @@ def script_inputs(spec: JobSpec) -> JobInputs:
             inputs[channel], moved[name] = in_channel(channel, at_home(text).resolve())
         elif text and exists(text):
             inputs[channel] = at_home(text).absolute()
-    faults, files, requirements = list(bind(spec, script).faults), dict[str, Path](), ""
+    binding = bind(spec, script, moved)
+    faults, files, requirements = list(binding.faults), dict[str, Path](), ""
     with collecting(faults):
         is_sent = travels and path.is_file()
         sent = {**archive.project_files(path.parent), path.name: path} if is_sent else {}
@@ -70,9 +62,6 @@ def script_inputs(spec: JobSpec) -> JobInputs:
             requirements = read_text(listed, LARGEST_SETTINGS)
         files = {f"{archive.SCRIPT_FOLDER}/{name}": each for name, each in sent.items()}
     refuse(faults)
-    # In the job, a parameter that names a file has the file's path there. It is recorded as it was given.
-    given = bind(spec, script)
-    binding = replace(bind(spec, script, moved), recorded=given.recorded) if moved else given
     place = f"{CHANNELS}/code/{archive.SCRIPT_FOLDER}/{path.name}" if travels else str(path)
     command = command_of(spec, binding, [script], script=place)
     return JobInputs(
@@ -84,14 +73,14 @@ def script_inputs(spec: JobSpec) -> JobInputs:
             inputs=inputs,
             requirements=tuple(requirements.split("\n")) if requirements else (),
             texts=texts_of(script.files, path.parent),
-            described=described(given, spec, script),
+            described=described(binding, spec, script),
             parameters={channel: name for name, channel in SCRIPT_CHANNELS.items()},
         )
     )
 
 
-def simulated_inputs(spec: JobSpec) -> JobInputs:
-    """Return what a simulated job of a script would run, without its files; empty if the script is not here."""
+def planned_inputs(spec: JobSpec) -> JobInputs:
+    """Return what a job of a script would run, without its files and data; empty if the script is not here."""
     script = script_of(spec)
     if not script.files:
         return JobInputs()
@@ -113,7 +102,7 @@ def command_of(spec: JobSpec, binding: Binding, scripts: Iterable[Script], *, sc
         takes_batch=binding.takes_batch,
         accumulates=binding.accumulates,
         settings=tuple(sorted(settings_of(spec, scripts))),
-        named=tuple(sorted({name for each in scripts for name in each.named})),
+        named=tuple(sorted({*spec.metric, *(name for each in scripts for name in each.named)})),
         renamed=dict(SCRIPT_METRICS),
         metric_definitions=spec.metric_definitions,
         logging_steps=binding.logging_steps,

@@ -7,7 +7,7 @@ text, because that needs no consent. For all other libraries, the program's own 
 import ast
 import importlib.util
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -32,6 +32,14 @@ _MOST_KEYS = 5_000  # keys of Hydra's YAML files that are read
 
 
 @dataclass(frozen=True, kw_only=True)
+class Declared:
+    """The default and the choices of an argument, as far as they are shown where it is declared."""
+
+    default: int | float | str | None = None  # None if it is not shown, or is None
+    choices: Sequence[int | float | str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of a command line."""
 
@@ -41,8 +49,9 @@ class Options:
     required: tuple[str, ...] = ()  # required arguments: options with leading --, positional arguments without
     is_complete: bool = False  # whether the program accepts no other options
     commands: tuple[str, ...] = ()  # one of these words must precede the options
-    defaults: Mapping[str, float] = field(default_factory=dict, hash=False)  # defaults that are numbers, if known
+    declared: Mapping[str, Declared] = field(default_factory=dict, hash=False)  # defaults that are numbers, if known
     floats: frozenset[str] = frozenset()  # options whose type or default is a float
+    files: tuple[Path, ...] = ()  # other files, and folders, that they were read from
 
 
 class Program:
@@ -151,6 +160,71 @@ def floats_of(words: Iterable[tuple[ast.expr, ast.Call]]) -> frozenset[str]:
     )
 
 
+# ---- defaults and choices
+
+
+def declarations(tree: ast.Module) -> dict[str, Declared]:
+    """Return what a module shows about the arguments that it declares, by name with underscores.
+
+    An argument is declared by a call, such as argparse's or Click's, by an annotated field of a class, or by a
+    parameter of a function. A call counts before the others, because a helper function may have a parameter of the same
+    name. Arguments without a known default or choices are left out.
+    """
+    found = dict[str, Declared]()
+    for node in sorted(ast.walk(tree), key=lambda node: not isinstance(node, ast.Call)):
+        for name, declared in _declared_by(node):
+            if declared.default is not None or declared.choices:
+                found.setdefault(name.replace("-", "_"), declared)
+    return found
+
+
+def _declared_by(node: ast.AST) -> Iterator[tuple[str, Declared]]:
+    if isinstance(node, ast.Call):
+        declared = _of_call(node)
+        yield from ((word.lstrip("-"), declared) for word in _texts(node.args))
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        yield node.target.id, _of_annotated(node.value, node.annotation)
+    elif isinstance(node, _Function):
+        for name, annotation, default in _parameters(node):
+            yield name, _of_annotated(default, annotation)
+
+
+def _of_call(call: ast.Call) -> Declared:
+    """Return what a call declares about an option."""
+    words = {word.arg: word.value for word in call.keywords}
+    default, choices = _constant(words.get("default")), _constants(words.get("choices"))
+    if isinstance(kind := words.get("type"), ast.Call):  # click.Choice([...])
+        choices = choices or _constants(kind.args[0] if kind.args else None)
+    if _last_name(call.func).startswith("DEFINE_") and len(call.args) > 1:
+        default = _constant(call.args[1])  # absl
+        choices = _constants(call.args[2]) if len(call.args) > 2 else ()
+    return Declared(default=default, choices=choices)
+
+
+def _of_annotated(value: ast.expr | None, annotation: ast.expr | None) -> Declared:
+    """Return what a field or parameter declares: its default, also inside `field(...)` or `typer.Option(...)`."""
+    default = _constant(value)
+    if isinstance(value, ast.Call):
+        words = {word.arg: word.value for word in value.keywords}
+        default = _constant(words.get("default", value.args[0] if value.args else None))
+    is_literal = isinstance(annotation, ast.Subscript) and "Literal" in ast.dump(annotation.value)
+    choices = _constants(annotation.slice) if is_literal and isinstance(annotation, ast.Subscript) else ()
+    return Declared(default=default, choices=choices)
+
+
+def _constant(node: ast.expr | None) -> int | float | str | None:
+    """Return the number, text or boolean that a node is; None if it is none of these."""
+    with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        value = None if node is None else ast.literal_eval(node)
+        return value if isinstance(value, int | float | str) else None
+    return None
+
+
+def _constants(node: ast.expr | None) -> tuple[int | float | str, ...]:
+    values = tuple(map(_constant, getattr(node, "elts", ())))
+    return () if None in values else tuple(value for value in values if value is not None)
+
+
 # ---- Hugging Face
 
 
@@ -213,8 +287,9 @@ def _hydra(program: Program) -> Options:
     return Options(
         actions=dict.fromkeys(found.names, ""),
         is_complete=found.is_complete,
-        defaults=dict(found.defaults),
+        declared={name: Declared(default=value) for name, value in found.defaults.items()},
         floats=frozenset(found.floats),
+        files=tuple(found.files),
     )
 
 
@@ -222,13 +297,15 @@ class _HydraKeys:
     def __init__(self, root: Path) -> None:
         self._root = root
         self.names: dict[str, None] = {}  # in the order of the files
-        self.defaults: dict[str, float] = {}
+        self.defaults: dict[str, int | float] = {}
         self.floats: set[str] = set()
+        self.files: dict[Path, None] = {}
         self.is_complete = True
 
     def add_file(self, name: str, package: str) -> None:
         path = self._root / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
         content: Any = None
+        self.files[path] = None
         with suppress(BadInput, OSError, ValueError):
             text = read_text(path, LARGEST_SETTINGS)
             self.is_complete &= not re.match(r"\s*#\s*@package", text)
@@ -255,6 +332,7 @@ class _HydraKeys:
             return
         self.names[words[-1]] = None  # the choice itself: `model=large`
         self.add_file(f"{words[-1]}/{option}", words[-1].replace("/", "."))
+        self.files[self._root / words[-1]] = None
         for path in sorted((self._root / words[-1]).glob("*.yaml")):  # the keys of the other choices
             self.add_file(f"{words[-1]}/{path.stem}", words[-1].replace("/", "."))
 
@@ -267,7 +345,7 @@ class _HydraKeys:
                 self.names[path] = None
                 self._add(inner, path)
                 if isinstance(inner, int | float) and not isinstance(inner, bool):
-                    self.defaults.setdefault(path, float(inner))
+                    self.defaults.setdefault(path, inner)
                     self.floats |= {path} if isinstance(inner, float) else set()
 
 

@@ -212,7 +212,7 @@ def _declared_command(spec: JobSpec, entry: Any, home: Path, root: Path) -> _Bou
             takes_batch=bool(used),
             accumulates=Slot.STEPS in used and bool(used & {Slot.BATCH, Slot.TOTAL}),
             settings=tuple(sorted({*script_metrics.setting_names(entry.parameters), *settings_of(spec, scripts)})),
-            named=tuple(sorted({*names, *(name for script in scripts for name in script.named)})),
+            named=tuple(sorted({*spec.metric, *names, *(name for script in scripts for name in script.named)})),
             renamed=dict(SCRIPT_METRICS),
             metric_definitions=spec.metric_definitions,
         ),
@@ -230,12 +230,12 @@ def _names(spec: JobSpec, entry: Any, root: Path) -> tuple[set[str], list[Script
         path = root / word.strip("\"'")
         with suppress(OSError, ValueError):
             if path.suffix in _PROGRAMS and path.is_file() and path.stat().st_size < LARGEST_SCRIPT:
-                text = path.read_text(errors="replace")
-                named |= names_in_text(text)
-                inner = [word, *text.split()] if path.suffix == ".sh" else [word]
+                text = path.read_text(errors="replace") if path.suffix != ".py" else ""
+                inner = text.split() if path.suffix == ".sh" else [word]
                 for script in {root / each.strip("\"'") for each in inner if each.strip("\"'").endswith(".py")}:
                     if script.is_file():
                         scripts[script] = Script.read(script)
+                named |= names_in_text("\n".join([text, *(script.text for script in scripts.values())]))
     return named, list(scripts.values())
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 from paretune.core.errors import BadInput
@@ -32,12 +32,8 @@ _MOUNT_SETATTR, _CURRENT, _RECURSIVE = 442, -100, 0x8000  # the system call, AT_
 _SOCKETS = "/run"  # has sockets of daemons, through which the script could do what it must not do itself
 
 
-@lru_cache(maxsize=8)
-def ask_options(script: Path, _sources: object) -> Options:
-    """Run `python SCRIPT --help` and return the options that it lists. Raises BadInput if it fails or lists none.
-
-    The script runs again only if `_sources`, the files that it is read from, have changed.
-    """
+def ask_options(script: Path) -> Options:
+    """Run `python SCRIPT --help` and return the options that it lists. Raises BadInput if it fails or lists none."""
     instead = f"leave {options(ask_script='true')} out, and give the names that `python {script.name} --help` shows"
     try:
         code, text = help_of([sys.executable, script.name], script.parent)

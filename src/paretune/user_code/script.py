@@ -1,24 +1,28 @@
 """A user's own Python script, read once and without running it: its arguments, its metrics, and its loggers.
 
 `Script.read` reads the text of the script and of the modules next to it. If the user allows it and the text does not
-show all options, `sandbox` runs the script with `--help`.
+show all options, `sandbox` runs the script with `--help`. Nothing else reads a script, and a process reads it again
+only if one of these files has changed.
 """
 
 import ast
+import os
 import re
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.core.reading import LARGEST_SCRIPT, read_text
 from paretune.user_code.interface import (
+    Declared,
     Options,
     Program,
     added_options,
+    declarations,
     floats_of,
     options_of,
     read_options,
@@ -89,6 +93,12 @@ _QUOTED = re.compile(r"[\"']\s*([A-Za-z_][\w ./@-]{0,60}?)\s*(?:[:=][^\"'\n]{0,4
 _MAY_ADD_OPTIONS = re.compile(r"(?:^|_)(?:args?|arguments?|options?|flags?)(?:_|$)")
 """Reveals a function that adds options to a parser, such as DeepSpeed's `add_config_arguments(parser)`."""
 _MOST_MODULES = 50  # modules that are read: the script, and those of its folder that it imports, even indirectly
+_MOST_KEPT = 8  # scripts that a process keeps
+_SETTLED_NS = 50_000_000
+"""A file that changed less than this many nanoseconds before it was read may change again without a newer time.
+
+File systems of Linux have a new time every 1 to 10 ms, depending on the kernel's timer.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +106,7 @@ class Script:
     """Arguments, metrics and loggers of a script, read from its text and from the modules next to it."""
 
     path: Path
+    text: str  # "" if there is no such file
     parser: str
     """A key of `_PARSERS`; `own` for code of its own that reads --name=value; `places` for positional arguments such as
     sys.argv[1]; `elsewhere` if another file that the script runs may read arguments; `none` if it takes no arguments;
@@ -104,7 +115,8 @@ class Script:
     """Maps each option, spelled as in the script but without leading dashes, to its action (see `Options`)."""
     opens: tuple[str, ...]  # files next to it that it runs by names which are relative to the current folder
     types: Mapping[str, str]  # `int` or `float`, for options that take a number
-    defaults: Mapping[str, float]  # defaults that are numbers, of keys in configuration files
+    declared: Mapping[str, Declared]
+    """Defaults and choices of arguments, by name with underscores, and of keys in configuration files."""
     floats: frozenset[str]  # options whose type or default is a float
     places: tuple[str, ...]  # names of the values that it reads from sys.argv by place, if it has no other arguments
     required: tuple[str, ...]  # required arguments; without -- if positional
@@ -143,6 +155,11 @@ class Script:
         plain = name.replace("-", "_")
         return next((spelling for spelling in self.arguments if spelling.replace("-", "_") == plain), None)
 
+    def declaration(self, argument: str) -> Declared:
+        """Return the default and the choices of an argument, as far as the text shows them."""
+        plain = argument.replace("-", "_")
+        return self.declared.get(argument) or self.declared.get(plain) or Declared()
+
     @property
     def can_be_asked(self) -> bool:
         """Whether this system can run its --help without network and write access."""
@@ -155,42 +172,98 @@ class Script:
         If `may_ask` and its text does not show all options, its --help is run, in a sandbox. Raises BadInput if the
         script, or a module that it imports, is too large or is not UTF-8.
         """
-        texts, configurations = _sources_of(path)
-        script = _declared(path, texts, configurations, read_options(*_parsed(path, texts)))
-        if not may_ask or script.is_complete or not path.is_file():
-            return script
-        try:
-            options = ask_options(path, (texts, configurations))
-        except BadInput as error:
-            return replace(script, help_fault=error.faults[0])
-        return replace(
-            script,
-            arguments={**options.actions},
-            required=tuple(dict.fromkeys((*script.required, *options.required))),
-            is_complete=options.is_complete,
-            declares_all=options.is_complete,
-            first_words=script.first_words or options.commands,
-            was_asked=True,
+        kept = _Kept.of(path)
+        if not may_ask or kept.script.is_complete or not path.is_file():
+            return kept.script
+        if kept.asked is None or kept.asked.help_fault:
+            kept.asked = _asked(kept.script)
+        return kept.asked
+
+
+_State = tuple[int, int] | None
+"""The time of a file's last change, in nanoseconds, and its size, in bytes; None if there is no such file."""
+
+
+def _state_of(path: Path) -> _State:
+    with suppress(OSError, ValueError):
+        state = os.stat(path)
+        return state.st_mtime_ns, state.st_size
+    return None
+
+
+@dataclass(kw_only=True)
+class _Kept:
+    """A script that this process has read, and the state of all files that decide what it is."""
+
+    script: Script
+    states: Mapping[Path, _State]  # of the files that were read, and of those that would be if they existed
+    configurations: Mapping[Path, _State]  # of the configuration files in its folder
+    is_settled: bool  # whether each file would have a newer time if it had changed since
+    asked: Script | None = None  # with the options that its --help lists, if it was asked for them
+
+    @classmethod
+    def of(cls, path: Path) -> "_Kept":
+        """Return a script, read now unless it is kept."""
+        key = path.absolute()
+        kept = _KEPT.pop(key, None)
+        if kept is None or not kept.is_current():
+            kept = cls._read(path)
+        _KEPT[key] = kept
+        for oldest in [*_KEPT][:-_MOST_KEPT]:
+            _KEPT.pop(oldest, None)
+        return kept
+
+    @classmethod
+    def _read(cls, path: Path) -> "_Kept":
+        now_ns, states = time.time_ns(), {path: _state_of(path)}
+        configurations = _configurations(path.parent)
+        text = read_text(path, LARGEST_SCRIPT) if path.is_file() else ""
+        modules = dict(_modules(path, text, states)) if path.is_file() else {}
+        opened = _OPENED.findall(text)
+        states |= {path.parent / name: _state_of(path.parent / name) for name in opened}
+        parser, program = _parsed(path, modules)
+        options = read_options(parser, program)
+        states |= {file: _state_of(file) for file in options.files}
+        changed_ns = max((state[0] for state in (*states.values(), *configurations.values()) if state), default=0)
+        return cls(
+            script=_declared(path, text, parser, program, options, configurations, modules),
+            states=states,
+            configurations=configurations,
+            is_settled=changed_ns < now_ns - _SETTLED_NS,
+        )
+
+    def is_current(self) -> bool:
+        """Return whether no file has changed since the script was read."""
+        return (
+            self.is_settled
+            and all(_state_of(path) == state for path, state in self.states.items())
+            and _configurations(self.script.path.parent) == self.configurations
         )
 
 
-_Texts = tuple[tuple[Path, str], ...]
-_Configurations = tuple[tuple[Path, int, int], ...]
+_KEPT: dict[Path, _Kept] = {}
+"""The scripts that this process has read, the last one last."""
 
 
-def _sources_of(path: Path) -> tuple[_Texts, _Configurations]:
-    """Return the files that a script is read from; if they are unchanged, a study need not read them for each trial.
+def _asked(script: Script) -> Script:
+    """Return a script with the options that its --help lists."""
+    try:
+        options = ask_options(script.path)
+    except BadInput as error:
+        return replace(script, help_fault=error.faults[0])
+    return replace(
+        script,
+        arguments={**options.actions},
+        required=tuple(dict.fromkeys((*script.required, *options.required))),
+        is_complete=options.is_complete,
+        declares_all=options.is_complete,
+        first_words=script.first_words or options.commands,
+        was_asked=True,
+    )
 
-    First come the script and the modules in its folder that it imports, each with its text. Then come the configuration
-    files in its folder, each with the time of its last change, in nanoseconds, and its size, in bytes. Raises BadInput
-    if the script, or a module that it imports, is too large or is not UTF-8.
-    """
-    return tuple(_modules(path)) if path.is_file() else (), tuple(_configurations(path.parent))
 
-
-def _parsed(path: Path, texts: _Texts) -> tuple[str, Program]:
-    """Return a script's parser (see `Script`) and syntax trees."""
-    modules = dict(texts)
+def _parsed(path: Path, modules: Mapping[Path, str]) -> tuple[str, Program]:
+    """Return a script's parser (see `Script`) and syntax trees; `modules` has its own text, and those it imports."""
     text, main = "\n".join(modules.values()), modules.get(path, "")
     parser = next((name for name, trace in _PARSERS.items() if re.search(trace, text, re.MULTILINE)), "")
     if not parser:
@@ -204,9 +277,15 @@ def _parsed(path: Path, texts: _Texts) -> tuple[str, Program]:
     return parser, Program(path, {file: ast.parse(module) for file, module in modules.items()})
 
 
-@lru_cache(maxsize=8)
-def _declared(path: Path, texts: _Texts, configurations: _Configurations, options: Options) -> Script:
-    modules, (parser, program) = dict(texts), _parsed(path, texts)
+def _declared(
+    path: Path,
+    own_text: str,
+    parser: str,
+    program: Program,
+    options: Options,
+    configurations: Iterable[Path],
+    modules: Mapping[Path, str],
+) -> Script:
     text, main = "\n".join(modules.values()), modules.get(path, "")
     nodes = {file: list(ast.walk(tree)) for file, tree in program.trees.items()}
     calls = [(file, node) for file, inside in nodes.items() for node in inside if isinstance(node, ast.Call)]
@@ -215,7 +294,8 @@ def _declared(path: Path, texts: _Texts, configurations: _Configurations, option
     arguments, types = {**added_options(words), **options.actions}, types_of(words)
     spellings = (frozenset(options_of(call)) for _, call in calls if _name(call.func) in _ADDS_OPTION)
     required = [required_by(call) for file, call in declared if file.parent == path.parent]
-    settings = _settings(main, [file for file, *_ in configurations], program.nodes, arguments)
+    tree = program.trees.get(path, ast.Module(body=[], type_ignores=[]))
+    settings = _settings(tree, configurations, program.nodes, arguments)
     sets_tracking = bool(re.search(r"\bset_tracking_uri\(", text))
     is_named = all(isinstance(word, ast.Constant) for word, _ in words)
     metrics = tuple(dict.fromkeys(name for node in program.nodes for name in _metrics(node, settings)))
@@ -223,13 +303,14 @@ def _declared(path: Path, texts: _Texts, configurations: _Configurations, option
     declares_all = parser in ("places", "none") or ((options.is_complete or is_argparse) and is_named)
     return Script(
         path=path,
+        text=own_text,
         files=tuple(modules),
         types=types,
-        defaults=options.defaults,
+        declared={**declarations(tree), **options.declared},
         floats=options.floats | {name for name, kind in types.items() if kind == "float"} | floats_of(words),
         opens=tuple(_opened(path, main)) if _ELSEWHERE.search(main) else (),
         places=tuple(_places(program)) if parser == "places" else (),
-        syntax_fault=_syntax_fault(path),
+        syntax_fault=_syntax_fault(path, own_text),
         settings=settings,
         loggers=tuple(name for name, trace in _LOGGERS.items() if re.search(trace, text, re.MULTILINE)),
         sets_tracking=sets_tracking,
@@ -242,7 +323,7 @@ def _declared(path: Path, texts: _Texts, configurations: _Configurations, option
         mentions_seed=bool(re.search(r"\bseed\b", text)),
         first_words=("fit",) if _FIT.search(main) else (*options.commands, *_commands(program)),
         is_notebook=bool(_NOTEBOOK.search(main)),
-        constants={name: node.lineno for node in ast.parse(main).body for name in _constants(node)},
+        constants={name: node.lineno for node in tree.body for name in _constants(node)},
         metrics=metrics,
         named=frozenset((*metrics, *_strings(program.nodes))),
     )
@@ -263,10 +344,10 @@ def _opened(path: Path, main: str) -> Iterator[str]:
     yield from (name for name in _OPENED.findall(main) if (path.parent / name).is_file())
 
 
-def _syntax_fault(path: Path) -> str:
+def _syntax_fault(path: Path, text: str) -> str:
     try:
-        if path.suffix == ".py" and path.is_file():
-            ast.parse(read_text(path, LARGEST_SCRIPT))
+        if path.suffix == ".py":
+            ast.parse(text)
     except SyntaxError as error:
         return f"entry_script {path.name}, line {error.lineno}: Python cannot read it: {error.msg}"
     return ""
@@ -329,18 +410,20 @@ def _name(node: ast.AST | None) -> str:
     return str(getattr(node, "attr", getattr(node, "id", "")))
 
 
-def _modules(script: Path) -> Iterator[tuple[Path, str]]:
+def _modules(script: Path, own_text: str, states: dict[Path, _State]) -> Iterator[tuple[Path, str]]:
     """Yield the script, and the modules in its folder that it imports, directly or not, each with its text.
 
-    Files that are not valid Python are left out: Python reports the error when the script runs.
+    Files that are not valid Python are left out: Python reports the error when the script runs. The state of each file
+    that may be imported is added to `states` before it is read.
     """
     waiting, seen = [script], {script}
     while waiting and len(seen) <= _MOST_MODULES:
         path = waiting.pop()
-        text = read_text(path, LARGEST_SCRIPT)
+        text = own_text if path == script else read_text(path, LARGEST_SCRIPT)
         if (candidates := _imports_of(path, text, script.parent)) is None:
             continue
-        imported = {file for file in candidates if file.is_file()}
+        states |= {file: _state_of(file) for file in candidates if file not in states}
+        imported = {file for file in candidates if states[file] is not None and file.is_file()}
         yield path, text
         waiting += imported - seen
         seen |= imported
@@ -371,22 +454,20 @@ def _constants(node: ast.stmt) -> Iterator[str]:
         yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
-def _configurations(folder: Path) -> Iterator[tuple[Path, int, int]]:
-    """Yield the configuration files in a script's folder, each with the time of its last change and its size."""
-    files = [file for pattern in _CONFIGURATIONS for file in sorted(folder.glob(pattern))]
-    for file in files[:_MOST_CONFIGURATIONS]:
-        with suppress(OSError):
-            if file.is_file() and (state := file.stat()).st_size <= _LARGEST_CONFIGURATION:
-                yield file, state.st_mtime_ns, state.st_size
+def _configurations(folder: Path) -> dict[Path, _State]:
+    """Return the configuration files in a script's folder, each with its state."""
+    files = [file for pattern in _CONFIGURATIONS for file in sorted(folder.glob(pattern))][:_MOST_CONFIGURATIONS]
+    states = {file: _state_of(file) for file in files if file.is_file()}
+    return {file: state for file, state in states.items() if state and state[1] <= _LARGEST_CONFIGURATION}
 
 
 def _settings(
-    main: str, configurations: Iterable[Path], nodes: Collection[ast.AST], arguments: Collection[str]
+    main: ast.Module, configurations: Iterable[Path], nodes: Collection[ast.AST], arguments: Collection[str]
 ) -> frozenset[str]:
     """Return the names of a script's settings, except those that contain a metric word, such as `--loss`."""
     names = {name.replace("-", "_") for name in arguments}
     assigned = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    names |= {name for node in ast.parse(main).body for name in _constants(node)} & {
+    names |= {name for node in main.body for name in _constants(node)} & {
         name for name in assigned if assigned.count(name) == 1
     }
     for node in nodes:

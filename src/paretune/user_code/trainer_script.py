@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
+from paretune.core.reading import LARGEST_SCRIPT, read_text
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.program import TRAINER, Program
 from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS
+from paretune.user_code.inputs import script_of
 
 MODEL_FOLDER = "/opt/ml/model"
 _LIBRARIES = ("transformers", "trl", "setfit", "sentence_transformers")
@@ -170,12 +171,13 @@ def described(spec: JobSpec) -> JobSpec | None:
 
     What the user gave goes first. Returns None for other jobs, and if the text does not show the model.
     """
-    if spec.entry_script is None or not (path := at_home(spec.entry_script)).is_file():
+    if spec.entry_script is None:
         return None
-    beside = path.parent / "requirements.txt"
     try:
+        script = script_of(spec)
+        beside = script.path.parent / "requirements.txt"
         requirements = read_text(beside, LARGEST_SCRIPT) if beside.is_file() else ""
-        training = training_in(read_text(path, LARGEST_SCRIPT), requirements, spec.training_arguments)
+        training = training_in(script.text, requirements, spec.training_arguments)
         return None if training is None else _completed(spec, training)
     except BadInput:  # an option of the script has a name of a job's parameter, but another meaning
         return None

@@ -34,7 +34,12 @@ from tests.support.stand_ins.sagemaker.jobs import Job, Jobs
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
 BUCKET = "models"
 _TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
-_ACTIONS = {"ListObjectsV2": "ListBucket", "HeadBucket": "ListBucket", "DeleteObjects": "DeleteObject"}
+_ACTIONS = {
+    "DeleteObjects": "DeleteObject",
+    "HeadBucket": "ListBucket",
+    "HeadObject": "GetObject",
+    "ListObjectsV2": "ListBucket",
+}
 """Operations of S3 whose actions have other names in policies."""
 _CONNECT = boto3.Session.client
 _SESSION = boto3.Session("testing", "testing")  # all clients share it, because each session reads AWS's endpoints again
@@ -85,6 +90,7 @@ class Aws:
         self.conditions: list[str] = []
         self.arn = f"arn:aws:iam::{ACCOUNT}:user/ada"
         self.s3, self.iam = s3_backends[ACCOUNT]["aws"], iam_backends[ACCOUNT]["aws"]
+        self._allowed: set[str] | None = None
         self._denied: set[str] = set()
         self._refusals: dict[str, list[Exception]] = defaultdict(list)
         self._own = {
@@ -160,6 +166,10 @@ class Aws:
         """Deny an action to the caller."""
         self._denied.add(action)
 
+    def allow_only(self, actions: set[str]) -> None:
+        """Deny all other actions to the caller, except GetCallerIdentity, which AWS denies to nobody."""
+        self._allowed = actions | {"sts:GetCallerIdentity"}
+
     def count(self, *operations: str) -> int:
         """Return how often these operations were called; without names, return the number of all calls."""
         return len(self.of(*operations))
@@ -174,7 +184,7 @@ class Aws:
         self.calls.append(Call(model.name, dict(params)))
         self.meet(model.name)
         action = f"{model.service_model.service_name}:{_ACTIONS.get(model.name, model.name)}"
-        if action in self._denied:
+        if action in self._denied or (self._allowed is not None and action not in self._allowed):
             kind = "AccessDenied" if action.startswith("s3:") else "AccessDeniedException"
             raise error(kind, f"User: {self.arn} is not authorized to perform: {action}", 403)
 

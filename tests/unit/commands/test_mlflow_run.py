@@ -92,6 +92,21 @@ def test_it_runs_the_project_as_a_job_and_waits_for_the_end(mlflow_run: Callable
     assert tags["mlflow.source.name"] == str(FOREIGN)
 
 
+def test_the_policy_in_the_pages_is_enough_for_a_launch(mlflow_run: Callable[..., Result], aws: Aws) -> None:
+    page = (ROOT / "docs" / "sagemaker.md").read_text()
+    blocks = [json.loads(text) for text in re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
+    (policy,) = [block for block in blocks if "iam:PassRole" in json.dumps(block)]
+    allowed = {action for statement in policy["Statement"] for action in statement["Action"]}
+    aws.allow_only(allowed)
+
+    done = mlflow_run()
+
+    assert done.exit_code == 0, done.output
+    assert the_run().data.metrics["cost_usd"] == pytest.approx(USD)
+    aws.allow_only(allowed - {"sagemaker:CreateTrainingJob"})
+    assert mlflow_run().exit_code == 1
+
+
 def test_a_failed_job_ends_the_command_with_1_and_its_reason(
     mlflow_run: Callable[..., Result], ending: EndingClock
 ) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from paretune.estimating.evidence import Evidence, read
 from paretune.estimating.hardware import unlisted_gpu
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import FACTS
 from paretune.tracking.recorded_run import RecordedRun
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
@@ -101,7 +103,7 @@ def test_a_gpu_that_no_list_has_is_named_and_its_time_is_open(
     gib: float, fits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hardware, "local_gpu", lambda: unlisted_gpu("NVIDIA GeForce RTX 4090", gib))
-    estimated = estimate(instance_type="local")
+    estimated = estimate(instance_type="local", per_device_train_batch_size=16)
 
     assert estimated.basis.startswith("no data sheet for NVIDIA GeForce RTX 4090, so its speed is a guess; ")
     assert estimated.time.seconds_high / estimated.time.seconds_low > 4  # twice as long or half
@@ -135,7 +137,27 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
         (None, "must have a config.json that can be read"),
         ("[]", "must have a config.json that can be read"),
         (json.dumps({"model_type": "resnet"}), "must have hidden size, number of layers and vocabulary size"),
-        (json.dumps({"model_type": "vit", "hidden_size": 768, "image_size": 224}), "only models for text"),
+        (
+            json.dumps({"model_type": "vit", "hidden_size": 768, "image_size": 224}),
+            "for images: .* only models for text",
+        ),
+        (
+            json.dumps(
+                {"model_type": "whisper", "d_model": 384, "encoder_layers": 4, "vocab_size": 51865, "num_mel_bins": 80}
+            ),
+            "for speech or sound: .* only models for text",
+        ),
+        (
+            json.dumps(
+                {
+                    "model_type": "clip",
+                    "projection_dim": 512,
+                    "vision_config": {},
+                    "text_config": {"hidden_size": 512, "num_hidden_layers": 12, "vocab_size": 49408},
+                }
+            ),
+            "for images: .* only models for text",
+        ),
     ],
     ids=itertools.count(),
 )
@@ -154,11 +176,11 @@ def test_the_largest_batch_that_fits_is_the_last_power_of_two_that_is_said_to() 
     assert (answers[0], answers[-1]) == ("yes", "no")
     assert sorted(answers, key=["yes", "unsure", "no"].index) == answers  # a larger batch never fits better
     estimator = Estimator(Evidence())
-    largest = estimator.largest_batch(estimate(), built())
+    largest = estimator.largest_batch(estimate().spec, built())
 
     assert estimate(per_device_train_batch_size=largest).fits == "yes"
     assert estimate(per_device_train_batch_size=2 * largest).fits != "yes"
-    assert estimator.largest_batch(estimate(max_train_samples=5), built()) == 4  # not more rows than an epoch has
+    assert estimator.largest_batch(estimate(max_train_samples=5).spec, built()) == 4  # not more rows than an epoch has
 
 
 LLAMA = Architecture(
@@ -269,12 +291,15 @@ def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(clie
     off = []
     for seed in (1, 2):
         result = train(client, 32, seed).data
-        low, middle, high = (result.metrics[f"estimated_seconds{end}"] for end in ("_low", "", "_high"))
+        estimated = {name: float(text) for name, text in result.tags.items() if re.search(r"estimated_\w+$", name)}
+        low, middle, high = (estimated[f"paretune.estimated_seconds{end}"] for end in ("_low", "", "_high"))
         assert low < middle < high
-        assert result.metrics["estimated_cost_usd"] == pytest.approx(
+        assert estimated["paretune.estimated_cost_usd"] == pytest.approx(
             middle * 1.408 / 3600, rel=1e-3
         )  # recorded to 4 digits
-        assert result.metrics["estimated_memory_gib"] > 0
+        assert estimated["paretune.estimated_memory_gib"] > 0
+        assert [*result.metrics][:2] == ["f1", "cost_usd"]
+        assert not FACTS & result.metrics.keys()
         basis = result.tags["paretune.estimate_basis"]
         off.append((abs(middle / result.metrics["billable_seconds"] - 1), high / low, basis))
 

@@ -13,6 +13,7 @@ from paretune.jobs.preview import ForeseenJob, _summary, batch_in_words, data_wa
 from paretune.pricing import Price
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
+from paretune.user_code.inputs import planned_inputs
 
 PRICE = Price(usd_per_hour=1.0, region="us-east-1", as_of="", source="a list", confidence="notional")
 CLUSTER = {"launcher": "simulated", "instance_type": "ml.g5.xlarge"}
@@ -123,6 +124,7 @@ def test_a_program_that_chooses_its_batch_or_rate_is_not_asked_for_a_larger_rate
     program: dict[str, Any] = {"entry_script": str(path)} if script else {"project": str(tmp_path)}
 
     job = foreseen(learning_rate_scaling="none", instance_type="ml.g5.12xlarge", **program, **changes)  # four devices
+    job = replace(job, command=planned_inputs(job.spec).command if script else None)
 
     assert any("is not scaled" in text for text in warnings_of([job])) == message
 
@@ -199,7 +201,7 @@ def test_a_disk_that_may_be_full_is_said_with_how_to_get_a_larger_one(
         ({"gib": 10.1}, "nothing that paretune knows fits: use a smaller model, or a shorter max_seq_length"),
         (
             {"gib": 20.0, "fitting": {"fine_tuning": "lora", "per_device_train_batch_size": 8}},
-            "--fine_tuning lora --per_device_train_batch_size 8 fits (15 m)",
+            "--fine_tuning lora --per_device_train_batch_size 8 fits (15 m, 0.250 USD)",
         ),
     ],
 )

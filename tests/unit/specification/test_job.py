@@ -161,6 +161,7 @@ WRONG = [  # what was typed, and the beginning of its only fault
         "entry_point=run.sh",
     ),
     ({"metric_definitions": [{"Name": "f1", "Regex": "(.)"}]}, "metric_definitions is for project or entry_script"),
+    ({"metric": ["quokka"]}, "metric is for project or entry_script: leave it out"),
     ({"model": "hf_abcdefghijklmnopqrstuvwxyz"}, "model must not contain a password or key"),
     (
         {"entry_script": "t.py", "training_arguments": {"wandb_api_key": "0123456789abcdef0123"}},

@@ -274,6 +274,27 @@ def test_a_headline_is_the_latest_value_although_another_client_has_written_a_cu
     assert store.get_run(run.run_id).data.metrics == {"eval_loss": 0.7, "eval_f1": 0.6}
 
 
+def test_a_run_begins_with_results_and_has_sizes_and_estimates_as_tags(store: MlflowClient) -> None:
+    run = Run(store, store.create_run("0").info.run_id, SystemClock(), is_new=True)
+    facts = {"total_parameters": 66_955_010.0, "estimated_seconds_low": 7.25}
+    speed = {"throughput_samples_per_second": 52.5}
+    run.log_facts({"baseline_f1_tfidf": 0.75, "layers": 6.0})
+    with run.later():
+        run.log_events(losses(1, 2))
+        run.log_results({"train_seconds": 9.0, **speed, **facts, "cost_usd": 0.5, "baseline_f1_tfidf": 0.75, "f1": 0.9})
+    run.flush()
+
+    recorded = store.get_run(run.run_id).data
+    first, *_, last = recorded.metrics
+    assert [*recorded.metrics][:3] == ["f1", "cost_usd", *speed]  # MLflow's Compare draws the first metric
+    assert (first, last) == ("f1", "train/loss")
+    assert not {*facts, "layers"} & recorded.metrics.keys()
+    assert recorded.tags["paretune.total_parameters"] == "66955010"
+    read_back = tracking().recorded(run.run_id)
+    assert read_back is not None
+    assert run.metrics() == read_back.metrics == {**recorded.metrics, **facts, "layers": 6.0}
+
+
 def test_a_curve_s_last_value_is_the_headline_that_is_recorded_at_the_end(store: MlflowClient) -> None:
     run = tracking().begin("tiny")
     for step in (10, 20):

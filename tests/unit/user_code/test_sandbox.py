@@ -105,7 +105,7 @@ def test_a_script_that_gives_no_answer_is_refused_with_what_to_do(
     monkeypatch.setattr(sandbox, "LONGEST_S", 0.5)
 
     with pytest.raises(BadInput) as refused:
-        ask_options(script, script.read_text())
+        ask_options(script)
 
     assert str(refused.value).startswith(fault)
     assert "leave --ask_script true out, and give the names that `python train.py --help` shows" in str(refused.value)
@@ -118,7 +118,7 @@ def test_a_system_that_cannot_keep_it_from_the_network_does_not_ask(
     monkeypatch.setattr(sys, "platform", "darwin")
 
     with pytest.raises(BadInput, match="was not asked for its options, because this system cannot start a process"):
-        ask_options(script, script.read_text())
+        ask_options(script)
 
 
 def test_a_script_that_prints_without_end_is_read_to_a_limit(script: Path) -> None:

@@ -256,7 +256,11 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     environment, first = dict(os.environ), request.specs[0]
     prices, regions = PriceList.read(environment), [usual_region(spec.region, environment) for spec in request.specs]
     all_regions = ", ".join(dict.fromkeys(regions))
-    priced = [(spec, usual_price(spec, prices, environment)) for spec in request.specs]
+
+    def price_of(spec: JobSpec) -> Price | None:
+        return usual_price(spec, prices, environment)
+
+    priced = [(spec, price_of(spec)) for spec in request.specs]
     known = [] if first.runs_user_code else _known(request.specs, environment)
     is_there = is_recorded or has_store(environment)
     forecast = Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
@@ -273,7 +277,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     for (spec, price), region, (built, facts) in zip(priced, regions, known, strict=True):
         item = estimator.estimate(spec, built, price, facts=facts)
         if item is not None:
-            item = estimator.with_remedy(item, built, facts)
+            item = estimator.with_remedy(item, built, facts, price_of)
         disk = bytes_on_disk(spec, JobInputs(), built)
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
     estimates = [job.estimate for job in jobs if job.estimate is not None]
@@ -379,6 +383,11 @@ def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
 
 def _remarks(estimates: Sequence[Estimate]) -> list[str]:
     remarks = []
+    if any(item.plan != item.spec.plan() for item in estimates if item.spec.leaves_batch_open):
+        remarks.append(
+            "no per-device batch is given, and the usual one may not fit in memory: the job computes as many rows at "
+            "once as fit (batch: rows x accumulation), and a step keeps its rows"
+        )
     if any(item.spec.spot for item in estimates):
         remarks.append(
             "spot: estimates assume an on-demand job; spot costs less, but interruptions can make it take longer"

@@ -8,7 +8,6 @@ So nothing is lost if a process is killed. Because the timeline is stored, exist
 recorded runs is changed later.
 """
 
-import fcntl
 import json
 import math
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import collecting, refuse
+from paretune.core.file_lock import locked_file
 from paretune.launchers import SIMULATED
 from paretune.launchers.base import Job, JobSetup, JobStatus, Launcher, Surroundings
 from paretune.launchers.deadlines import billed_after_limit_s
@@ -45,17 +45,14 @@ class VirtualClock:
     """
 
     def __init__(self, home: Path) -> None:
-        path = home.resolve() / "simulated" / "clock"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = home.resolve() / "simulated" / "clock"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         self._watched: weakref.WeakSet[SimulatedJob] = weakref.WeakSet()
         self._wake_at: set[float] = set()
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        try:
+        with locked_file(self._path):
+            self._file = os.open(self._path, os.O_RDWR)
             if os.fstat(self._file).st_size < _SECONDS.size:
                 os.write(self._file, _SECONDS.pack(time.time()))
-        finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def now(self) -> float:
         return float(_SECONDS.unpack(os.pread(self._file, _SECONDS.size, 0))[0])
@@ -73,15 +70,12 @@ class VirtualClock:
 
     def sleep(self, seconds: float) -> None:
         """Advance by `seconds`, or to the next change if that is later. Returns without waiting."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        try:
+        with locked_file(self._path):
             now = self.now()
             changes = [change for item in self._watched if (change := item.next_change(now)) is not None]
             self._wake_at = {moment for moment in self._wake_at if moment > now}
             following = min([*changes, *self._wake_at], default=now)
             os.pwrite(self._file, _SECONDS.pack(max(now + seconds, following)), 0)
-        finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):

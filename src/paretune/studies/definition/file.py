@@ -70,7 +70,7 @@ from paretune.user_code.binding import start_faults
 from paretune.user_code.script import Script
 
 _LONGEST_NAME = 80  # characters
-TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
+TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric", "metric_definitions")
 """Job parameters that describe the user's own training code. A file may have them next to `job` instead of inside it.
 """
 IN_THE_FILE = ("job", "search", "points", "objectives", "constraints")
@@ -273,7 +273,9 @@ class StudyFile(Parameters):
 
         Raises BadInput if the job is invalid: for example, if its batch cannot be divided among the devices.
         """
-        return make_spec(self.job.given(), point)
+        names = [name for name in {**self.goals, **self.constraints} if name not in metrics.OF_THE_CLUSTER]
+        asked = {"metric": [*self.job.metric, *names]} if self.job.runs_user_code and names else {}
+        return make_spec({**self.job.given(), **asked}, point)
 
     def given(self) -> dict[str, Any]:
         """Return the keys that were given, and the objectives. `read` turns them back into the same study."""

@@ -64,6 +64,7 @@ class Trial:
     changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point
     measured: Mapping[str, float] = field(default_factory=dict)  # all metrics of its run, if it completed
     worst_usd: float | None = None  # dollars reserved for its job; None if the price is unknown
+    chosen_batch: int | None = None  # per-device batch that paretune chose because the default might not fit
     ran_on: str = ""  # instance type of its last attempt, if that is one of its fallback types
     takes_seed: bool = True  # whether its training gets the seed of its job
     kept_usd: float | None = None  # limit on the cost of the warm pool that is kept after its job; None without a pool
@@ -103,7 +104,9 @@ class Trial:
     @cached_property
     def plan(self) -> BatchPlan | None:
         """The batch sizes and the learning rate of its job; None for the job of a project."""
-        return None if self.spec.project else self.spec.plan()
+        if self.spec.project or self.chosen_batch is None:
+            return None if self.spec.project else self.spec.plan()
+        return self.spec.plan().in_parts(self.chosen_batch)
 
     @cached_property
     def seconds_key(self) -> str | None:

@@ -162,6 +162,7 @@ class TrialJob:
             self.trial,
             status=status,
             ran_on="" if kind == self.spec.instance_type else kind,
+            chosen_batch=self.record.chosen_batch,
             cost_usd=self._job.bill.cost_usd,
             billed_s=self._job.bill.billable_seconds,
             kept_usd=self._job.bill.kept_usd,
@@ -426,7 +427,9 @@ class Driver:
         tags[schema.RETRIES] = ", ".join(sorted(cause.value for cause in _RETRIED_BY_ANYBODY))
         if trial.repeats is not None:
             tags[schema.REPEATS] = str(trial.repeats)
-        name, owner = f"{trial_in_name(tags)}{run_name(trial.spec)}", ""
+        # Whether the training gets the seed is known once a job of the study has ended.
+        takes_seed = all(each.takes_seed for each in self.trials.values())
+        name, owner = f"{trial_in_name(tags)}{run_name(trial.spec, takes_seed=takes_seed)}", ""
         try:
             if run_id and adopt:
                 run, owner = self._run_to_continue(run_id, number, name, tags)

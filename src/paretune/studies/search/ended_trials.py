@@ -77,7 +77,7 @@ class EndedTrials:
                 self.refused += not others
             elif trial.cost_usd or trial.billed_s:  # its job was created, with or without a price
                 self.refused = 0
-        self._full = [Footprint.of(t.spec, t.spec.plan()) for t in ended if t.status is TrialStatus.OUT_OF_MEMORY]
+        self._full = [Footprint.of(t.spec, t.plan) for t in ended if t.plan and t.status is TrialStatus.OUT_OF_MEMORY]
         under_way = {trial.computation for trial in running}
         for computation, trials in of_jobs.items():
             in_order = sorted(trials, key=lambda trial: trial.number)  # the clocks of two drivers may differ

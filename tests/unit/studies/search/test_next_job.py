@@ -177,7 +177,7 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval_also
     week = str(7 * 24 * 60)
     driver = random(workplace, budget_usd="50", max_runtime_minutes=week)
     (spec, *_) = some_jobs(driver.file)
-    estimate = driver.workplace.forecast.of(spec, spec.plan(), JobInputs(), None)
+    estimate = driver.workplace.estimate(spec, JobInputs())
 
     assert estimate is not None
     high = estimate.time.seconds_high / 60
