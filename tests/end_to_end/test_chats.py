@@ -27,7 +27,7 @@ def test_conversations_train_with_the_chat_template_and_the_run_says_what_was_le
     assert main(words) == 0
 
     (run,) = MlflowClient().search_runs(["0"])
-    learned = run.data.metrics["learned_share"] * run.data.metrics["train_tokens"]
+    learned = float(run.data.tags["paretune.learned_share"]) * float(run.data.tags["paretune.train_tokens"])
     # Every answer is "yes<|im_end|>\n", "no<|im_end|>\n" or "It is.<|im_end|>\n": 3 to 8 tokens
     assert 3 * 36 <= learned <= 13 * 36
     assert 1 < run.data.metrics["perplexity"] < math.inf
