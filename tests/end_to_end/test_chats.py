@@ -43,11 +43,12 @@ def test_texts_that_are_cut_are_said_before_the_job_with_the_length_that_keeps_m
     texts = [("the film " * (3000 if number % 2 else 5), "good" if number % 3 else "bad") for number in range(40)]
     rows.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in texts))
 
-    assert main(["train", "--model", str(tiny_model), "--dataset", str(rows), *where, "--dry_run", "--json"]) == 0
+    words = ["train", "--model", str(tiny_model), "--dataset", str(rows), "--max_seq_length", "64", *where]
+    assert main([*words, "--dry_run", "--json"]) == 0
 
     warnings = "\n".join(json.loads(capsys.readouterr().out)["warnings"])
     assert re.search(
-        r"max_seq_length=\d+ keeps [12]% of the tokens: it cuts the end off 5\d% of the 36 training rows", warnings
+        r"max_seq_length=64 keeps 1% of the tokens: it cuts the end off [45]\d% of the 36 training rows", warnings
     )
     assert "95% would need 5,7" in warnings
     assert f"but {tiny_model} reads at most 64" in warnings
@@ -62,7 +63,7 @@ def test_a_study_says_once_which_share_of_the_texts_is_cut(
     study = workplace / "study.yaml"
     job = {"model": str(tiny_model), "dataset": str(rows), "max_seq_length": 32}
     search = {"learning_rate": {"low": 1e-5, "high": 1e-3}}
-    study.write_text(json.dumps({"name": "cut", "job": job, "search": search, "n_trials": 2}))
+    study.write_text(json.dumps({"name": "cut", "job": job, "search": search, "n_trials": 1}))
 
     assert main(["study", str(study), "--budget_usd", "1"]) == 0
 
