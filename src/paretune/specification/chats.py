@@ -100,7 +100,7 @@ def read_document(names: Sequence[str], cells: Sequence[object]) -> Document:
         content = _parsed(cell) if names[0] == MESSAGES else cell
         if isinstance(content, str) and names[0] != MESSAGES:
             return content
-        messages = _messages(content, "messages")
+        messages = _messages(content, names[0])
         if not any(message.role == _ASSISTANT for message in messages):
             raise ValueError("no message of the assistant, so there is nothing to learn")
         return Chat(messages)
@@ -136,7 +136,8 @@ def _messages(value: object, name: str, *, follows: bool = False) -> tuple[Messa
     Raises ValueError with the reason if `value` is no list of messages.
     """
     if not isinstance(value, list):
-        raise ValueError(f"{name} must be a list of messages, each with role and content, got {_short(value)}")
+        or_text = "" if name == MESSAGES else "a text, or "
+        raise ValueError(f"{name} must be {or_text}a list of messages, each with role and content, got {_short(value)}")
     if not value:
         raise ValueError(f"{name} has no message")
     return tuple(_message(item, number, follows=follows) for number, item in enumerate(value, 1))

@@ -80,11 +80,9 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         rows, labels = sources.read_rows(spec)
     refuse(faults)
     is_causal = spec.task == metrics.CAUSAL_LM
-    joins = True
-    if is_causal and any(isinstance(row, Chat) for row in rows["train"].chats):
+    if any(isinstance(row, Chat) for part in rows.values() for row in part.chats):
         chats.check_tokenizer(spec.model, tokenizer)
-    elif is_causal and not rows["train"].chats:
-        joins = model.keeps_texts_apart(config)
+    joins = is_causal and not rows["train"].chats and model.keeps_texts_apart(config)
     prepared = tokenized.prepare(spec, rows, labels, tokenizer, cache, _print_progress, joins=joins)
     for split in ("train", "validation") if is_causal else ("train",):
         learned = tokenized.TokenRows(prepared.folder / split, pad_id=0).label_counts
