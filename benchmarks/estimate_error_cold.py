@@ -138,7 +138,7 @@ KINDS: Mapping[str, Callable[[Rate], bool]] = {
     "full fine-tuning of language models": lambda rate: (
         rate.is_llm and rate.is_listed and rate.spec.fine_tuning == "full"
     ),
-    "adapters with the Trainer and FSDP": lambda rate: not rate.spec.trained_by.is_own and rate.is_llm,
+    "adapters with the Trainer and FSDP": lambda rate: not rate.spec.trained_by.is_paretune and rate.is_llm,
     "one GPU": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices * rate.work.instances == 1,
     "several GPUs": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices > 1 == rate.work.instances,
     "several machines": lambda rate: rate.is_listed and rate.work.instances > 1,

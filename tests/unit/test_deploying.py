@@ -1,17 +1,22 @@
 """The page about deploying: its requests lead from a model to an endpoint and back, in an AWS account of moto."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
 from moto import mock_aws
 
 PAGE = Path(__file__).parents[2] / "docs" / "deploying.md"
+DIMENSIONS = [{"Name": "EndpointName", "Value": "sentiment-en"}, {"Name": "VariantName", "Value": "all"}]
 
 
-def test_the_code_of_the_page_makes_an_endpoint_asks_it_and_removes_it() -> None:
-    made, asked, removed = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+def test_the_code_of_the_page_makes_an_endpoint_asks_it_watches_it_and_removes_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made, asked, watched, removed = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
 
     with mock_aws():
@@ -24,6 +29,13 @@ def test_the_code_of_the_page_makes_an_endpoint_asks_it_and_removes_it() -> None
         )
         exec(asked.replace('print(json.load(answer["Body"]))', 'answered = answer["Body"].read()'), names)  # noqa: S102
         assert names["answered"]
+        earlier = datetime.now(UTC) - timedelta(minutes=10)
+        metric = {"MetricName": "Invocations", "Dimensions": DIMENSIONS, "Value": 2.0, "Timestamp": earlier}
+        boto3.client("cloudwatch", region_name="us-east-1").put_metric_data(
+            Namespace="AWS/SageMaker", MetricData=[metric]
+        )
+        exec(watched, names)  # noqa: S102
+        assert "Invocations [2.0]" in capsys.readouterr().out
         exec(removed, names)  # noqa: S102
         assert client.list_endpoints()["Endpoints"] == []
         assert client.list_models()["Models"] == []

@@ -149,7 +149,7 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
     cluster = f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}"
     sent, crowded = _sent(setting), 1 + device.crowding * (share.devices - 1)
     sent["blocking_link"] += blocking_bytes(setting)
-    stack = stack or ("own" if program.is_own else program.name)
+    stack = stack or ("own" if program.is_paretune else program.name)
     return Work(
         constants=_constants(setting, cluster, stack, by_tcp=by_tcp),
         cluster=cluster,
@@ -220,7 +220,7 @@ def _constants(setting: Setting, cluster: str, stack: str, *, by_tcp: bool) -> d
 def _format(setting: Setting) -> str:
     """Return the format of the products, as a job names it."""
     precision, formats = setting.share.precision, setting.formats
-    if precision != "auto" or setting.spec.trained_by.is_own:
+    if precision != "auto" or setting.spec.trained_by.is_paretune:
         return precision
     return formats.compute if formats.autocast or not formats.is_half else f"{formats.compute}-true"
 

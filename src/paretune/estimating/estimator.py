@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
 
 _MOST_POWERS = 15  # powers of two that are tried as the largest batch: 1 to 16,384 rows
+_PROBED = "the probed script"  # name of the code that trains, in estimates from a probe of a user's script
 _SPREAD, _SPREAD_DEGREES = 0.3, 2.0
 """Prior for a user's own code: standard deviation of the logarithm of its seconds, and degrees of freedom. Assumed,
 not measured; meant to be too large rather than too small."""
@@ -333,21 +334,21 @@ class Forecast:
         inputs: JobInputs,
         price_of: Callable[[JobSpec], Price | None],
         *,
-        described: JobSpec | None = None,
         plan: BatchPlan | None = None,
     ) -> Estimate | None:
         """Estimate a job, by default with the batch plan that `Estimator.fitting_plan` chooses.
 
         A job that runs the user's own code is estimated from finished jobs that compute the same thing, apart from the
-        seed. If there are none, it is estimated from what its script says (`described`). Returns None if that is
-        unknown, too, and if the model or the number of rows is unknown.
+        seed. If there are none, it is estimated from what its script says (`UserCode.training`). Returns None if that
+        is unknown, too, and if the model or the number of rows is unknown.
         """
         price = price_of(spec)
         if spec.runs_user_code:
             known = estimate_user_code(spec, price, self.evidence.of_user_code)
-            if known is not None or described is None or (built := known_architecture(described, inputs)) is None:
+            training = None if inputs.code is None else inputs.code.training
+            if known is not None or training is None or (built := known_architecture(training, inputs)) is None:
                 return known
-            return self.of_script(spec, described, built, price)
+            return self.of_script(spec, training, built, price)
         architecture = known_architecture(spec, inputs)
         if architecture is None:
             return None
@@ -355,13 +356,39 @@ class Forecast:
         item = self.estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
         return item and self.estimator.with_remedy(item, architecture, facts, price_of)
 
-    def of_script(self, spec: JobSpec, described: JobSpec, built: Architecture, price: Price | None) -> Estimate | None:
-        """Estimate a job that runs a script from what the script says of its training."""
-        item = self.estimator.estimate(described, built, price)
+    def of_script(
+        self,
+        spec: JobSpec,
+        described: JobSpec,
+        built: Architecture,
+        price: Price | None,
+        probe: Measurement | None = None,
+    ) -> Estimate | None:
+        """Estimate a job that runs a script from what the script says of its training, and from a probe of the script.
+
+        `probe` is the result of `measured_script`.
+        """
+        if probe is None:
+            item = self.estimator.estimate(described, built, price)
+        else:
+            times = [*self.evidence.times, probe]
+            item = Estimator(replace(self.evidence, times=times)).estimate(described, built, price, stack=_PROBED)
         if item is None:
             return None
         read = f"{described.trained_by.title}, read from {Path(spec.entry_script or '').name}"
-        return replace(item, spec=spec, program=described.trained_by, measured_here=0, basis=f"{read}; {item.basis}")
+        here = 0 if probe is None else item.measured_here
+        return replace(item, spec=spec, program=described.trained_by, measured_here=here, basis=f"{read}; {item.basis}")
+
+
+def measured_script(
+    described: JobSpec, built: Architecture, seconds: float | None, step_seconds: float, origin: str
+) -> Measurement | None:
+    """Return what a probe of a script has measured, with what the script says; None if its rows are unknown."""
+    setting = setting_of(described, described.plan(), built)
+    if setting is None:
+        return None
+    work = counting.describe(setting, stack=_PROBED)
+    return Measurement(work=work, seconds=seconds, step_seconds=step_seconds, origin=origin)
 
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:

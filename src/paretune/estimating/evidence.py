@@ -128,7 +128,7 @@ def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | N
     setting = setting_of(spec, plan, built, facts)
     if setting is None:
         return spec, plan, None, None
-    is_foreign = job.origin == "published" and spec.trained_by.is_own  # an unknown program
+    is_foreign = job.origin == "published" and spec.trained_by.is_paretune  # an unknown program
     work = counting.describe(setting, stack="published" if is_foreign else None)
     return spec, plan, work, memory.describe(setting)
 

@@ -52,7 +52,7 @@ def formats_of(spec: JobSpec, kind: str, precision: str, stored: str = "fp32") -
 
     `kind_of` and `stored_in` read `kind` and `stored`, the format of the model's files, from a configuration.
     """
-    if not spec.trained_by.is_own:
+    if not spec.trained_by.is_paretune:
         return _of_trainer(spec, kind, precision, stored)
     compute, is_pure = precision.removesuffix("-true"), precision.endswith("-true")
     is_divided = spec.strategy in SHARDED and (spec.degrees.devices > 1 or spec.cpu_offload)

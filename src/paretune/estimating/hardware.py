@@ -228,7 +228,7 @@ class DeviceShare:
         self.on_processor = gpu is None
         # It may still be `auto` on a CPU, and for a Trainer, whose default depends on the model.
         self.precision = (
-            _of_trainer(spec, gpu) if not spec.trained_by.is_own else resolved_precision(spec.precision, gpu)
+            _of_trainer(spec, gpu) if not spec.trained_by.is_paretune else resolved_precision(spec.precision, gpu)
         )
         gib = self.device.usable_gib
         self.usable_gib = gib - _CONTEXT_GIB if gpu else gib * _USABLE_SHARE  # memory that the job may take
@@ -245,7 +245,7 @@ class DeviceShare:
 
         On this machine's CPU, `auto` means bf16 if the CPU has instructions for it. On any other CPU, it means fp32.
         """
-        if self.precision != "auto" or not self._spec.trained_by.is_own:
+        if self.precision != "auto" or not self._spec.trained_by.is_paretune:
             return self.precision
         return "bf16" if self.instance is None and multiplies_bf16(machine.processor_flags()) else "fp32"
 

@@ -57,7 +57,7 @@ class LeftBehind:
 
 def is_trainer(spec: JobSpec) -> bool:
     """Return whether a script with the Trainer trains."""
-    return not spec.trained_by.is_own
+    return not spec.trained_by.is_paretune
 
 
 def writes_scores(spec: JobSpec) -> bool:
@@ -108,7 +108,7 @@ def update_of(setting: "Setting") -> tuple[float, float]:
     usual = "adamw_torch_fused"
     if program.is_before(*_FUSED_OPTIMIZER):
         usual = "adamw_hf" if program.is_before(*_TORCH_OPTIMIZER) else "adamw_torch"
-    name = str(setting.spec.training_arguments.get("optim", usual)) if not program.is_own else "adamw_torch_fused"
+    name = str(setting.spec.training_arguments.get("optim", usual)) if not program.is_paretune else "adamw_torch_fused"
     if "fused" in name or name.startswith(("paged", "adamw_bnb", "adamw_8bit", "adamw_apex")):
         return 1.0, _FUSED_KERNELS
     return _LOOP_BYTES / _FUSED_BYTES, _LOOP_KERNELS * layers if name == "adamw_hf" else _FUSED_KERNELS

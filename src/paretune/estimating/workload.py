@@ -249,7 +249,7 @@ def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> int:
     of Hugging Face and AWS.
     """
     schedule = evaluation_schedule(spec, steps)
-    if spec.trained_by.is_own:
+    if spec.trained_by.is_paretune:
         return schedule.evaluations(steps, steps_per_epoch)
     return schedule.times(steps, steps_per_epoch) + 1
 
@@ -257,7 +257,7 @@ def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> int:
 def evaluation_schedule(spec: JobSpec, steps: int) -> Schedule:
     """Return when a job with this many steps evaluates. Raises BadInput for a wrong eval_strategy or eval_steps."""
     given = spec.training_arguments
-    usual = given.get("evaluation_strategy") if not spec.trained_by.is_own else None  # its name before 4.41
+    usual = given.get("evaluation_strategy") if not spec.trained_by.is_paretune else None  # its name before 4.41
     strategy = str(given.get("eval_strategy", usual or ("steps" if "eval_steps" in given else "no")))
     if strategy not in {"no", "steps", "epoch"}:
         raise BadInput([f"training_arguments: eval_strategy must be no, steps or epoch, got {strategy!r}"])

@@ -23,7 +23,6 @@ from paretune.jobs.run_names import settings_in_name
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobSetup, Launcher, job_name
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
-from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
 from paretune.specification.container import Command, JobDocument, JobInputs
@@ -33,7 +32,6 @@ from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, BatchPlan
 from paretune.specification.rules import description_faults, launch_faults
 from paretune.storage.database import redacted
-from paretune.user_code.trainer_script import described
 
 _MOST_NAMES = 10  # maximum number of files that a warning names
 _ROUNDED_DOWN = 0.9  # a learning rate above this share of the scaled one counts as scaled by hand and rounded down
@@ -81,7 +79,7 @@ def _foreseen(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Fo
 
 def _estimate(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Forecast) -> Estimate | None:
     """Return the estimate of a job, whose batch fits on each of its instance types if the job leaves its batch open."""
-    estimate = forecast.of(spec, inputs, launcher.price, described=described(spec))
+    estimate = forecast.of(spec, inputs, launcher.price)
     if not spec.leaves_batch_open or estimate is None:
         return estimate
     fewest = estimate.plan.per_device_train_batch_size
@@ -122,7 +120,7 @@ def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, j
     launcher, setups = workplace.launcher, list[JobSetup]()
     worst_usd = launcher.admit(spec)
     if spec.budget is not None:
-        BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
+        workplace.budget_ledger(spec.budget)  # its faults are reported before anything is prepared
     inputs = inputs_of(spec, workplace, lambda: setups.append(launcher.check(spec)), revision=revision)
     setup = launcher.check_inputs(setups[0], inputs)
     job = foreseen(spec, inputs, workplace)

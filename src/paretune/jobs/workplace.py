@@ -26,7 +26,6 @@ from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
 from paretune.storage.database import address_fault
 from paretune.tracking import schema
-from paretune.user_code.trainer_script import described
 
 if TYPE_CHECKING:
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
@@ -239,7 +238,7 @@ class Workplace:
 
     def estimate(self, spec: JobSpec, inputs: JobInputs) -> Estimate | None:
         """Return the estimate of a job at its current price; see `Forecast.of`."""
-        return self.forecast.of(spec, inputs, self.launcher.price, described=described(spec))
+        return self.forecast.of(spec, inputs, self.launcher.price)
 
 
 @dataclass(frozen=True, kw_only=True)

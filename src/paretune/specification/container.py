@@ -256,6 +256,7 @@ class UserCode:
         requirements: lines that pip installs in the job.
         texts: the source files that the job's run keeps, by name.
         described: what a dry run says of it, by heading.
+        training: for a script with Hugging Face's Trainer, the job with what the script's text says of its training.
         parameters: names of the inputs as users know them, by channel, if they differ.
     """
 
@@ -268,6 +269,7 @@ class UserCode:
     requirements: tuple[str, ...] = ()
     texts: Mapping[str, Path] = field(default_factory=dict)
     described: Mapping[str, str] = field(default_factory=dict)
+    training: JobSpec | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property

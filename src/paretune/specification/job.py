@@ -390,7 +390,7 @@ class JobSpec(Parameters):
     @property
     def is_only_described(self) -> bool:
         """Whether the job describes the training of another program, without its script: it cannot be launched."""
-        return not (self.trained_by.is_own or self.runs_user_code)
+        return not (self.trained_by.is_paretune or self.runs_user_code)
 
     @property
     def reads_secrets(self) -> bool:
@@ -454,7 +454,7 @@ class JobSpec(Parameters):
         It does if neither they nor the accumulation steps are given. Other programs, recorded runs and pipelines have
         their own micro-batches.
         """
-        has_own = self.runs_user_code or not self.trained_by.is_own or self.simulation.runs is not None
+        has_own = self.runs_user_code or not self.trained_by.is_paretune or self.simulation.runs is not None
         is_given = self.per_device_train_batch_size is not None or self.gradient_accumulation_steps is not None
         return not (has_own or is_given or self.degrees.pipeline > 1)
 

@@ -14,7 +14,7 @@ from typing import Self
 
 from pydantic_core import PydanticCustomError
 
-OWN, TRAINER = "paretune", "trainer"
+PARETUNE, TRAINER = "paretune", "trainer"
 NEWEST = (5, 0)
 """Version of transformers whose defaults `trainer` without a version has."""
 _NAME = re.compile(rf"{TRAINER}(?:-(\d+)(?:\.(\d+|x))?(?:\.\S*)?)?")
@@ -32,17 +32,17 @@ class Program:
 
         Raises a PydanticCustomError, which is a ValueError, for an unknown name.
         """
-        if name is None or name == OWN:
+        if name is None or name == PARETUNE:
             return cls()
         if not (found := _NAME.fullmatch(name)):
-            allowed = f"{OWN}, {TRAINER}, or {TRAINER} with a version of transformers, such as {TRAINER}-4.46"
+            allowed = f"{PARETUNE}, {TRAINER}, or {TRAINER} with a version of transformers, such as {TRAINER}-4.46"
             raise PydanticCustomError("rule", "{text}", {"text": f"program must be {allowed}, got {name!r}"})
         major, minor = found.groups()
         number = 0 if minor in (None, "x") else int(minor)
         return cls(version=NEWEST if major is None else (int(major), number))
 
     @property
-    def is_own(self) -> bool:
+    def is_paretune(self) -> bool:
         """Whether this is paretune's own training."""
         return self.version is None
 
@@ -50,7 +50,7 @@ class Program:
     def name(self) -> str:
         """The name of the program, as users type it."""
         if self.version is None or self.version[0] >= NEWEST[0]:
-            return OWN if self.version is None else TRAINER
+            return PARETUNE if self.version is None else TRAINER
         return f"{TRAINER}-{self.version[0]}.{self.version[1] or 'x'}"
 
     @property

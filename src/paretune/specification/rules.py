@@ -19,7 +19,7 @@ from paretune.specification.declaration import Fault, Rules, affecting, rules_of
 from paretune.specification.inputs import BUNDLED, DATA_FILES, INPUT_FILES
 from paretune.specification.launchers import LOCAL, LauncherTraits
 from paretune.specification.parallelism import DATA_PARALLEL, DEEPSPEED, DEVICE_MAP, OF_THE_BATCH
-from paretune.specification.program import OWN
+from paretune.specification.program import PARETUNE
 
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec
@@ -200,12 +200,12 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
         job.profile_steps and (job.is_simulated or job.entry_script is not None)
     ),
     "program={program} is not what trains with project or entry_script: leave it out": lambda job: (
-        job.program == OWN and job.runs_user_code
+        job.program == PARETUNE and job.runs_user_code
     ),
     "strategy=dp needs a program other than paretune, such as program=trainer: paretune trains with one process per "
-    "GPU; use ddp": lambda job: job.strategy == DATA_PARALLEL and job.trained_by.is_own,
+    "GPU; use ddp": lambda job: job.strategy == DATA_PARALLEL and job.trained_by.is_paretune,
     "test_rows={test_rows} needs a program other than paretune, such as program=trainer: paretune's training evaluates "
-    "the rows of test_file": lambda job: job.test_rows and job.trained_by.is_own and not job.runs_user_code,
+    "the rows of test_file": lambda job: job.test_rows and job.trained_by.is_paretune and not job.runs_user_code,
     "simulation is for launcher=simulated, got launcher={launcher}": lambda job: (
         job.simulation.model_fields_set and not job.is_simulated
     ),

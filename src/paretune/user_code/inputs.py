@@ -1,6 +1,7 @@
 """Reads and binds a user's own script, and prepares its job: the files of its folder and the data that it reads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.core import watchdog
@@ -13,8 +14,9 @@ from paretune.specification.inputs import CHANNELS, IN_S3, SCRIPT_CHANNELS, in_c
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.user_code import child, runner, script_metrics
-from paretune.user_code.binding import Binding, bind, described
+from paretune.user_code.binding import bind, described
 from paretune.user_code.script import Script
+from paretune.user_code.trainer_script import training_of
 
 RUNNER_FILES = {
     RUNNER: Path(runner.__file__),
@@ -53,8 +55,9 @@ def script_inputs(spec: JobSpec) -> JobInputs:
             inputs[channel], moved[name] = in_channel(channel, at_home(text).resolve())
         elif text and exists(text):
             inputs[channel] = at_home(text).absolute()
-    binding = bind(spec, script, moved)
-    faults, files, requirements = list(binding.faults), dict[str, Path](), ""
+    place = f"{CHANNELS}/code/{archive.SCRIPT_FOLDER}/{path.name}" if travels else str(path)
+    bound = bound_script(spec, script, place=place, moved=moved)
+    faults, files, requirements = list(bound.faults), dict[str, Path](), ""
     with collecting(faults):
         is_sent = travels and path.is_file()
         sent = {**archive.project_files(path.parent), path.name: path} if is_sent else {}
@@ -62,18 +65,17 @@ def script_inputs(spec: JobSpec) -> JobInputs:
             requirements = read_text(listed, LARGEST_SETTINGS)
         files = {f"{archive.SCRIPT_FOLDER}/{name}": each for name, each in sent.items()}
     refuse(faults)
-    place = f"{CHANNELS}/code/{archive.SCRIPT_FOLDER}/{path.name}" if travels else str(path)
-    command = command_of(spec, binding, [script], script=place)
     return JobInputs(
         code=UserCode(
-            command=command,
+            command=bound.command,
             files={**files, **RUNNER_FILES},
             key=archive.code_key(files) if is_sent else "",
             left_behind=archive.left_behind(path.parent) if travels else (),
             inputs=inputs,
             requirements=tuple(requirements.split("\n")) if requirements else (),
             texts=texts_of(script.files, path.parent),
-            described=described(binding, spec, script),
+            described=bound.described,
+            training=bound.training,
             parameters={channel: name for name, channel in SCRIPT_CHANNELS.items()},
         )
     )
@@ -84,31 +86,51 @@ def planned_inputs(spec: JobSpec) -> JobInputs:
     script = script_of(spec)
     if not script.files:
         return JobInputs()
-    binding = bind(spec, script)
-    command = command_of(spec, binding, [script], script=str(script.path))
-    return JobInputs(code=UserCode(command=command, described=described(binding, spec, script)))
+    bound = bound_script(spec, script, place=str(script.path))
+    return JobInputs(code=UserCode(command=bound.command, described=bound.described, training=bound.training))
 
 
-def command_of(spec: JobSpec, binding: Binding, scripts: Iterable[Script], *, script: str) -> Command:
-    """Return the command of a bound script, which is at the path `script` in the job."""
-    scripts = list(scripts)
-    asked = options(ask_script="true")
-    name = Path(script).name
-    return Command(
+@dataclass(frozen=True, kw_only=True)
+class BoundScript:
+    """A script, bound to a job.
+
+    Attributes:
+        command: what the job runs.
+        described: what a dry run says of it, by heading.
+        training: the job with what the script's text says of its training with Hugging Face's Trainer, if it uses that.
+        faults: why the script cannot run with the parameters that were given; empty if it can.
+    """
+
+    command: Command
+    described: Mapping[str, str]
+    training: JobSpec | None
+    faults: tuple[str, ...]
+
+
+def bound_script(spec: JobSpec, script: Script, *, place: str, moved: Mapping[str, str] | None = None) -> BoundScript:
+    """Bind a script, which is at the path `place` in the job; `moved` has the paths of parameters that name files."""
+    binding, name = bind(spec, script, moved), script.path.name
+    command = Command(
         words=binding.words,
-        script=script,
+        script=place,
         recorded=binding.recorded,
         takes_seed=binding.takes_seed,
         takes_batch=binding.takes_batch,
         accumulates=binding.accumulates,
-        settings=tuple(sorted(settings_of(spec, scripts))),
-        named=tuple(sorted({*spec.metric, *(name for each in scripts for name in each.named)})),
+        settings=tuple(sorted(settings_of(spec, [script]))),
+        named=tuple(sorted({*spec.metric, *script.named})),
         renamed=dict(SCRIPT_METRICS),
         metric_definitions=spec.metric_definitions,
         logging_steps=binding.logging_steps,
         leaves_model=True,
         usage_hint=f"; use --training_arguments.NAME VALUE to pass an option that `python {name} --help` lists, or add "
-        f"{asked}",
+        f"{options(ask_script='true')}",
+    )
+    return BoundScript(
+        command=command,
+        described=described(binding, spec, script),
+        training=training_of(spec, script),
+        faults=binding.faults,
     )
 
 

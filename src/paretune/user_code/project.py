@@ -27,8 +27,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.user_code import script_metrics
-from paretune.user_code.binding import bind, described
-from paretune.user_code.inputs import RUNNER_FILES, command_of, settings_of, texts_of
+from paretune.user_code.inputs import RUNNER_FILES, bound_script, settings_of, texts_of
 from paretune.user_code.script import Script, names_in_text
 
 _RESERVED_CHANNELS = {"code", "job"}
@@ -171,12 +170,11 @@ def _bound(spec: JobSpec, home: Path, project: Project, root: Path) -> _Bound:
         raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
     if spec.entry_point not in declared and spec.entry_point.endswith(".py"):
         script = Script.read(root / spec.entry_point, may_ask=spec.ask_script)
-        binding = bind(spec, script)
-        refuse(binding.faults)
-        command = command_of(spec, binding, [script], script=spec.entry_point)
+        bound = bound_script(spec, script, place=spec.entry_point)
+        refuse(bound.faults)
         return _Bound(
-            command=replace(command, recorded={**_recorded(spec), **binding.recorded}),
-            described={"command": command.shown(spec.plan()), **described(binding, spec, script)},
+            command=replace(bound.command, recorded={**_recorded(spec), **bound.command.recorded}),
+            described={"command": bound.command.shown(spec.plan()), **bound.described},
         )
     with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow

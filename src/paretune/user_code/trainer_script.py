@@ -1,7 +1,7 @@
 """Reads from a script's text what its training with Hugging Face's Trainer computes, so that it can be estimated.
 
     training_in(text, requirements, given) -> ScriptTraining | None      pure: what the text says
-    described(spec) -> JobSpec | None                                    the job, with what its script says
+    training_of(spec, script) -> JobSpec | None                          the job, with what its script says
 
 The script is not run. A value that its text does not show keeps the Trainer's default.
 """
@@ -18,7 +18,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.program import TRAINER, Program
 from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS
-from paretune.user_code.inputs import script_of
+from paretune.user_code.script import Script
 
 MODEL_FOLDER = "/opt/ml/model"
 _LIBRARIES = ("transformers", "trl", "setfit", "sentence_transformers")
@@ -166,15 +166,12 @@ def _defaults(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
             yield from ((word.lstrip("-").replace("-", "_"), default) for word in words)
 
 
-def described(spec: JobSpec) -> JobSpec | None:
+def training_of(spec: JobSpec, script: Script) -> JobSpec | None:
     """Return a job that runs a script with the Trainer, with what its script says of its training.
 
-    What the user gave goes first. Returns None for other jobs, and if the text does not show the model.
+    What the user gave goes first. Returns None for other scripts, and if the text does not show the model.
     """
-    if spec.entry_script is None:
-        return None
     try:
-        script = script_of(spec)
         beside = script.path.parent / "requirements.txt"
         requirements = read_text(beside, LARGEST_SCRIPT) if beside.is_file() else ""
         training = training_in(script.text, requirements, spec.training_arguments)

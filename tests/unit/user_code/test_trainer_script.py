@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from paretune.specification.job import JobSpec
-from paretune.user_code.trainer_script import MODEL_FOLDER, described, training_in
+from paretune.user_code.script import Script
+from paretune.user_code.trainer_script import MODEL_FOLDER, training_in, training_of
 
 SCRIPT = """
 import argparse, os
@@ -85,7 +86,10 @@ def test_a_job_of_a_script_is_described_and_what_the_user_gave_goes_first(tmp_pa
     (tmp_path / "requirements.txt").write_text("transformers==4.6.1")
     job: dict[str, Any] = {"entry_script": str(tmp_path / "train.py"), "max_train_samples": 1000}
 
-    read, given = described(JobSpec(**job)), described(JobSpec(**job, model="bert-base-uncased", max_seq_length=128))
+    script = Script.read(tmp_path / "train.py")
+    typed = JobSpec(**job, model="bert-base-uncased", max_seq_length=128)
+
+    read, given = training_of(JobSpec(**job), script), training_of(typed, script)
 
     assert read is not None
     assert given is not None
@@ -98,12 +102,12 @@ def test_a_job_of_a_script_is_described_and_what_the_user_gave_goes_first(tmp_pa
     assert (read.plan().per_device_train_batch_size, read.num_train_epochs) == (32, 4)
     assert read.training_arguments == {"evaluation_strategy": "epoch", "save_total_limit": 2}
     assert (given.model, given.max_seq_length) == ("bert-base-uncased", 128)
-    assert described(JobSpec(max_train_samples=1000)) is None
 
 
 def test_checkpoints_outside_the_model_folder_are_not_uploaded(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SFT)
-    read = described(JobSpec(entry_script=str(tmp_path / "train.py"), max_train_samples=1000))
+    spec = JobSpec(entry_script=str(tmp_path / "train.py"), max_train_samples=1000)
+    read = training_of(spec, Script.read(tmp_path / "train.py"))
 
     assert read is not None
     assert read.training_arguments["save_strategy"] == "no"

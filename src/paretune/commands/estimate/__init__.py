@@ -5,13 +5,15 @@ This module selects the jobs; `estimate.py` makes the table.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from paretune.commands.command import Command, read_with_profile
 from paretune.core.errors import collecting, refuse
 from paretune.core.result import Result
-from paretune.specification.catalog import region_faults
+from paretune.estimating.workload import PROBE_STEPS
+from paretune.specification.catalog import instances, region_faults
 from paretune.specification.declaration import Parameters, affecting, parameter, spell, split_list
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
@@ -24,6 +26,7 @@ MAY_BE_LISTS = (
     *("model", "program", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
     *DIVISIONS,
 )
+PROBE_MINUTES = 30.0  # time limit of a probe: 40 steps of a job that takes 15 s per step, and its start
 LISTED_CLUSTERS = MAY_BE_LISTS[:3]  # those of these parameters that choose the cluster and the strategy on it
 OF_THE_DATA = affecting(JobSpec, "data")  # parameters that decide which rows a job gets, and how they are prepared
 
@@ -33,6 +36,9 @@ class EstimateOptions(Parameters):
 
     like: str = parameter("")
     """estimate a finished training run on other clusters: a run in the store, or one of your SageMaker training jobs"""
+    probe: str = parameter("")
+    """first pay for a job of 40 steps on this instance type (about 0.2 USD on ml.g5.xlarge, at most 30 minutes unless
+    max_runtime_minutes is given), then print the table with what it measured; by default of types with the same GPU"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +48,14 @@ class EstimateRequest:
     specs: tuple[JobSpec, ...]
     like: str = ""  # a finished run or SageMaker job; if set, `specs` is empty and `texts` has the other options
     texts: Mapping[str, str] = field(default_factory=dict)
+    probe: JobSpec | None = None  # a short job that is paid for before the table is made; None without one
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
         """Return the request that the options describe; `instance_type=a,b` requests two jobs. Raises BadInput."""
-        single = {name: text for name, text in texts.items() if name != "like"}
+        single = {name: text for name, text in texts.items() if name not in ("like", "probe")}
+        if probe := texts.get("probe", "").strip():
+            return cls._with_probe(probe, texts.get("like", ""), single)
         if like := texts.get("like", "").strip():
             return cls(specs=(), like=like, texts=single)
         lists = {name: split_list(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
@@ -56,6 +65,23 @@ class EstimateRequest:
             if not all(part.strip() for part in single[name].split(","))
         ]
         return cls.of([single], lists, faults)
+
+    @classmethod
+    def _with_probe(cls, probe: str, like: str, texts: Mapping[str, str]) -> "EstimateRequest":
+        """Return the request for a table, and for the probe of its first job on one instance of the type `probe`."""
+        refuse(["probe and like cannot be combined: leave one of them out"] if like else [])
+        types = [name for name in split_list(texts.get("instance_type", "")) if name != probe]
+        listed = ",".join([probe, *(types if "instance_type" in texts else _with_same_gpu(probe))])
+        request = cls.from_text({**texts, "instance_type": listed})
+        first = request.specs[0]
+        minutes = first.max_runtime_minutes if "max_runtime_minutes" in texts else PROBE_MINUTES
+        changes = {"instance_count": None, "fallback_instance_types": None, "register": None, "profile_steps": None}
+        steps: dict[str, Any] = {"probe_steps": PROBE_STEPS}
+        if first.runs_user_code:
+            steps = {"training_arguments": {**first.training_arguments, "max_steps": PROBE_STEPS}}
+        job = first.replace(**changes, **steps, max_runtime_minutes=minutes)
+        refuse(launch_faults(job))
+        return replace(request, probe=job)
 
     @classmethod
     def of(
@@ -85,7 +111,24 @@ class EstimateRequest:
         return cls(specs=tuple(specs))
 
 
+def _with_same_gpu(name: str) -> list[str]:
+    """Return the smallest other types with the same GPU as this instance type, one for each number of GPUs."""
+    own = instances().get(name)
+    if own is None or not own.has_gpu:
+        return []
+    types = [
+        each for each in instances().values() if (each.launcher, each.accelerator) == (own.launcher, own.accelerator)
+    ]
+    smallest = {each.accelerator_count: each for each in sorted(types, key=lambda each: -each.vcpus)}
+    smallest.pop(own.accelerator_count, None)
+    return [smallest[count].instance_type for count in sorted(smallest)]
+
+
 def _run(request: EstimateRequest) -> Result:
+    if request.probe is not None:
+        from paretune.commands.estimate.probe import run_probe
+
+        return run_probe(request)
     from paretune.commands.estimate.estimate import run_estimate
 
     return run_estimate(request)

@@ -24,7 +24,7 @@ from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of, length_faults
 from paretune.estimating.estimator import Estimate, Estimator, Forecast, estimate_user_code
 from paretune.estimating.phases import PHASES
-from paretune.estimating.timing import PARTS
+from paretune.estimating.timing import PARTS, Measurement
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS, data_of
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.preview import ForeseenJob, warnings_of
@@ -41,7 +41,8 @@ from paretune.specification.profile import completed
 from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
-from paretune.user_code.trainer_script import described
+from paretune.user_code.inputs import script_of
+from paretune.user_code.trainer_script import training_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -230,8 +231,8 @@ def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateT
     return run_estimate(request)
 
 
-def run_estimate(request: EstimateRequest) -> EstimateTable:
-    """Return the estimates of the requested jobs.
+def run_estimate(request: EstimateRequest, probe: Measurement | None = None) -> EstimateTable:
+    """Return the estimates of the requested jobs. `probe` is what a probe of a user's script has measured.
 
     If `mlflow run` has opened a run for the command, the table is also recorded there.
     """
@@ -242,7 +243,7 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
 
         table = compare(request)
     else:
-        table = _estimated(request, is_recorded)
+        table = _estimated(request, is_recorded, probe)
     if not is_recorded:
         return table
     note = f"**{table.title.capitalize()}.** Seconds, dollars and memory with their intervals: `estimate.csv`."
@@ -251,7 +252,7 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     return replace(table, run_id=run_id, open_command=open_command)
 
 
-def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
+def _estimated(request: EstimateRequest, is_recorded: bool, probe: Measurement | None) -> EstimateTable:
     """Return the table of jobs that have not run."""
     environment, first = dict(os.environ), request.specs[0]
     prices, regions = PriceList.read(environment), [usual_region(spec.region, environment) for spec in request.specs]
@@ -265,7 +266,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     is_there = is_recorded or has_store(environment)
     forecast = Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
     if first.runs_user_code:
-        own = [(spec, _of_script(spec, price, forecast, environment)) for spec, price in priced]
+        own = [(spec, _of_script(spec, price, forecast, environment, probe)) for spec, price in priced]
         remark = (
             "your own training code is estimated from runs of the same job (cluster and parameters, any seed), or from "
             "a script with Hugging Face's Trainer if it shows its model and max_train_samples is given: run it once, "
@@ -293,7 +294,7 @@ def _with_other_program(item: Estimate, estimator: Estimator, built: Architectur
 
     None if that is not possible, as for a strategy of the Trainer only.
     """
-    changes = {"program": TRAINER} if item.spec.trained_by.is_own else {"program": None, "test_rows": None}
+    changes = {"program": TRAINER} if item.spec.trained_by.is_paretune else {"program": None, "test_rows": None}
     with suppress(BadInput):
         other = item.spec.replace(**changes)
         return None if launch_faults(other) else estimator.estimate(other, built, item.price, facts=facts)
@@ -301,14 +302,15 @@ def _with_other_program(item: Estimate, estimator: Estimator, built: Architectur
 
 
 def _of_script(
-    spec: JobSpec, price: Price | None, forecast: Forecast, environment: Mapping[str, str]
+    spec: JobSpec, price: Price | None, forecast: Forecast, environment: Mapping[str, str], probe: Measurement | None
 ) -> Estimate | None:
-    """Estimate a job that runs the user's own code from its runs, or else from what its script says."""
+    """Estimate a job that runs the user's own code from its runs, or else from what its script says and its probe."""
     known = estimate_user_code(spec, price, forecast.evidence.of_user_code)
-    if known is not None or (training := described(spec)) is None:
+    if known is not None or spec.entry_script is None or (training := training_of(spec, script_of(spec))) is None:
         return known
     with suppress(BadInput):  # the model's architecture is unknown
-        return forecast.of_script(spec, training, architecture_of(training.model, training.task, environment), price)
+        built = architecture_of(training.model, training.task, environment)
+        return forecast.of_script(spec, training, built, price, probe)
     return None
 
 

@@ -355,7 +355,7 @@ def _estimates(
     """
     ran = priced[0][0]
     stack = None if reference.is_by_paretune else reference.name
-    if reference.origin == "published" and ran.trained_by.is_own:
+    if reference.origin == "published" and ran.trained_by.is_paretune:
         stack = "published"
     built = built or architecture_of(ran.model, ran.task, environment)
     facts = reference.facts

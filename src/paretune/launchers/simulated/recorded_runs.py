@@ -41,7 +41,7 @@ from paretune.pricing import as_of_fault
 from paretune.specification.declaration import COMPUTES, Parameters, affecting, parameter, spell
 from paretune.specification.job import JobSpec, share_of
 from paretune.specification.parallelism import DATA_PARALLEL, DEEPSPEED, SHARDED, BatchPlan
-from paretune.specification.program import OWN
+from paretune.specification.program import PARETUNE
 
 STATUSES = COMPLETED, OUT_OF_MEMORY, FAILED = "Completed", "OutOfMemory", "Failed"
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
@@ -132,7 +132,7 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
     texts, faults = {**common_texts, **texts_of_row}, list[str]()
     parameters = {*common_texts, *OF_A_ROW, "seed"} - {*Cells.model_fields}
     if texts.get("strategy") == "none":  # AWS's term; a script with the Trainer then uses DataParallel
-        texts["strategy"] = DATA_PARALLEL if texts.get("program", OWN) != OWN else "ddp"
+        texts["strategy"] = DATA_PARALLEL if texts.get("program", PARETUNE) != PARETUNE else "ddp"
     values, spec = Cells(), JobSpec()
     with collecting(faults):
         values = Cells.read({name: text for name, text in texts.items() if name in Cells.model_fields})

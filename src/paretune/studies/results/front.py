@@ -179,9 +179,9 @@ def _error_of(metric: str, values: Sequence[float], noise: RunNoise | None, runs
     if metric in metrics.OF_THE_CLUSTER:
         if min(runs, count) < 2:
             return None
-        own = stdev(values)
-        if own > TELLING_ERRORS * noise.of_one_run(mean):
-            return noise.widened(own / math.sqrt(count))
+        deviation = stdev(values)
+        if deviation > TELLING_ERRORS * noise.of_one_run(mean):
+            return noise.widened(deviation / math.sqrt(count))
     return noise.standard_error(mean, count)
 
 

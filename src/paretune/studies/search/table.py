@@ -123,11 +123,11 @@ class StudyTable:
         """
         self.look_again()
         self._lock.check()
-        own = {name: changes[name] for name in self._of_sampler if name in changes}
-        space = self.distributions | {name: self._of_sampler[name] for name in own}
+        of_sampler = {name: changes[name] for name in self._of_sampler if name in changes}
+        space = self.distributions | {name: self._of_sampler[name] for name in of_sampler}
         if self._file.design is not None:  # a row of a design may lack parameters that other rows have
             space = {name: self.distributions[name] for name in point}
-        self.study.sampler = _Chosen(self._sampler, space, {**point, **own}, accepts)
+        self.study.sampler = _Chosen(self._sampler, space, {**point, **of_sampler}, accepts)
         with warnings.catch_warnings(action="ignore"):
             trial = self.study.ask(space)
         return trial.number, {name: trial.params[name] for name in self.distributions if name in trial.params}
@@ -147,8 +147,8 @@ class StudyTable:
         given = waiting.system_attrs.get("fixed_params", {})
         point = {name: value for name, value in given.items() if name in self.distributions}
         asked = self.ask(point, {}, lambda point: True)  # also removes the trial from the queue if it is refused
-        own = {name for name in self._of_sampler if not given.get(name)}  # as a trial that is no probe has them
-        unknown = ", ".join(sorted(given.keys() - self.distributions.keys() - own))
+        of_sampler = {name for name in self._of_sampler if not given.get(name)}  # as a trial that is no probe has them
+        unknown = ", ".join(sorted(given.keys() - self.distributions.keys() - of_sampler))
         if unknown or (self._file.design is not None and not point):
             raise ValueError(f"its parameters must be among {', '.join(self.distributions)}, got {unknown or 'none'}")
         return asked
