@@ -1,4 +1,4 @@
-"""Scripts that fail in ten ways: each shows its own last lines and the next step, and none of paretune's code."""
+"""Scripts that fail in many ways: each shows its own last lines and the next step, and none of paretune's code."""
 
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,12 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         {},
         "KeyError: 'label'",
         "line 2, in <module>",
+    ),
+    "keyboard": (
+        "name = input('which data set? ')",
+        {},
+        "EOFError: EOF when reading a line (a job has no keyboard: let the script take an argument instead of calling",
+        "which data set?",
     ),
     "endless": (
         "import time\nwhile True:\n    print('loss: 0.5', flush=True)\n    time.sleep(0.1)",

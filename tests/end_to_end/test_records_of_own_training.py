@@ -40,6 +40,7 @@ elif given.end == "waits":
     time.sleep(600)
 """
 ARTIFACTS = {"log.txt", "command.txt", "versions.txt", "report.json", "code"}
+OF_THE_JOB = {"cost_usd", "job_seconds", "billable_seconds"}
 
 
 @pytest.fixture
@@ -208,8 +209,64 @@ def test_printed_values_have_their_own_names_and_nothing_else_becomes_a_metric(f
         "train/acc": 0.998,
         "kpi": 3.0,
     }
-    of_the_job = {"cost_usd", "job_seconds", "billable_seconds"}
-    assert {name: run.data.metrics[name] for name in run.data.metrics.keys() - of_the_job} == values
+    assert {name: run.data.metrics[name] for name in run.data.metrics.keys() - OF_THE_JOB} == values
+
+
+RESULT_FILES = """
+import json
+from pathlib import Path
+def rows(path, *records):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        file.writelines(json.dumps(record) + "\\n" for record in records)
+for iteration in (19, 39):  # detectron2's metrics.json: a line for each log, and one for each evaluation
+    times = {"data_time": 0.01, "eta_seconds": 60.5, "time": 0.2, "lr": iteration / 1000}
+    rows("output/metrics.json", {**times, "iteration": iteration, "total_loss": 40 / (iteration + 1)})
+    rows("output/metrics.json", {"bbox/AP": iteration + 0.5, "iteration": iteration})
+for step in (5, 10):  # LLaMA-Factory's trainer_log.jsonl
+    progress = {"current_steps": step, "total_steps": 10, "percentage": 10.0 * step, "elapsed_time": "0:00:27"}
+    rows("saves/trainer_log.jsonl", {**progress, "loss": 1 / step, "lr": 1e-5 * step, "epoch": step / 5})
+rows("saves/trainer_log.jsonl", {**progress, "eval_loss": 0.25, "epoch": 2.0})
+nested = {"val": {"f1": 0.5, "support": 12}, "test": {"f1": 0.75}, "config": {"loss_weight": 3, "error_rate": 0.1}}
+Path("metrics.json").write_text(json.dumps(nested, indent=1))
+"""
+
+
+def test_metrics_are_read_from_detectron2_s_and_llama_factory_s_logs_and_from_nested_results(folder: Path) -> None:
+    (folder / "results.py").write_text(RESULT_FILES)
+    spec = paretune.JobSpec(entry_script="results.py")
+    paretune.launch(spec, quiet=True)
+
+    job = paretune.launch(spec, quiet=True)  # detectron2 and LLaMA-Factory append to the log of the first job
+
+    client = MlflowClient(mlflow.get_tracking_uri())
+    metrics = client.get_run(job.run_id).data.metrics
+    values = {"total_loss": 1.0, "bbox/AP": 39.5, "loss": 0.1, "eval_loss": 0.25, "val/f1": 0.5, "test/f1": 0.75}
+    values["lr"] = 0.039  # a rate that changes is a curve; of two files, that which is later in the list counts
+    of_paretune = {name for name in metrics if name in OF_THE_JOB or name.startswith("estimated_")}
+    assert {name: metrics[name] for name in metrics.keys() - of_paretune} == values
+    curves = {"total_loss": {19: 2.0, 39: 1.0}, "bbox/AP": {19: 19.5, 39: 39.5}, "loss": {5: 0.2, 10: 0.1}}
+    for name, curve in curves.items():
+        points = client.get_metric_history(job.run_id, name)
+        assert sorted({(point.step, point.value) for point in points}) == sorted(curve.items()), name
+
+
+def test_epochs_that_stand_alone_on_a_line_are_steps_and_decimal_commas_are_read(folder: Path) -> None:
+    (folder / "commas.py").write_text(
+        "print(60000)\n"
+        "for epoch in range(3):\n"
+        "    print(epoch)\n"
+        "    print(812 + epoch)\n"
+        "    print('f1 0,9%d' % epoch, 'loss: %.1f' % (1 + epoch), sep='\\n')\n"
+    )
+
+    job = paretune.launch(paretune.JobSpec(entry_script="commas.py"), quiet=True)
+
+    client = MlflowClient(mlflow.get_tracking_uri())
+    assert {name: job.metrics[name] for name in ("f1", "loss")} == {"f1": 0.92, "loss": 3.0}
+    for name, curve in {"f1": [0.9, 0.91, 0.92], "loss": [1.0, 2.0, 3.0]}.items():
+        points = {point.step: point.value for point in client.get_metric_history(job.run_id, name)}
+        assert points == dict(enumerate(curve))
 
 
 BUILT = """import argparse

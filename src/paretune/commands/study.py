@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from paretune.commands.command import Command
 from paretune.core.errors import BadInput, NoAccount, collecting, did_you_mean, refuse
+from paretune.core.reading import is_folder
 from paretune.core.result import CommandOutput, Result
 from paretune.core.shell import options
 from paretune.specification import metrics
 from paretune.specification.catalog import instances
-from paretune.specification.declaration import parameter, split_list
+from paretune.specification.declaration import parameter, split_list, with_own_argument
 from paretune.specification.inputs import DATA_FILES, data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
@@ -49,7 +50,8 @@ def _read(texts: Mapping[str, str]) -> StudyFile | StudyRequest:
     step that fails.
     """
     path, faults = texts.get("study", "").strip(), list[str]()
-    if path.endswith(".py"):
+    has_quality = any(texts.get(name, "").strip() for name in _OF_QUALITY)
+    if path.endswith((".py", ".ipynb")) or (path and has_quality and is_folder(path)):  # the last two are refused there
         return _requested({**texts, "study": "", "entry_script": path})
     if path.lower().endswith(DATA_FILES):
         raise BadInput([f"{path} is a data file, not a study: give it as dataset: {options(dataset=path)}"])
@@ -99,7 +101,9 @@ def _requested(texts: Mapping[str, str]) -> StudyRequest:
         types = []
         of_launcher = (name for name, item in instances().items() if item.launcher == launcher.name)
         job["instance_type"] = next(of_launcher, next(iter(instances())))  # any type, until the types are chosen
-    faults, spec, quality = [unknown_option(name, StudyOptions) for name in strange], None, None
+    script = job.get("entry_script")
+    faults = [with_own_argument(unknown_option(name, StudyOptions), name, script) for name in strange]
+    spec, quality = None, None
     terms = dict[str, object]()
     if "budget_usd" not in of_study:
         faults.append("budget_usd is missing: say how many dollars the study may spend, such as --budget_usd 20")

@@ -297,8 +297,8 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
     another job, or to a command without a job, the run is None and the id is that of the opened run: this job gets a
     new run under it.
 
-    If the block refuses the job, this function closes the opened run with the reason, because a killed `mlflow run`
-    cannot close it. Raises LostContact if the job may be running but cannot be read; its run stays open.
+    If the block refuses the job before it exists, this function closes the opened run with the reason, because a killed
+    `mlflow run` cannot close it. Raises LostContact if the job may be running but cannot be read; its run stays open.
     """
     if "MLFLOW_RUN_ID" not in workplace.environment and is_absent_file(tracking_uri()):
         require_answer(tracking_uri())  # MLflow creates the file later, so that a refused job leaves none
@@ -326,9 +326,8 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
     except LostContact:
         raise  # the job may run
     except ParetuneError as error:
-        if is_ours:
-            no_job = {} if has_job else {schema.STATE: ""}
-            run.set_tags({schema.FAILURE_REASON: str(error), schema.WATCHED_BY: "", **no_job})
+        if is_ours and not has_job:  # the end of a job that exists is recorded already, or left to `sync`
+            run.set_tags({schema.FAILURE_REASON: str(error), schema.WATCHED_BY: "", schema.STATE: ""})
             run.end(RUN_STATUS[JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED])
         raise
 

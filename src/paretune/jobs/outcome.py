@@ -409,26 +409,31 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     if report is None or not spec.runs_user_code:
         return []
     lost = ", ".join(report.not_finite)
-    remarks = [f"not recorded, because the last value was NaN or infinite: {lost}"] if lost else []
+    remarks = []
+    if lost:
+        remedy = "if the training has diverged, lower its learning rate; otherwise check how it computes the metric"
+        remarks.append(f"not recorded, because the last value was NaN or infinite: {lost}; {remedy}")
     if left_out := int(report.facts.get("names_left_out", 0)):
         kept = "names that differ from others only in numbers are left out first; metric_definitions keeps a name"
         remarks.append(
             f"{left_out:,} more names of printed numbers are not recorded, because there are too many: {kept}"
         )
     if spec.project is not None:
-        no_metric = f"no metric of the command was found in {LOGGERS}: {ADD_A_METRIC}, {_DEFINITION}"
+        no_metric = f"the command has reported no metric: {ADD_A_METRIC}, {_DEFINITION} (looked in {LOGGERS})"
         return remarks if report.metrics or lost else [no_metric]
     evaluated, of_training = ("eval", "val_", "valid", "test"), ("train_", "throughput_")
     names = [*report.metrics, *report.not_finite]
     others = (name for name in names if "loss" not in name or name.startswith(evaluated))
     if any(not name.startswith(of_training) for name in others):
         return remarks
-    switches = json.dumps({"do_train": True, "do_eval": True})
-    return [
-        *remarks,
-        f"no evaluation metric of {at_home(str(spec.entry_script)).name} was found in {LOGGERS}: {ADD_A_METRIC}, "
-        f"{_DEFINITION}; Hugging Face's examples evaluate with {options(training_arguments=switches)}",
-    ]
+    name, looked = at_home(str(spec.entry_script)).name, f"(looked in {LOGGERS})"
+    if "train_runtime" in names:  # of Hugging Face's Trainer
+        switches = options(training_arguments=json.dumps({"do_train": True, "do_eval": True}))
+        advice = f"Hugging Face's examples evaluate with {switches}; for any other metric, {ADD_A_METRIC}"
+    else:
+        advice = f"{ADD_A_METRIC}, {_DEFINITION}"
+    kind = "metric of an evaluation" if names else "metric"
+    return [*remarks, f"{name} has reported no {kind}: {advice} {looked}"]
 
 
 def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:

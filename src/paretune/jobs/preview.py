@@ -23,6 +23,7 @@ from paretune.jobs.run_names import settings_in_name
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobSetup, Launcher, job_name
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
+from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
 from paretune.specification.container import Command, JobDocument, JobInputs
@@ -120,7 +121,7 @@ def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, j
     launcher, setups = workplace.launcher, list[JobSetup]()
     worst_usd = launcher.admit(spec)
     if spec.budget is not None:
-        workplace.budget_ledger(spec.budget)  # its faults are reported before anything is prepared
+        BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
     inputs = inputs_of(spec, workplace, lambda: setups.append(launcher.check(spec)), revision=revision)
     setup = launcher.check_inputs(setups[0], inputs)
     job = foreseen(spec, inputs, workplace)

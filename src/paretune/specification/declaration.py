@@ -375,9 +375,16 @@ def _of_script(cls: type[Parameters], error: Any, values: Mapping[str, Any]) -> 
     name, script = ".".join(map(str, error["loc"])), str(values.get("entry_script") or "")
     if error["type"] != "extra_forbidden" or not script or len(error["loc"]) != 1:
         return error
+    return _error(Fault(error["loc"], with_own_argument(unknown(cls, name), name, script)))
+
+
+def with_own_argument(message: str, name: str, script: str | None) -> str:
+    """Return the message for an unknown name; for a script, it also says how an argument of the script is given."""
+    if not script:
+        return message
     argument = options(**{f"training_arguments.{name}": "VALUE"})
-    text = f"{unknown(cls, name)}; an argument of {PurePath(script).name} is given as {argument}"
-    return _error(Fault(error["loc"], text))
+    joined = f"{message} An" if message.endswith("?") else f"{message}; an"
+    return f"{joined} argument of {PurePath(script).name} is given as {argument}"
 
 
 def _error(fault: Fault | str) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
         if text and is_path and not exists(text):
             folder = at_home(text).parent
             names = [path.name for path in folder.glob("*")] if is_folder(folder) else []
-            near = did_you_mean(Path(text).name, names, lead=": ", most=1)
+            near = did_you_mean(Path(text).name, names, lead=": ", most=1, cutoff=0.7)
             faults.append(f"{name} {text} does not exist (looked in {Path.cwd()}){near}")
         elif text and exists(text) and not is_file(text) and not is_folder(text):
             faults.append(f"{name} must be a file or a folder, and {text} is a device, a pipe or a socket")

@@ -33,8 +33,8 @@ from paretune.user_code.script import ASKED, Script
 
 LOGGING_STEPS = 10
 ADD_A_METRIC = (
-    'log a metric with MLflow, mlflow.log_metric("val_f1", value), or with W&B, TensorBoard or a Trainer of Lightning '
-    "or Hugging Face, or print a line such as `val_f1: 0.9`; to read lines of another form, give metric_definitions"
+    "print one on a line such as `val_f1: 0.9`, or log it with MLflow (`mlflow.log_metric('val_f1', value)`), W&B or "
+    "TensorBoard; metric_definitions reads lines of another form"
 )
 """What to do if a script logs no metric."""
 _MOST_LISTED = 30  # a message lists at most this many arguments of a script; if there are more, it refers to --help

@@ -128,6 +128,8 @@ def classify(error: BaseException) -> tuple[str, str]:
         return "silent", f"its command {shown!r} ended with exit code {getattr(error, 'returncode', '')}"
     if isinstance(error, FileNotFoundError) and error.filename and not os.path.isabs(str(error.filename)):
         first += f" (looked in {os.getcwd()})"
+    if isinstance(error, EOFError) and "reading a line" in text:  # of input()
+        first += " (a job has no keyboard: let the script take an argument instead of calling input)"
     cause = chain[-1]
     reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
     is_new = isinstance(cause, Exception) and (type(cause), reason) != (type(error), first)

@@ -57,6 +57,17 @@ WRONG = {  # what is typed: parts of the only message
     "train none.py --learning_rate fast": ["learning_rate must be", "entry_script none.py does not exist (looked in"],
     "train . ": ["entry_script must be a file, and . is a folder"],
     "train rows.csv": ["rows.csv"],
+    "train missing.py": ["entry_script missing.py does not exist (looked in"],
+    "train book.ipynb": [
+        "book.ipynb is a notebook: convert it with `jupyter nbconvert --to script book.ipynb`, and name"
+    ],
+    "train metric.py --lr 1": [
+        "did you mean learning_rate? An argument of metric.py is given as --training_arguments.lr"
+    ],
+    "train metric.py --hidden 1": [
+        "all parameters; an argument of metric.py is given as --training_arguments.hidden VALUE"
+    ],
+    "train metric.py --training_arguments.hidden 1": ["metric.py has no argument hidden: it has lr"],
     "train --dataset rows.csv --text_column Body": ["'Body' is not in the train rows of rows.csv: did you mean body?"],
     "train --dataset rows.csv --text_column body": ["'body' is missing or blank in 1 of 3 train rows (row 2)"],
     "train --dataset one.csv": ["label_column 'label' has only one class (x): there is nothing to learn"],
@@ -151,6 +162,14 @@ WRONG = {  # what is typed: parts of the only message
     "study smoek": ["smoek does not exist", "did you mean smoke?"],
     "study .": ["study must name a YAML file, and . is a folder"],
     "study binary.csv": ["binary.csv is a data file, not a study: give it as dataset"],
+    "study book.ipynb --metric val_f1 --budget_usd 1": ["is a notebook: convert it with `jupyter nbconvert"],
+    "study nothing --metric val_f1 --budget_usd 1": ["entry_script must be a file, and nothing is a folder: name the"],
+    "study broken.py --metric val_f1 --budget_usd 1": [
+        "broken.py, line 2: Python cannot read it: '(' was never closed"
+    ],
+    "study metric.py --metric val_f1 --budget_usd 1 --hidden 1": [
+        "all parameters; an argument of metric.py is given as --training_arguments.hidden VALUE"
+    ],
     "study metric.py --metric val_score --budget_usd 5": ["metric.py does not report val_score: as far as its text"],
     "study metric.py --minimize val_f1 --budget_usd 5": ["val_f1 is better when it is higher: say --maximize val_f1"],
     "study wrong.yaml --n_trails 3": ["wrong.yaml:2: learning_rate: low must be less than", "did you mean n_trials?"],
@@ -252,6 +271,7 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(
     (workplace / "short" / "config.json").write_text('{"model_type": "bert", "max_position_embeddings": 64}')
     (workplace / "broken.py").write_text("import argparse\nprint('x'\n")
     (workplace / "metric.py").write_text(METRIC_SCRIPT)
+    (workplace / "book.ipynb").write_text('{"cells": [], "nbformat": 4}')
     (workplace / "rates.py").write_text(CLICK_SCRIPT)
     before = {path.name for path in workplace.iterdir()}
 

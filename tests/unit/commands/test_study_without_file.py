@@ -179,27 +179,23 @@ def test_instance_types_are_searched_even_if_rate_and_batch_of_the_script_are_gi
 
 
 @pytest.mark.trains
-@pytest.mark.parametrize("cluster", [("--launcher", "sagemaker"), ("--instance_type", "ml.g5.xlarge,ml.m5.large")])
 def test_a_dry_run_on_sagemaker_needs_no_account_and_says_that_it_asked_none(
-    workplace: Path,
-    no_settings: None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    cluster: tuple[str, str],
+    workplace: Path, no_settings: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [f"film {number} was {'great' if number % 2 else 'awful'};{number % 2}" for number in range(400)]
     (workplace / "reviews.csv").write_text("\n".join(["text;label", *rows, ""]))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(workplace / "none"))
-    words = ["study", "--dataset", "reviews.csv", "--budget_usd", "20", *cluster]
+    for cluster in (("--launcher", "sagemaker"), ("--instance_type", "ml.g5.xlarge,ml.m5.large")):
+        words = ["study", "--dataset", "reviews.csv", "--budget_usd", "20", *cluster]
 
-    assert main([*words, "--dry_run"]) == 0, capsys.readouterr().err
+        assert main([*words, "--dry_run"]) == 0, capsys.readouterr().err
 
-    text = capsys.readouterr().out
-    types = yaml.safe_load(text)["search"]["instance_type"]["choices"]
-    assert {"ml.m5.large", "ml.g5.xlarge"} & set(types)
-    assert "# your AWS account was not queried, so prices are public ones: no AWS region is set" in text
-    assert main(words) == 2
-    assert "no AWS region is set" in capsys.readouterr().err
+        text = capsys.readouterr().out
+        types = yaml.safe_load(text)["search"]["instance_type"]["choices"]
+        assert {"ml.m5.large", "ml.g5.xlarge"} & set(types)
+        assert "# your AWS account was not queried, so prices are public ones: no AWS region is set" in text
+        assert main(words) == 2
+        assert "no AWS region is set" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,22 @@ def test_who_follows_the_job_that_a_living_process_watches_leaves_it_to_that_one
     assert len(user.launcher.created) == 1
 
 
+def test_ctrl_c_while_a_command_finds_its_job_completed_changes_nothing_of_the_job_s_end(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = user.is_killed()
+    user.launcher.jobs[user.job_of(run_id)].runs = 0  # it has ended
+
+    with monkeypatch.context() as ctrl_c:
+        ctrl_c.setattr(Interruption, "check", interrupt)
+        with pytest.raises(Interrupted):
+            user.type(run_id)  # started again for the run that `mlflow run` had opened
+
+    run = user.client.get_run(run_id)
+    assert (run.info.status, run.data.tags["paretune.state"]) == ("FINISHED", "Completed")
+    assert "paretune.failure_reason" not in run.data.tags
+
+
 def test_an_output_that_breaks_stops_no_paid_job(user: User) -> None:
     user.launcher.endings = [ENDLESS]
 

@@ -11,6 +11,7 @@ from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.container import JobReport
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, cut_off, failed
 from paretune.specification.job import JobSpec
+from paretune.user_code.script_metrics import LOGGERS
 
 MEASURED = {
     "f1": 0.87654,
@@ -154,8 +155,11 @@ def test_a_script_gets_a_hint_only_if_it_has_left_no_metric_of_an_evaluation(
 
     assert len(remarks) == lacks
     for text in remarks:
-        assert text.startswith("no evaluation metric of train.py was found in MLflow, W&B, TensorBoard, Lightning's ")
-        assert ': log a metric with MLflow, mlflow.log_metric("val_f1", value), or with W&B, ' in text
+        kind = "metric of an evaluation" if names else "metric"
+        assert text.startswith(f"train.py has reported no {kind}: ")
+        assert text.endswith(f" (looked in {LOGGERS})")
+        assert ("do_eval" in text) is ("train_runtime" in names)
+        assert "print one on a line such as `val_f1: 0.9`, or log it with MLflow" in text
 
 
 @pytest.mark.parametrize("job", [{"entry_script": "train.py"}, {"project": "mine"}])
@@ -164,7 +168,9 @@ def test_metrics_of_the_users_own_training_that_ended_nan_are_listed(job: dict[s
 
     remarks = script_remarks(JobSpec(**job), report)
 
-    assert remarks == ["not recorded, because the last value was NaN or infinite: f1, loss"]
+    (text,) = remarks
+    assert text.startswith("not recorded, because the last value was NaN or infinite: f1, loss; ")
+    assert "lower its learning rate" in text
 
 
 ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml.g5.2xlarge")

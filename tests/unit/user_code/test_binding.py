@@ -15,6 +15,7 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Range, is_whole
 from paretune.user_code.binding import OF_SCRIPTS
+from paretune.user_code.inputs import script_inputs
 from tests.support.bound_scripts import argument_faults, bound, script_arguments, script_in_words
 
 PLAIN = """
@@ -547,7 +548,7 @@ def test_an_argument_of_the_script_given_as_a_parameter_is_refused_with_its_righ
         JobSpec.read({"entry_script": str(script), "quiet": "x", "data": "x", "quiter": "x"})
 
     of_script, of_data, unknown = refused.value.faults
-    assert of_script.endswith("; an argument of train.py is given as --training_arguments.quiet VALUE")
+    assert of_script.endswith("an argument of train.py is given as --training_arguments.quiet VALUE")
     assert of_data.startswith("unknown parameter data: did you mean dataset?")
     assert argument_faults(JobSpec(entry_script=str(script)))[0].endswith("--data: add --dataset VALUE")
     assert unknown.startswith("unknown parameter quiter")
@@ -672,3 +673,12 @@ def test_a_study_searches_arguments_by_the_scripts_own_names(script: Path) -> No
     study.write_text(text.replace("{lr:", "{rate:"))
     with pytest.raises(BadInput, match=r"unknown parameter rate: train\.py has the arguments lr, batch-size, epochs"):
         StudyFile.read(str(study), {})
+
+
+def test_a_metric_that_the_user_names_counts_as_one_of_the_script_s_own_names(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('quok' + 'ka=0.9', 'widgets=3')\n")
+
+    command = script_inputs(JobSpec(entry_script=str(tmp_path / "train.py"), metric=("quokka",))).command
+
+    assert command is not None
+    assert "quokka" in command.named

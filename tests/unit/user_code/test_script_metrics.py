@@ -444,6 +444,53 @@ def test_a_number_that_begins_a_line_without_metrics_is_no_step(line: str) -> No
     assert [(point.step, point.value) for point in printed.results([], {}).curves["val_f1"]] == [(1, 0.5), (2, 0.6)]
 
 
+@pytest.mark.parametrize(
+    ("lines", "curve"),
+    [
+        (["8", "0", "val_f1: 0.5", "1", "812", "val_f1: 0.6"], [(0, 0.5), (1, 0.6)]),
+        (["1", "val_f1: 0.5", "2", "val_f1: 0.6"], [(1, 0.5), (2, 0.6)]),
+        (["Epoch 4", "1", "val_f1: 0.5", "Epoch 5", "2", "val_f1: 0.6"], [(4, 0.5), (5, 0.6)]),
+        (["100", "val_f1: 0.5", "200", "val_f1: 0.6"], []),
+        (["0", "val_f1: 0.5", "100", "val_f1: 0.6"], []),
+    ],
+)
+def test_numbers_alone_on_a_line_are_steps_if_they_count_and_no_line_names_its_step(
+    lines: list[str], curve: list[tuple[int, float]]
+) -> None:
+    printed = PrintedNumbers()
+    for line in lines:
+        printed.read(line)
+
+    found = printed.results([], {})
+    assert found.metrics == {"val_f1": 0.6}
+    assert [(point.step, point.value) for point in found.curves.get("val_f1", [])] == curve
+
+
+def test_a_log_that_a_training_has_continued_has_the_points_of_one_training(tmp_path: Path) -> None:
+    steps = [(1, 9.0), (2, 9.0), (3, 9.0), (4, 9.0), (3, 0.3), (4, 0.2), (5, 0.1)]  # resumed after step 2
+    lines = [json.dumps({"iteration": step, "total_loss": loss}) for step, loss in steps]
+    (tmp_path / "metrics.json").write_text("\n".join([*lines, '{"iteration": 6, "total_']))
+
+    found = PrintedNumbers().results(logged(tmp_path, [], time.time()), {})
+
+    assert found.metrics == {"total_loss": 0.1}
+    points = [(point.step, point.value) for point in found.curves["total_loss"]]
+    assert points == [(1, 9.0), (2, 9.0), (3, 0.3), (4, 0.2), (5, 0.1)]
+
+
+def test_a_list_of_records_has_curves_and_nested_numbers_need_evidence(tmp_path: Path) -> None:
+    (tmp_path / "metrics.json").write_text(json.dumps([{"epoch": 1, "f1": 0.5}, {"epoch": 2, "f1": 0.75}]))
+    report = {"0": {"precision": 0.5, "support": 20}, "accuracy": 0.8}
+    settings = {"args": {"error": 3}, "data": {"rows": 9}, "metrics": {"kpi": 2, "seed": 1}}
+    (tmp_path / "results.json").write_text(json.dumps({"report": report, **settings}))
+
+    found = PrintedNumbers().results(logged(tmp_path, [], time.time()), {})
+
+    values = {"f1": 0.75, "report/0/precision": 0.5, "report/accuracy": 0.8, "metrics/kpi": 2.0}
+    assert found.metrics == values
+    assert [(point.step, point.value) for point in found.curves["f1"]] == [(1, 0.5), (2, 0.75)]
+
+
 def test_a_curve_that_several_checkpoints_repeat_has_each_point_once(tmp_path: Path) -> None:
     log = [{"loss": 1 / step, "step": step} for step in (1, 2, 3, 4)]
     for step in (2, 4):

@@ -9,6 +9,7 @@ anybody knows, and the seconds of its whole job say nothing about a step, so it 
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 from paretune.commands.estimate import EstimateRequest
@@ -23,14 +24,16 @@ from paretune.estimating.estimator import measured_script
 from paretune.estimating.timing import Measurement
 from paretune.estimating.workload import PROBE_STEPS, training_rows, whole_argument
 from paretune.jobs.launch import launch_here
+from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 from paretune.presentation.text import duration, usd
 from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.user_code.inputs import script_faults
-from paretune.user_code.trainer_script import described
+from paretune.user_code.binding import bind
+from paretune.user_code.inputs import script_of
+from paretune.user_code.trainer_script import training_of
 
 _RUNTIME = "train_runtime"  # metric of the Trainer: seconds of all its steps
 _ANY_ROWS = 1_000_000  # rows of a probe whose data set is not known: more than its steps read
@@ -57,6 +60,7 @@ def run_probe(request: EstimateRequest) -> Result:
     else:
         say_on_stderr(_announcement(probe))
         job = launch_here(probe)
+        assert isinstance(job, JobOutcome)  # a preview only with `dry_run`
         run_id, spent = job.run_id, job.metrics.get("cost_usd")
         remark = f"probe: run {run_id}" + (f", {usd(spent)}" if spent is not None and job.spec.has_instances else "")
     measured = _of_script(probe, run_id) if probe.runs_user_code else None
@@ -68,10 +72,20 @@ def run_probe(request: EstimateRequest) -> Result:
 
 def _launchable(probe: JobSpec) -> JobSpec:
     """Return the probe of a script, without numbers of rows that describe its data if it has no such options."""
-    if probe.entry_script is not None and script_faults(probe):
+    if probe.entry_script is not None and _binding_faults(probe):
         described_only = probe.replace(max_train_samples=None, test_rows=None)
-        return probe if script_faults(described_only) else described_only
+        return probe if _binding_faults(described_only) else described_only
     return probe
+
+
+def _described(job: JobSpec) -> JobSpec | None:
+    """Return the job of a script with what its text says of its training; None if it says too little."""
+    return None if job.entry_script is None else training_of(job, script_of(job))
+
+
+def _binding_faults(job: JobSpec) -> Sequence[str]:
+    """Return why a job's script cannot run with its parameters; empty if it can."""
+    return bind(job, script_of(job)).faults
 
 
 def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
@@ -80,18 +94,18 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
         "run it once as a whole, with few rows or epochs, and estimate other clusters from that run: "
         f"`{command_line('estimate', {'like': 'RUN'})}`"
     )
-    training = described(probe)
+    training = _described(probe)
     if training is None:
         return [
             "probe needs a script that trains with Hugging Face's Trainer and shows its model (else give model), got "
             f"{probe.entry_script or probe.project}: {instead}"
         ]
-    if (faults := script_faults(probe)) or training.training_arguments.get("max_steps") != PROBE_STEPS:
+    if (faults := _binding_faults(probe)) or training.training_arguments.get("max_steps") != PROBE_STEPS:
         return [
             f"probe needs a script with an option max_steps that reaches the Trainer: add it, or {instead}",
             *faults,
         ]
-    trained = described(whole)
+    trained = _described(whole)
     assert trained is not None  # its probe is described, too
     is_known = whole.gives("dataset", "max_train_samples") and training_rows(trained, None) is not None
     if not is_known and not whole_argument(trained, "max_steps"):
@@ -102,7 +116,7 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
 def _of_script(job: JobSpec, run_id: str) -> Measurement | None:
     """Return what the probe of a script has measured; None if its run does not show the seconds of its steps."""
     environment = dict(os.environ)
-    run, training = open_tracking(environment, SystemClock()).recorded(run_id), described(job)
+    run, training = open_tracking(environment, SystemClock()).recorded(run_id), _described(job)
     if run is None or training is None or not (runtime := run.metrics.get(_RUNTIME)):
         return None
     training = training if training.max_train_samples else training.replace(max_train_samples=_ANY_ROWS)

@@ -21,6 +21,7 @@ from .printed_line import (
     is_other_header,
     is_row,
     is_usual_metric,
+    lone_number,
     numbers_of,
     read_line,
     row_in,
@@ -68,7 +69,8 @@ class PrintedNumbers:
     A number becomes a metric only on evidence: its name is in `named`, such as the names in the script's own text, or
     it has a usual metric word (`is_usual_metric`), or it stands in a dictionary or table row with such a name. Numbers
     whose names are in `settings`, such as the arguments of the script, never count. If steps are printed, numbers
-    before the first step are left out. `definitions` are SageMaker's `metric_definitions`, whose regular expressions
+    before the first step are left out. A whole number alone on a line is a step if these numbers count up by one from
+    0 or 1, and no line names its step. `definitions` are SageMaker's `metric_definitions`, whose regular expressions
     find numbers in lines of any other form.
 
     Nothing is read from rows and progress bars that were wrapped at the width of a terminal, because their pieces would
@@ -87,7 +89,8 @@ class PrintedNumbers:
         self._points = 0  # number of points of all curves
         self._left_out: set[str] = set()  # names beyond _MOST_READ
         self._step: int | None = None
-        self._has_begun = False  # whether a step was printed
+        self._has_begun = False  # whether a step was printed with a word, such as `epoch 1`
+        self._lone: int | None = None  # the last step that was printed as a lone number
         self._header: list[str] = []  # header of the table whose rows are printed
         self._is_other_table = False  # whether rows of a table that is not about metrics are printed
         self._held = ""  # the last line, if the next one may continue its cells
@@ -120,6 +123,10 @@ class PrintedNumbers:
             self._read(held)
 
     def _read(self, text: str, *, has_curve: bool = False) -> None:
+        if (number := lone_number(text)) is not None and not self._has_begun:
+            if number in (0, 1) or (self._lone is not None and number == self._lone + 1):
+                self._step = self._lone = number
+            return
         if header := header_in(text, self._named):
             self._header, self._is_other_table = header, False
             self._take(read_line(text)._replace(numbers={}), has_curve=False)

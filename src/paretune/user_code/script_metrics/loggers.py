@@ -21,17 +21,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .printed_line import flat, numbers_in, numbers_of
+from .printed_line import dictionary_in, flat, has_metric_word, is_setting, numbers_in, numbers_of
 
 STORE = "paretune"  # folder in a job's results: mlflow.db and mlruns of MLflow, CURVES of all other loggers
 CURVES = "curves.jsonl"
 RESULT_FILES = (
-    *("trainer_state.json", "train_results.json", "eval_results.json", "all_results.json"),
+    *("trainer_log.jsonl", "trainer_state.json", "train_results.json", "eval_results.json", "all_results.json"),
     *("results.json", "metrics.json", "eval_results.txt"),
 )
-"""Files to which Hugging Face's and AWS's example scripts, and others, write numbers.
+"""Files to which Hugging Face's and AWS's example scripts, LLaMA-Factory, detectron2 and others write numbers.
 
-If several have a number of the same name, the last one in this list counts. Text files are read like printed lines.
+If several have a number of the same name, the last one in this list counts. A file holds one JSON document, or one on
+each line, as detectron2's metrics.json does. Text files are read like printed lines.
 """
 CSV_FILES = ("history.csv", "log.csv", "training_log.csv", "progress.csv", "results.csv", "summary.csv", "metrics.csv")
 """Tables of Keras, Ultralytics, timm, Lightning and others. They need a column step, epoch or iteration."""
@@ -39,14 +40,20 @@ EVENT_FILES, HISTORY_FILES, SUMMARY_FILES = ("*.tfevents.*",), ("run-*.wandb",),
 LOG_FILES = (*RESULT_FILES, *CSV_FILES, *EVENT_FILES, *HISTORY_FILES, *SUMMARY_FILES)
 LOGGERS = "MLflow, W&B, TensorBoard, Lightning's metrics.csv, JSON files such as all_results.json, printed lines"
 """Sources in their order of precedence."""
-_LARGEST_FILE = 5_000_000  # limit in bytes of a file with results
+_LARGEST_FILE = 50_000_000  # limit in bytes of a file with results; 270,000 iterations of detectron2 take about 8 MB
 _LARGEST_LOG = 200_000_000  # limit in bytes of a file with events
 _DEEPEST = 4  # levels of folders that are searched
 _NEVER_SEARCHED = {STORE, "mlruns", ".git", "site-packages"}
 _WIDTHS = {"COLUMNS": "400", "TERMINAL_WIDTH": "100"}
 """Without a terminal, rich wraps progress bars and tables at 80 columns. A bar of Lightning with 20 metrics has about
 400. Typer draws the boxes of its error messages as wide as TERMINAL_WIDTH."""
-_COUNTERS = {"step", "epoch", "global_step", "total_flos", "hp_metric", "iteration", "time"}
+_STEPS = ("step", "iteration", "current_steps", "global_step", "epoch")  # the first that a record has is its step
+_COUNTERS = {
+    *(*_STEPS, "total_steps", "percentage", "total_flos", "hp_metric"),
+    *("time", "data_time", "rank_data_time", "eta_seconds"),
+}
+_RESULTS = re.compile(r"^(?:metrics?|results?|scores?)$")
+_SETTINGS = re.compile(r"^(?:args|arguments|config\w*|cfg|hparams|hyper_?param\w*|options|param\w*|settings)$")
 _SCHEDULED = {"learning_rate", "lr", "grad_norm"}
 _BLOCK, _HEADER = 32_768, 7  # bytes of a block of W&B's file; bytes of the file's header and of each record's header
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4  # kinds of records in W&B's file
@@ -202,21 +209,60 @@ def _of_results(files: list[_File]) -> Source:
     values: dict[str, tuple[float, str]] = {}
     curves: dict[str, list[Point]] = {}
     for file in _of_kind(files, RESULT_FILES):
-        own: dict[str, list[Point]] = {}
-        with contextlib.suppress(ValueError, OSError, RecursionError, AttributeError):
-            text = file.path.read_text(encoding="utf-8")
-            if file.path.suffix == ".txt":
-                entries: list[Mapping[str, Any]] = [numbers_in(line) for line in text.splitlines()]
-            else:
-                content = json.loads(text)
-                entries = content.get("log_history", [content])  # trainer_state.json has an entry for each log
-            for entry in entries:
-                numbers = numbers_of(entry)
+        own: dict[str, dict[int, Point]] = {}
+        with contextlib.suppress(ValueError, OSError, RecursionError):
+            records = _records_of(file.path)
+            for step, numbers in _of_one_training(records):
                 values.update({name: (value, file.name) for name, value in numbers.items()})
-                if file.path.name == "trainer_state.json" and "step" in numbers:
-                    _add(own, numbers, int(numbers["step"]), int(file.modified * 1000))
-        curves.update(own)
+                if step is not None and (len(records) > 1 or file.path.name == "trainer_state.json"):
+                    for name, value in numbers.items():
+                        own.setdefault(name, {})[step] = Point(max(0, step), int(file.modified * 1000), value)
+        curves.update({name: list(points.values()) for name, points in own.items()})
     return Source(values, curves)
+
+
+def _records_of(path: Path) -> list[dict[str, float]]:
+    """Return the numbers of each record in a file: its lines, its one document, or the entries of a document's list."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".txt":
+        return [numbers_in(line) for line in text.splitlines()]
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = list(filter(None, map(dictionary_in, text.splitlines())))
+    if isinstance(content, dict) and isinstance(content.get("log_history"), list):
+        content = content["log_history"]  # trainer_state.json has an entry for each log
+    records = content if isinstance(content, list) else [content]
+    return [_numbers_of_record(record) for record in records if isinstance(record, dict)]
+
+
+def _numbers_of_record(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return a record's numbers. Those in nested dictionaries need evidence, as they may be settings or counts."""
+    own = {name: value for name, value in record.items() if not isinstance(value, dict)}
+    nested = {}
+    for name, value in flat({name: value for name, value in record.items() if name not in own}).items():
+        *parents, last = name.split("/")
+        is_result = has_metric_word(last) or any(map(_RESULTS.match, parents))
+        if is_result and not is_setting(last) and not any(map(_SETTINGS.match, parents)):
+            nested[name] = value
+    return numbers_of({**own, **nested})
+
+
+def _of_one_training(records: list[dict[str, float]]) -> list[tuple[int | None, dict[str, float]]]:
+    """Return the records with their steps, without those of an earlier training that wrote to the same file.
+
+    Where the steps go back, a training began again or resumed from a checkpoint, so later steps before that do not
+    count.
+    """
+    counter = next((name for name in _STEPS if any(name in numbers for numbers in records)), "")
+    kept: list[tuple[float, int | None, dict[str, float]]] = []  # the first is the newest step so far
+    for numbers in records:
+        has_step = math.isfinite(numbers.get(counter, math.nan))
+        newest = numbers[counter] if has_step else kept[-1][0] if kept else -math.inf
+        while kept and kept[-1][0] > newest:
+            kept.pop()
+        kept.append((newest, int(newest) if has_step else None, numbers))
+    return [(step, numbers) for _, step, numbers in kept]
 
 
 def _of_tables(files: list[_File]) -> Source:

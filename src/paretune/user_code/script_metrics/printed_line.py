@@ -28,6 +28,9 @@ LONGEST_LINE = 2_000  # characters of a printed line that are read
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 # Commas between thousands: 12,345.67, but not 0.9,0.8.
 _THOUSANDS = re.compile(r"(?<![\w.,(\[])([-+]?[1-9]\d{0,2}(?:,\d{3})+)(?!\d|,\d)")
+# A comma before decimals, as some languages write it: 0,91. Not 1,5 of `top-1,5`, [0,1] or 0,1,2.
+_DECIMAL_COMMA = re.compile(r"(?<![\w.,(\[-])([-+]?\d+),(\d+(?:[eE][-+]?\d+)?)(?!\w|[.,]\d|[)\]])")
+_DECIMAL_POINT = re.compile(r"\d\.\d")
 _CAMEL = re.compile(r"(?<=[a-z]{3})(?=[A-Z])")  # between the words of `bestIteration`
 _WORD = r"[A-Za-z_µ][\w./@'²-]*"
 _SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # data split of a metric
@@ -400,7 +403,7 @@ def _of_report(text: str) -> Line | None:
 
 def _of_words(text: str, settings: Collection[str]) -> Line:
     """Return the named numbers in a line of words. A number that begins the line is its step if it has metrics."""
-    text = _THOUSANDS.sub(lambda match: match[1].replace(",", ""), text)
+    text = _with_points(text)
     text = _OF_SPLITS.sub(r"\1 \2: \3, \1 \4:", text)
     step = _step_of(list(_COUNTER.finditer(text)))
     is_step = step is not None
@@ -451,6 +454,18 @@ def _of_words(text: str, settings: Collection[str]) -> Line:
     if is_bare and all(is_setting(name, settings, value) for name, value in numbers.items()):
         step, is_step = None, False
     return Line(numbers, frozenset(shares), step, is_step)
+
+
+def _with_points(text: str) -> str:
+    """Return a line whose numbers have no commas between thousands, and a point before decimals.
+
+    `1,250` is a thousand unless another number in the line has a decimal comma that is no separator of thousands, such
+    as `0,91`. In a line with both decimal points and decimal commas, numbers with a comma are not read.
+    """
+    commas = [match[0] for match in _DECIMAL_COMMA.finditer(text) if not _THOUSANDS.fullmatch(match[0])]
+    if not commas:
+        return _THOUSANDS.sub(lambda match: match[1].replace(",", ""), text)
+    return _DECIMAL_COMMA.sub(" ~ | " if _DECIMAL_POINT.search(text) else r"\1.\2", text)
 
 
 def _step_of(counters: list[re.Match[str]]) -> int | None:
@@ -565,6 +580,11 @@ def is_other_header(line: str) -> bool:
     """
     fields = fields_of(line) if is_row(line) else []
     return len(fields) > 2 and all(re.fullmatch(r"[A-Za-z][\w #./()-]*", field) for field in fields)
+
+
+def lone_number(line: str) -> int | None:
+    """Return the number of a line that has nothing but one whole number, as `print(epoch)` writes it, else None."""
+    return int(line) if re.fullmatch(r"\s*\d{1,9}\s*", line) else None
 
 
 def is_row(line: str) -> bool:
