@@ -12,6 +12,7 @@ import pytest
 from paretune.cli import main
 from paretune.launchers.base import job_name
 from paretune.studies.definition.file import StudyFile
+from tests.support import chats
 from tests.support.bills import later, line, write
 from tests.support.cloud import REPOSITORY
 from tests.support.pages import PAGES, commands_of, job_of
@@ -101,6 +102,8 @@ def user(workplace: Path, account: Emulator, prepared: Path, monkeypatch: pytest
     write_csv(workplace / "complaints.csv", sentences(60), header="narrative,product")
     write_csv(workplace / "rows.csv", sentences(60))
     write_csv(workplace / "tags.csv", [(text, f"{label}|any") for text, label in sentences(60)], header="text,tags")
+    chats.language_model(workplace / "chat-model")
+    chats.write_jsonl(workplace / "chats.jsonl", chats.conversations(40))
     tutorial = (REPOSITORY / "docs" / "tutorial.md").read_text()
     for name, text in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", tutorial, re.MULTILINE | re.DOTALL):
         (workplace / name).write_text(text)

@@ -20,6 +20,7 @@ from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.core.reading import at_home, exists, is_file, is_folder
 from paretune.core.shell import options
 from paretune.specification import metrics
+from paretune.specification.chats import COMPLETION, MESSAGES, PROMPT, document_faults, text_columns
 from paretune.specification.declaration import split_list
 
 if TYPE_CHECKING:
@@ -151,9 +152,12 @@ def _file_faults(spec: "JobSpec", parameter: str, name: str) -> list[str]:
     columns = _columns(path, parameter, drops=spec.missing_rows == "drop")
     split = SCRIPT_CHANNELS[parameter]
     found = column_faults(spec, split, columns) if columns else []
-    if columns and split == "train" and not found and spec.task == metrics.CLASSIFICATION:
-        found = _class_faults(spec, columns)
-    return found
+    if not columns or found:
+        return found
+    if spec.task == metrics.CAUSAL_LM:
+        texts = {column: columns[column] for column in text_columns(spec, columns)}
+        return document_faults(f"{parameter} {name}", split, texts)
+    return _class_faults(spec, columns) if split == "train" and spec.task == metrics.CLASSIFICATION else []
 
 
 def kind_fault(parameter: str, path: Path) -> str:
@@ -316,8 +320,9 @@ def label_columns(spec: "JobSpec", columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def used_columns(spec: "JobSpec", columns: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of a parameter and a column that it names: first the text column, then the label columns."""
-    return [("text_column", spec.text_column), *(("label_column", name) for name in label_columns(spec, columns))]
+    """Return pairs of a parameter and a column that it names: first the text columns, then the label columns."""
+    texts = (("text_column", name) for name in text_columns(spec, columns))
+    return [*texts, *(("label_column", name) for name in label_columns(spec, columns))]
 
 
 def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[object]]) -> list[str]:
@@ -330,6 +335,8 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
             source = {"validation": spec.validation_file, "test": spec.test_file}.get(split) or spec.dataset
             absent = f"{parameter} {column!r} is not in the {split} rows of {source}"
             names, remedy = ", ".join(columns), f"set {parameter} to one of them"
+            if parameter == "text_column" and (chats := {MESSAGES, PROMPT, COMPLETION} & {*columns}):
+                meant, remedy = "", _chat_remedy(spec, chats)
             if "," in names and len(columns) == 1:
                 meant, remedy = "", "its columns are separated by commas: name it .csv"
             elif any(name in cells for name, cells in columns.items()):
@@ -341,6 +348,15 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
             first = f"row {rows[0]}" if len(rows) == 1 else f"first: rows {', '.join(map(str, rows[:5]))}"
             faults.append(f"{missing} ({first}): fill them, or leave them out with {options(missing_rows='drop')}")
     return faults
+
+
+def _chat_remedy(spec: "JobSpec", columns: Collection[str]) -> str:
+    """Return what to do with a file that has some of the columns of conversations, but no text column."""
+    if spec.task == metrics.CAUSAL_LM and MESSAGES not in columns and len(columns) == 1:
+        missing = COMPLETION if PROMPT in columns else PROMPT
+        return f"give each row a column {missing} too, or set text_column to one of them"
+    way = f"set task={metrics.CAUSAL_LM}" if spec.task != metrics.CAUSAL_LM else "leave out text_column"
+    return f"{way} to train on their conversations"
 
 
 def _header(spec: "JobSpec", columns: Collection[str]) -> str:

@@ -164,7 +164,7 @@ class JobSpec(Parameters):
     test_file: str | None = parameter(None, "data evaluation")
     """file with test rows, evaluated at the end"""
     text_column: str = parameter("text", "data evaluation quality", basic=True)
-    """column with the text"""
+    """column with the text; causal-lm: conversations in the columns messages, or prompt and completion, come first"""
     label_column: str = parameter("label", "data evaluation quality", basic=True)
     """column with the class; multi-label: a column of lists or of texts such as a|b, or several 0/1 columns, named as
     a,b; token-classification: one label per word"""

@@ -49,6 +49,10 @@ TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimizer c
 TOTAL_PARAMETERS = "total_parameters"  # all parameters of the model
 DROPPED_ROWS = "dropped_rows"  # rows that missing_rows=drop left out
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
+KEPT_SHARE = "kept_share"  # share of the training rows' tokens within max_seq_length
+LENGTH_FOR_MOST_TOKENS = "length_for_95_percent"  # tokens: max_seq_length that would keep 95 % of the tokens
+LEARNED_SHARE = "learned_share"  # share of the tokens of conversations that count in the loss
+UNLEARNED_ROWS = "unlearned_rows"  # training conversations without a token to learn within max_seq_length
 ESTIMATED_SECONDS = "estimated_seconds"
 """Billable seconds predicted before the job; `_low` and `_high` bound an 80 % interval."""
 ESTIMATED_COST_USD = "estimated_cost_usd"  # dollars predicted before the job
@@ -149,7 +153,8 @@ BASELINES = frozenset({BASELINE_MAJORITY, BASELINE_TFIDF, BASELINE_WORDS})
 FACTS = frozenset(
     {
         *(TOTAL_PARAMETERS, TRAINABLE_PARAMETERS, MATRIX_PARAMETERS, LAYERS, HIDDEN_SIZE, VOCABULARY),
-        *(TRAIN_PADDED_TOKENS, DROPPED_ROWS, TRUNCATED_SHARE, *_OF_SPLITS),
+        *(TRAIN_PADDED_TOKENS, DROPPED_ROWS, TRUNCATED_SHARE, KEPT_SHARE, LENGTH_FOR_MOST_TOKENS, *_OF_SPLITS),
+        *(LEARNED_SHARE, UNLEARNED_ROWS),
         *(f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_high")),
     }
 )

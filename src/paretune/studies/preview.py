@@ -247,18 +247,21 @@ def _check_jobs(jobs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:
 def remarks_on(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
     """Return lines to print: warnings that all points share, how many points will not be tried, and prices.
 
-    Raises BadInput if a new study has no job that can be launched.
+    Warnings about the rows are those of the jobs whose rows are prepared. Raises BadInput if a new study has no job
+    that can be launched.
     """
 
     def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
         return [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
 
-    estimated = foresee(_some_of_each_type(jobs))
+    some = _some_of_each_type(jobs)
+    of_data = dict.fromkeys(text for spec in some for text in known_inputs(spec, workplace).findings.warnings)
+    estimated = foresee(some)
     refusals = [text for job in estimated if (text := limit_refusal(job))]
     if is_new and len(refusals) == len(estimated) and all(map(limit_refusal, foresee(jobs))):
         raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])
     count = f"{len(refusals)} of the {len(estimated)} points checked will not be tried; the first one because: "
-    warnings = [*warnings_of(estimated, only_common=True), *(f"{count}{text}" for text in refusals[:1])]
+    warnings = [*of_data, *warnings_of(estimated, only_common=True), *(f"{count}{text}" for text in refusals[:1])]
     prices = {job.spec.instance_type: job.price for job in estimated if job.spec.has_instances and job.price}
     hourly = ", ".join(f"{name} {price.usd_per_hour:g}" for name, price in prices.items())
     line = [f"prices in USD per hour {dates_of(prices.values())}: {hourly}"] if prices else []

@@ -69,6 +69,9 @@ class _Job:
         self._formats = find_formats(self._spec, folder.model_source.resolve())
         is_judged = self._spec.task != metrics.CAUSAL_LM  # a language model has only loss and perplexity
         self._judge = Evaluation(self._spec.task, self._labels) if is_judged else None
+        self._has_joined_texts = any(
+            self._rows(split.name).has_joined_texts for split in folder.dataset.iterdir() if split.is_dir()
+        )
         self.loop = self._make_loop()
         self._strategy = self.loop.strategy
         self._architecture = of_config(self._strategy.model.config.to_dict(), self._spec.task)
@@ -79,7 +82,7 @@ class _Job:
         strategies.checkpoint_activations(model, spec)
         if not device.has_gpu() and not spec.is_compiled:
             cpu.use_cpu_kernels(model, spec.max_seq_length)
-        use_causal_attention(model, spec, self._formats)
+        use_causal_attention(model, spec, self._formats, has_joined_texts=self._has_joined_texts)
         use_fused_norms(model, spec)
         return model, missing
 

@@ -26,6 +26,7 @@ from paretune.specification.parallelism import DEVICE_MAP
 from paretune.training import device, downloads, processes
 
 _FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary and largest width of the model that `_padding_faults` tries
+_MOST_TRIED = 500_000_000  # weights of the model that `keeps_texts_apart` tries: 2 GB
 _CAUSAL = "sdpa_causal"  # name under which our attention without masks is registered in transformers
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.codes", "*.spm", "*.tokenizer")
 """Files of configurations and tokenizers: PhoBERT and BERTweet have *.codes, Marian *.spm, ProphetNet *.tokenizer."""
@@ -141,6 +142,36 @@ def _padding_faults(spec: JobSpec, config: Any) -> list[str]:
         return []
     rule = f"model {spec.model} is a {config.model_type} model, whose output depends on the padding after a text"
     return [f"{rule}: the rows of a batch would affect each other; set model to another one, such as bert-base-uncased"]
+
+
+@torch.no_grad()
+def keeps_texts_apart(config: Any) -> bool:
+    """Return whether a decoder can compute several texts in one row as if each text were alone.
+
+    transformers makes the masks for this from positions that start from 0 in each text (see `TokenRows.batch`). Some
+    models make their own masks, such as OPT and Falcon, or carry a state from token to token, such as Mamba. To find
+    out, this function tries a model of the same class with random weights and one layer of each type. The answer is no
+    if that model cannot be built or is too large; it is yes for plain kinds of models (see `estimating.formats`).
+    """
+    if kind_of(config.to_dict()) in PLAIN_DECODERS:
+        return True
+    sizes: dict[str, Any] = {"num_hidden_layers": 1, "vocab_size": _FEW_TOKENS, "pad_token_id": 0, "use_cache": False}
+    if types := getattr(config, "layer_types", None):
+        kinds = [*dict.fromkeys(types)]
+        sizes |= {"layer_types": kinds, "num_hidden_layers": len(kinds)}
+    with suppress(Exception), torch.random.fork_rng(devices=[]):  # unusual architectures may fail here
+        changed = type(config).from_dict({**config.to_dict(), **sizes})
+        with torch.device("meta"):
+            weights = transformers.AutoModelForCausalLM.from_config(changed).num_parameters()
+        if weights > _MOST_TRIED:
+            return False
+        torch.manual_seed(0)
+        model = transformers.AutoModelForCausalLM.from_config(changed, dtype=torch.float32).eval()
+        tokens, places = torch.randint(1, _FEW_TOKENS, (1, 10)), torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4, 5]])
+        joined = model(input_ids=tokens, position_ids=places).logits
+        alone = [model(input_ids=part).logits for part in (tokens[:, :4], tokens[:, 4:])]
+        return torch.allclose(joined, torch.cat(alone, dim=1), rtol=1e-3, atol=1e-5)
+    return False
 
 
 def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
@@ -397,17 +428,18 @@ def four_bit_layers(model: torch.nn.Module) -> dict[str, Any]:
     return {f"{name}.weight": layer for name, layer in model.named_modules() if isinstance(layer, Linear4bit)}
 
 
-def use_causal_attention(model: Any, spec: JobSpec, formats: Formats) -> None:
+def use_causal_attention(model: Any, spec: JobSpec, formats: Formats, *, has_joined_texts: bool = False) -> None:
     """Let a plain decoder in bf16 attend without masks, unless its sliding window is shorter than a row.
 
-    This is correct because padding is at the end of a row, where no earlier token sees it. Given masks, transformers
-    reads each of them, which makes the host wait, and uses a slower kernel for padded rows. transformers makes no masks
-    for an attention function that other code has registered, so its own sdpa function is registered under a new name.
-    In fp32 and fp16, masks are kept: if heads share keys, PyTorch runs its fast kernels only with masks.
+    Rows with several texts (`has_joined_texts`) need masks. For others, this is correct because padding is at the end
+    of a row, where no earlier token sees it. Given masks, transformers reads each of them, which makes the host wait,
+    and uses a slower kernel for padded rows. transformers makes no masks for an attention function that other code has
+    registered, so its own sdpa function is registered under a new name. In fp32 and fp16, masks are kept: if heads
+    share keys, PyTorch runs its fast kernels only with masks.
     """
     config, longest = model.config, spec.max_seq_length
     is_causal = config.model_type in PLAIN_DECODERS and getattr(config, "is_causal", True)
-    is_whole = longest <= (getattr(config, "sliding_window", None) or longest)
+    is_whole = longest <= (getattr(config, "sliding_window", None) or longest) and not has_joined_texts
     if is_causal and is_whole and formats.compute == "bf16" and config._attn_implementation == "sdpa":
         # Imported here because these imports take as long as torch's, and preparing a job does not need them.
         from transformers import AttentionInterface

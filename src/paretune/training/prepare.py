@@ -18,7 +18,9 @@ from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.hub import accepts_connections, hub_address
 from paretune.core.packages import can_be_imported, install
 from paretune.core.reading import exists
+from paretune.estimating.architecture import positions_of
 from paretune.specification import metrics
+from paretune.specification.chats import Chat
 from paretune.specification.container import TELLS, write_json
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
@@ -55,7 +57,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
     import numpy as np
 
     from paretune.training import device, model
-    from paretune.training.rows import findings, sources, tokenized
+    from paretune.training.rows import chats, findings, sources, tokenized
 
     datasets.disable_progress_bars()
     faults = device.device_faults(spec)
@@ -77,10 +79,14 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         _print_progress(f"reading {spec.dataset}")
         rows, labels = sources.read_rows(spec)
     refuse(faults)
-    prepared = tokenized.prepare(spec, rows, labels, tokenizer, cache, _print_progress)
-    is_causal = spec.task == metrics.CAUSAL_LM  # a language model learns each token of a row except the first
+    is_causal = spec.task == metrics.CAUSAL_LM
+    if any(isinstance(row, Chat) for part in rows.values() for row in part.chats):
+        chats.check_tokenizer(spec.model, tokenizer)
+    joins = is_causal and not rows["train"].chats and model.keeps_texts_apart(config)
+    prepared = tokenized.prepare(spec, rows, labels, tokenizer, cache, _print_progress, joins=joins)
     for split in ("train", "validation") if is_causal else ("train",):
-        if prepared.facts[f"{split}_tokens"] <= is_causal * prepared.facts[f"{split}_rows"]:
+        learned = tokenized.TokenRows(prepared.folder / split, pad_id=0).label_counts
+        if prepared.facts[f"{split}_tokens"] == 0 or (is_causal and not learned.sum()):
             raise BadInput([f"dataset {spec.dataset} has no tokens to learn from in its {split} rows"])
     made = [np.load(path, mmap_mode="r").max(initial=0) for path in prepared.folder.glob("*/tokens.npy")]
     highest = int(max(*made, tokenizer.pad_token_id))  # a pad_token that the user added may be the highest
@@ -89,7 +95,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         of_each = f"an embedding for each token of its tokenizer, up to {highest}, but has {vocabulary}"
         rule = f"model {spec.model} must have {of_each}"
         raise BadInput([f"{rule}: call model.resize_token_embeddings({highest + 1}), and save the model"])
-    described = findings.data_findings(spec, rows, labels, prepared)
+    described = findings.data_findings(spec, rows, labels, prepared, positions_of(config.to_dict()))
     return {"dataset": str(prepared.folder), "model": str(folder), "findings": asdict(described)}
 
 

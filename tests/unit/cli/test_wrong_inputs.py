@@ -1,6 +1,8 @@
 """Wrong inputs of every command lead to one message that says what to do, exit code 2, and nothing left behind."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +94,38 @@ WRONG = {  # what is typed: parts of the only message
         "lines.jsonl: line 2 is not a JSON object (Expecting ',' delimiter",
         """each line must be one, such as {"text": "a", "label": "x"}""",
     ],
+    "train --task causal-lm --dataset chats.jsonl": [
+        "dataset chats.jsonl: 11 of 12 train rows are not a conversation to learn: ",
+        "row 2: message 1 has no role; ",
+        "row 3: message 2 has the unknown role 'gpt': write assistant; ",
+        "row 4: messages has no message; ",
+        "row 5: no message of the assistant, so there is nothing to learn; ",
+        "row 6: message 2 (assistant) calls a tool or answers it; paretune does not train calls of tools: leave ",
+        "; and 6 more",
+    ],
+    "train --task causal-lm --dataset later_chats.jsonl": [
+        "row 1: message 2 is a system message, which must come first; ",
+        "row 2: message 2 (assistant) has no content; ",
+        "row 3: message 1 (user) must have a text as content, got [{'type': 'text', 'text': 'Hi'}]; ",
+        "row 4: messages must be a list of messages, each with role and content, got 'Hi'; ",
+        "row 5: message 1 must have role and content, got 'Hi'",
+    ],
+    "train --task causal-lm --dataset last_chats.jsonl": [
+        "dataset last_chats.jsonl: 1 of 2 train rows is not a conversation",
+        "row 1: message 1 has no role; from and value must be named role and content",
+    ],
+    "train --task causal-lm --dataset answers.jsonl": [
+        "dataset answers.jsonl: 4 of 5 train rows are not a prompt with its completion to learn: ",
+        "row 2: its completion is empty, so there is nothing to learn; ",
+        "row 3: prompt and completion must both be texts, or both be lists of messages; ",
+        "row 4: its completion must be one message of the assistant, got user: give longer conversations as messages; ",
+        "row 5: the last message of its prompt is the assistant's: move it to completion",
+    ],
+    "train --task causal-lm --dataset prompts.jsonl": [
+        "they have prompt; give each row a column completion too, or set text_column to one of them"
+    ],
+    "train --task causal-lm --dataset gaps.jsonl": ["'completion' is missing in 1 of 2 train rows (row 2): fill them"],
+    "train --dataset last_chats.jsonl": ["they have messages; set task=causal-lm to train on their conversations"],
     "train --dataset pairs.csv --max_seq_length 100000": [
         "max_seq_length must be at most 512 for bundled:all-MiniLM-L6-v2, got 100000"
     ],
@@ -171,6 +205,42 @@ WRONG = {  # what is typed: parts of the only message
 }
 
 
+ASKS, ANSWERS = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
+CALLS = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add"}}]}
+CHATS: dict[str, list[dict[str, Any]]] = {
+    "chats": [
+        {"messages": [ASKS, ANSWERS]},
+        {"messages": [{"content": "Hi"}, ANSWERS]},
+        {"messages": [ASKS, ANSWERS | {"role": "gpt"}]},
+        {"messages": []},
+        {"messages": [ASKS]},
+        {"messages": [ASKS, CALLS]},
+        *([{"messages": [ASKS, {"role": "tool", "content": "4"}]}] * 6),
+    ],
+    "later_chats": [
+        {"messages": [ASKS, {"role": "system", "content": "Be brief."}, ANSWERS]},
+        {"messages": [ASKS, {"role": "assistant"}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, ANSWERS]},
+        {"messages": "Hi"},
+        {"messages": ["Hi"]},
+    ],
+    "last_chats": [
+        {"messages": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]},
+        {"messages": [ASKS, ANSWERS]},
+    ],
+    "answers": [
+        {"prompt": "Hi", "completion": "Hello"},
+        {"prompt": "Hi", "completion": " "},
+        {"prompt": "Hi", "completion": [ANSWERS]},
+        {"prompt": [ASKS], "completion": [ASKS]},
+        {"prompt": [ASKS, ANSWERS], "completion": [ANSWERS]},
+    ],
+    "prompts": [{"prompt": "Hi"}],
+    "gaps": [{"prompt": "Hi", "completion": "Hello"}, {"prompt": "Hi"}],
+}
+"""Rows of conversations, by the names of their files."""
+
+
 @pytest.mark.usefixtures("no_store")
 @pytest.mark.parametrize("line", WRONG)
 def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(
@@ -195,6 +265,8 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(
     (workplace / "nothing").mkdir()
     (workplace / "sheet.xlsx").write_bytes(b"PK\x03\x04")
     (workplace / "lines.jsonl").write_text('{"text": "a", "label": "x"}\n{"text": "b" "label": "y"}\n')
+    for name, chats in CHATS.items():
+        (workplace / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in chats))
     (workplace / "short").mkdir()
     (workplace / "short" / "config.json").write_text('{"model_type": "bert", "max_position_embeddings": 64}')
     (workplace / "broken.py").write_text("import argparse\nprint('x'\n")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -15,12 +16,14 @@ from paretune.cli import main
 from paretune.core.clock import SystemClock
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import launch, run_job
+from paretune.jobs.preparation import cache_inputs
 from paretune.jobs.workplace import Workplaces, has_store
+from paretune.specification.container import DataFindings, JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.tracking import PATIENCE, schema
 from paretune.tracking.store import Tracking
 from tests.support.fake_clock import FakeClock
-from tests.support.scripted_jobs import DONE, ScriptedLauncher
+from tests.support.scripted_jobs import DONE, SMALL, ScriptedLauncher
 from tests.support.workplaces import make_workplace
 
 
@@ -140,6 +143,42 @@ def test_a_busy_machine_is_named_before_a_local_job(workplace: Path, monkeypatch
 
     (run,) = MlflowClient().search_runs(["0"])
     assert "this machine is busy, with a load average of 1000.0 on" in run.data.tags[schema.WARNINGS]
+
+
+class Listening(ScriptedLauncher):
+    """Notes what the user has been told when a job is created."""
+
+    def __init__(self, told: list[str]) -> None:
+        super().__init__([DONE])
+        self._told = told
+        self.told_before: list[str] = []
+
+    def submit(self, *given: Any, **named: Any) -> Any:
+        self.told_before += self._told
+        return super().submit(*given, **named)
+
+
+def test_what_is_cut_off_the_rows_is_said_before_the_job_is_created_and_recorded(workplace: Path) -> None:
+    model, rows, told = workplace / "model", workplace / "rows.csv", list[str]()
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "bert", "max_position_embeddings": 512}')
+    rows.write_text("text,label\na,x\nb,y\n")
+    spec = JobSpec(model=str(model), dataset=str(rows), instance_type=SMALL, region="us-east-1")
+    facts = {"train_rows": 90.0, "train_tokens": 900.0, "validation_rows": 10.0, "kept_share": 0.01}
+    prepared = PreparedDataset(key="1", folder=workplace, labels=("x", "y"), facts=facts, digests={})
+    prepared.write()
+    cut = "max_seq_length=128 keeps 1% of the tokens"
+    cache_inputs(spec, workplace, JobInputs(dataset=prepared, model=model, findings=DataFindings(warnings=(cut,))))
+    launcher = Listening(told)
+    tracking = Tracking({}, SystemClock())
+    place = make_workplace(launcher=launcher, tracking=tracking, home=workplace, clock=FakeClock(), messages=told)
+
+    run_job(spec, place)
+
+    assert f"warning: {cut}" in launcher.told_before
+    (run,) = MlflowClient().search_runs(["0"])
+    assert cut in run.data.tags[schema.WARNINGS]
+    assert run.data.tags["paretune.kept_share"] == "0.01"
 
 
 LAUNCHERS = JobSpec.schema_at(["launcher"])["enum"]

@@ -114,7 +114,7 @@ class Stages(Shards):
                     setattr(model, name, None)
 
     def _forward_stage(self, inputs: torch.Tensor, tokens: torch.Tensor, **others: Any) -> torch.Tensor:
-        """Compute this stage's output. All stages get the same `tokens` and `others` (`attention_mask`)."""
+        """Compute this stage's output. All stages get the same `tokens` and `others` (see `_others`)."""
         model, name = self.model, "input_ids" if self._is_first else "inputs_embeds"
         with self._autocast():
             hidden: torch.Tensor = model.base_model(**{name: inputs}, use_cache=False, **others).last_hidden_state
@@ -136,7 +136,7 @@ class Stages(Shards):
             losses=losses,
             return_outputs=False,
             tokens=tokens,
-            attention_mask=inputs["attention_mask"],
+            **_others(inputs),
         )
         total = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self.device)
         distributed.broadcast(total, group=self._group, group_src=self._stages - 1)
@@ -152,7 +152,7 @@ class Stages(Shards):
         if not self._is_first:
             received = self._hidden(*tokens.shape, device=self.device)
             distributed.recv(received, group=self._group, group_src=self._number - 1)
-        output: torch.Tensor = self.model(received, tokens=tokens, attention_mask=inputs["attention_mask"])
+        output: torch.Tensor = self.model(received, tokens=tokens, **_others(inputs))
         if self._is_last:
             return output, inputs["labels"]
         distributed.send(output.contiguous(), group=self._group, group_dst=self._number + 1)
@@ -259,6 +259,11 @@ class _Zero(torch.nn.Module):
 class _StageOfKnownShape(PipelineStage):
     def _post_metadata_inference_cleanup(self) -> None:
         """Do nothing. Here, PyTorch 2.13 would delete earlier gradients, although it did not infer any shapes."""
+
+
+def _others(inputs: Batch) -> dict[str, Any]:
+    """Return what all stages need beside the tokens: `attention_mask`, or `position_ids` of rows with several texts."""
+    return {name: inputs[name] for name in ("attention_mask", "position_ids") if name in inputs}
 
 
 def _pad_rows(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:

@@ -6,37 +6,52 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from paretune.core.noise import binomial_error
+from paretune.core.shell import options
 from paretune.specification import metrics
+from paretune.specification.chats import Completion, Document
 from paretune.specification.container import DataFindings, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training.rows.tokenized import Rows
 
 _MOST_NAMED = 8  # a sentence names at most this many classes
 _FEW_ROWS = 30  # warn below this number of validation rows: with 30, an F1 of 0.8 has a standard error of 7 points
+_FEW_CUT = 0.01  # warn if max_seq_length cuts off more than this share of the tokens
+_MOST_TOKENS, _ROUND = 0.95, 64  # the share of tokens that a proposed length keeps; it is a multiple of 64
 _MANY_DUPLICATES = 0.01  # warn if more than this share of validation texts are also training texts
 
 
 def data_findings(
-    spec: JobSpec, rows: Mapping[str, Rows], names: Sequence[str], prepared: PreparedDataset
+    spec: JobSpec, rows: Mapping[str, Rows], names: Sequence[str], prepared: PreparedDataset, positions: int | None
 ) -> DataFindings:
-    """Return a description of a job's rows, warnings with remedies, and the number of rows that were left out."""
+    """Return a description of a job's rows, warnings with remedies, and the number of rows that were left out.
+
+    `positions` is the length of the longest row that the model accepts, or None if it accepts any.
+    """
     counts = {split: _class_counts(spec, part, names) for split, part in rows.items()}
-    duplicates = len(_shared(rows["train"].texts, rows["validation"].texts))
+    duplicates = len(_shared(rows["train"].documents, rows["validation"].documents))
     lengths = np.load(prepared.folder / "train" / "lengths.npy")
     parts = [
         _classes(spec, counts["train"]),
+        _chats(rows["train"], prepared.facts),
         f"{lengths.mean():.0f} tokens per row, at most {lengths.max()}",
         f"{duplicates} of {len(rows['validation'])} validation texts are also training texts" if duplicates else "",
     ]
+    uncut = None
+    if prepared.facts.get(metrics.KEPT_SHARE, 1.0) < 1 - _FEW_CUT:
+        uncut = np.load(prepared.folder / "train" / "uncut.npy")
     dropped = [part.dropped for part in rows.values() if part.dropped]
     warnings = [
         *(each.sentence for each in dropped),
+        *([] if uncut is None else [_cut(spec, prepared, uncut, positions)]),
+        *_unlearned(spec, prepared.facts),
         *_spelling(names),
         *_unmeasured(spec, counts, rows["validation"]),
         *_few(spec, rows["validation"]),
         *_repeated(spec, duplicates, len(rows["validation"])),
     ]
     facts = {metrics.DROPPED_ROWS: float(sum(each.rows for each in dropped))} if dropped else {}
+    if uncut is not None:
+        facts[metrics.LENGTH_FOR_MOST_TOKENS] = float(length_for(uncut, _MOST_TOKENS))
     return DataFindings(words="; ".join(filter(None, parts)), warnings=tuple(warnings), facts=facts)
 
 
@@ -61,7 +76,54 @@ def _classes(spec: JobSpec, counts: Mapping[str, int]) -> str:
     return f"{len(counts)} {kind}: {named}{more if len(counts) > _MOST_NAMED else ''}"
 
 
-def _shared(train: Iterable[str], validation: Iterable[str]) -> list[str]:
+def _chats(rows: Rows, facts: Mapping[str, float]) -> str:
+    """Return how conversations are learned; "" for rows of text."""
+    if metrics.LEARNED_SHARE not in facts:
+        return ""
+    share = f"{facts[metrics.LEARNED_SHARE]:.0%} of the tokens are learned"
+    if isinstance(rows.chats[0], Completion):
+        return f"prompts with completions: {share}, those of the completions"
+    return f"conversations in the model's chat template: {share}, those of the assistant's messages"
+
+
+def _cut(spec: JobSpec, prepared: PreparedDataset, uncut: np.ndarray, positions: int | None) -> str:
+    """Return how much of the rows with these lengths (N,) max_seq_length cuts off, and which length cuts less."""
+    facts = prepared.facts
+    kept = facts[metrics.KEPT_SHARE]
+    aim = _MOST_TOKENS if kept < _MOST_TOKENS else 1 - _FEW_CUT
+    length = length_for(uncut, aim)
+    rule = f"max_seq_length={spec.max_seq_length} keeps {kept:.0%} of the tokens"
+    rows = f"it cuts the end off {facts[metrics.TRUNCATED_SHARE]:.0%} of the {len(uncut):,} training rows"
+    if positions is None or length <= positions:
+        return f"{rule}: {rows}; {options(max_seq_length=length)} would keep {aim:.0%}"
+    most = f"{aim:.0%} would need {length:,}, but {spec.model} reads at most {positions:,}"
+    if positions > spec.max_seq_length:
+        share = np.minimum(uncut, positions).sum() / uncut.sum()
+        most += f"; {options(max_seq_length=positions)} would keep {share:.0%}"
+    return f"{rule}: {rows}; {most}"
+
+
+def _unlearned(spec: JobSpec, facts: Mapping[str, float]) -> list[str]:
+    if not (rows := int(facts.get(metrics.UNLEARNED_ROWS, 0))):
+        return []
+    some = f"{rows:,} training row{'s are' if rows > 1 else ' is'} left out"
+    reason = f"nothing to learn is among the first {spec.max_seq_length} tokens"
+    return [f"{some}, because {reason}: raise max_seq_length, or shorten what comes before"]
+
+
+def length_for(lengths: np.ndarray, share: float) -> int:
+    """Return a length at which rows of these lengths (N,) can be cut and keep this share of their tokens.
+
+    It is rounded up to a multiple of 64.
+    """
+    low, high = 0, int(lengths.max())
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if np.minimum(lengths, middle).sum() >= share * lengths.sum() else (middle + 1, high)
+    return _ROUND * -(-high // _ROUND)
+
+
+def _shared(train: Iterable[Document], validation: Iterable[Document]) -> list[Document]:
     learned = {*train}
     return [text for text in validation if text in learned]
 

@@ -21,6 +21,7 @@ from sklearn.model_selection import train_test_split
 from paretune.core.errors import BadInput, causes, collecting, first_line, refuse
 from paretune.core.reading import LARGEST_SETTINGS, at_home, is_file, is_folder
 from paretune.specification import metrics
+from paretune.specification.chats import MESSAGES, document_faults, read_document, text_columns
 from paretune.specification.inputs import (
     BUNDLED,
     ROW_FILES,
@@ -57,8 +58,10 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     ids, names = read_targets(spec, tables)
     rows = {
         split: Rows(
-            texts=_texts(spec, tables[origin], index),
+            **_documents(spec, tables[origin], index),
             labels=ids[origin][index] if ids else None,
+            source=_source(spec, origin),
+            numbers=(dropped[origin].kept[index] if origin in dropped else index + 1).tolist(),
             dropped=dropped.get(split),
             is_limited=is_limited,
         )
@@ -89,7 +92,7 @@ def _drop(
         parts += [f"{len(lines)} with more fields than the header ({_first('line', lines)})"] if lines else []
         count, source = len(numbers) + len(lines), _source(spec, split)
         sentence = f"{count} of {len(table) + len(lines)} rows of {source} are left out: {', '.join(parts)}"
-        dropped[split] = DroppedRows(rows=count, sentence=sentence)
+        dropped[split] = DroppedRows(rows=count, sentence=sentence, kept=kept + 1)
         tables[split] = table.select(kept)
         empty += [] if len(kept) else [f"missing_rows=drop leaves no rows in {source}: {sentence}"]
     refuse(empty)
@@ -107,11 +110,16 @@ def _source(spec: JobSpec, split: str) -> str:
     return str(named) if named is not None and (is_own or split != "train") else f"{spec.dataset} ({split})"
 
 
-def _texts(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> list[str]:
-    cells = cells_of(table.select(index), spec.text_column)
+def _documents(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> dict[str, Any]:
+    """Return the field `texts` or `chats` of `Rows`."""
+    names = text_columns(spec, table.column_names)
+    columns = [cells_of(table.select(index), name) for name in names]
+    if spec.task == metrics.CAUSAL_LM and not _is_plain(table, names):
+        return {"chats": [read_document(names, cells) for cells in zip(*columns, strict=True)]}
+    (cells,) = columns
     if spec.task != metrics.TOKEN_CLASSIFICATION:
-        return cells
-    return [" ".join("_".join(word.split()) or "_" for word in words_of(cell)) for cell in cells]
+        return {"texts": cells}
+    return {"texts": [" ".join("_".join(word.split()) or "_" for word in words_of(cell)) for cell in cells]}
 
 
 def _read_tables(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datasets.Dataset]:
@@ -246,7 +254,7 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
 
 
 def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:
-    faults = []
+    faults, of_train = list[str](), text_columns(spec, tables["train"].column_names)
     for split, table in tables.items():
         used = {column for _, column in used_columns(spec, table.column_names)}
         try:
@@ -256,14 +264,36 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
                 f"dataset {spec.dataset} has {split} rows that are not UTF-8 text: convert them, e.g. with iconv"
             )
             continue
-        faults += column_faults(spec, split, columns)
-        kind = table.features.get(spec.text_column)
-        inner = getattr(kind, "feature", kind) if spec.task == metrics.TOKEN_CLASSIFICATION else kind
-        is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}
-        if kind is not None and not is_text:
-            content = getattr(kind, "dtype", kind)
-            faults.append(f"text_column {spec.text_column!r} must contain text, but contains {content}")
+        faults += (own := column_faults(spec, split, columns))
+        texts = text_columns(spec, table.column_names)
+        if texts != of_train:
+            both = f"{_named(of_train)} in the train rows, and {_named(texts)} in the {split} rows"
+            faults.append(f"the rows of all splits must have the same columns of texts, got {both}")
+        elif spec.task != metrics.CAUSAL_LM or _is_plain(table, texts):
+            faults += _type_faults(spec, table)
+        elif not own:
+            faults += document_faults(_source(spec, split), split, {name: columns[name] for name in texts})
     return faults
+
+
+def _is_plain(table: datasets.Dataset, texts: Sequence[str]) -> bool:
+    """Return whether rows are texts rather than conversations, or prompts with completions."""
+    return len(texts) == 1 and texts[0] != MESSAGES and isinstance(table.features.get(texts[0]), datasets.Value | None)
+
+
+def _named(columns: Sequence[str]) -> str:
+    return " and ".join(map(repr, columns))
+
+
+def _type_faults(spec: JobSpec, table: datasets.Dataset) -> list[str]:
+    """Return a fault if the text column has something other than texts, or lists of them for token-classification."""
+    kind = table.features.get(spec.text_column)
+    inner = getattr(kind, "feature", kind) if spec.task == metrics.TOKEN_CLASSIFICATION else kind
+    is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}
+    if kind is None or is_text:
+        return []
+    content = getattr(kind, "dtype", kind)
+    return [f"text_column {spec.text_column!r} must contain text, but contains {content}"]
 
 
 def _pick(

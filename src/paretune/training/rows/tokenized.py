@@ -2,8 +2,10 @@
 
 <key>/train/, validation/, test/    tokens.npy: the tokens of all rows, int32
                                     lengths.npy: the number of tokens in each row, (N,)
-                                    labels.npy, except for causal-lm: (N,) int64 classes, (N, C) float32 flags, or one
-                                    label for each token, int32
+                                    labels.npy: (N,) int64 classes, (N, C) float32 flags, or one label for each token,
+                                    int32; absent if a language model learns every token that follows another one
+                                    documents.npy, for texts that are joined: where in tokens.npy each text begins
+<key>/train/uncut.npy               the length that each row has without max_seq_length, (N,); absent for joined texts
 <key>/dataset.json                  PreparedDataset; written last, so that it marks a complete folder
 
 `key` is a hash of rows, labels, tokenizer, task and max_seq_length. All jobs with the same key memory-map the same
@@ -16,7 +18,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,17 +27,27 @@ import numpy as np
 import torch
 
 from paretune.core.errors import BadInput
+from paretune.specification.chats import Chat, Completion, Document
 from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import CAUSAL_LM, TOKEN_CLASSIFICATION, TRUNCATED_SHARE
+from paretune.specification.metrics import (
+    CAUSAL_LM,
+    KEPT_SHARE,
+    LEARNED_SHARE,
+    TOKEN_CLASSIFICATION,
+    TRUNCATED_SHARE,
+    UNLEARNED_ROWS,
+)
 from paretune.specification.parallelism import BatchPlan
+from paretune.training.rows import chats
 from paretune.training.tasks import text_baselines, word_baselines
 
-_FORMAT = 5
+_FORMAT = 6
 _SHOWN_DIGEST = 16  # MLflow shows this many hexadecimal digits of the digest of a split's rows
 _BATCH = 1000  # texts given to the tokenizer at once
 MOST_LENGTHS = 8  # maximum number of distinct batch lengths of a compiled model, so that few shapes are compiled
 OF_TENSOR_CORES = 8  # on a GPU, batch lengths are multiples of this
+_EXAMPLES = 5  # a fault names at most this many rows
 _COUNTED_BATCH = 16  # rows of the batches for which the padding of a data set is counted, the default of a job
 POOL_STEPS = 50  # number of steps whose rows are sorted by length together, as in transformers' LengthGroupedSampler
 
@@ -44,16 +56,25 @@ POOL_STEPS = 50  # number of steps whose rows are sorted by length together, as 
 class Rows:
     """N texts of one split with their labels: N class ids, (N, C) flags, or N lists with a class id for each word.
 
-    If words have classes, there is exactly one space between two words.
+    If words have classes, there is exactly one space between two words. For causal-lm, there are no labels, and instead
+    of texts, there may be N conversations, or N prompts with completions.
     """
 
-    texts: Sequence[str]
+    texts: Sequence[str] = ()
+    chats: Sequence[Chat | Completion] = ()
     labels: np.ndarray | None = None
+    source: str = ""  # the file or data set, for messages
+    numbers: Sequence[int] = ()  # the number of each row in its source, counted from 1, for messages
     dropped: "DroppedRows | None" = None  # rows that missing_rows=drop has left out
     is_limited: bool = False  # whether max_train_samples or max_eval_samples, or its default, has left rows out
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.documents)
+
+    @property
+    def documents(self) -> Sequence[Document]:
+        """The texts, or what there is instead of them."""
+        return self.chats or self.texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +83,7 @@ class DroppedRows:
 
     rows: int
     sentence: str  # says how many rows of which file were left out and why, with the numbers of the first ones
+    kept: np.ndarray  # the numbers of the other rows, counted from 1
 
 
 class TokenRows:
@@ -90,9 +112,16 @@ class TokenRows:
         self._start = (np.cumsum(lengths) - lengths)[order]
         path = folder / "labels.npy"
         self._labels = np.asarray(np.load(path, mmap_mode="r")) if path.exists() else None
+        path = folder / "documents.npy"
+        self._documents = np.load(path) if path.exists() else None
+        counts = np.ones(len(self.lengths), np.int64)  # of texts in each row
+        if self._documents is not None:
+            ends = np.searchsorted(self._documents, self._start + self.lengths)
+            counts += ends - np.searchsorted(self._documents, self._start, side="right")
+        self._is_joined = counts > 1
         self.label_counts: np.ndarray
-        if self._labels is None:  # for causal-lm, the label of each token but the last is the next token
-            self.label_counts = np.maximum(self.lengths - 1, 0)
+        if self._labels is None:  # for causal-lm, the label of each token but a text's last is the next token
+            self.label_counts = np.maximum(self.lengths - counts, 0)
         elif self._labels.dtype == np.int32:  # one label for each token of all rows
             counted = np.concatenate([[0], np.cumsum(self._labels != -100)])
             self.label_counts = counted[self._start + self.lengths] - counted[self._start]
@@ -103,11 +132,19 @@ class TokenRows:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @property
+    def has_joined_texts(self) -> bool:
+        """Whether any row has tokens of several texts, which must not attend to one another."""
+        return bool(self._is_joined.any())
+
     def batch(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return the batch of the rows `index`: input_ids and attention_mask (B, T) int64, and labels.
 
         B is len(index), and T is the length of the longest row, or more. Labels are int64 (B,) for classes, float32
-        (B, C) for flags, and int64 (B, T) for words. For causal-lm, labels are the tokens, int64 (B, T).
+        (B, C) for flags, and int64 (B, T) for words. For causal-lm, labels are the tokens, int64 (B, T); tokens that
+        are not learned have the label -100, such as the first one of a text. If a row has several texts, the batch has
+        position_ids (B, T) int64 instead of a mask, which start from 0 in each text: from them, transformers makes
+        masks with which a token attends to earlier tokens of its text only. Padding is a text of its own.
         """
         rows = np.asarray(index)
         length = max(1, int(self.lengths[rows].max()))  # texts may be empty; a batch has at least one column
@@ -115,17 +152,21 @@ class TokenRows:
         inside = np.arange(width) < self.lengths[rows][:, None]
         positions = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
         tokens = np.where(inside, self._tokens[positions], self._pad_id).astype(np.int64)
-        if self._labels is None:
+        mask = {"attention_mask": torch.from_numpy(inside.astype(np.int64))}
+        if self._documents is not None:
+            begins = self._documents[np.searchsorted(self._documents, positions, side="right") - 1]
+            places = positions - np.maximum(begins, self._start[rows][:, None])  # in the part of a text in this row
+            labels = np.where(inside & (places > 0), tokens, -100)
+            if self._is_joined[rows].any():
+                places = np.where(inside, places, np.arange(width) - self.lengths[rows][:, None])
+                mask = {"position_ids": torch.from_numpy(places)}
+        elif self._labels is None:
             labels = np.where(inside, tokens, -100)
         elif self._labels.dtype == np.int32:
             labels = np.where(inside, self._labels[positions], -100).astype(np.int64)
         else:
             labels = self._labels[rows]
-        return {
-            "input_ids": torch.from_numpy(tokens),
-            "attention_mask": torch.from_numpy(inside.astype(np.int64)),
-            "labels": torch.from_numpy(labels),
-        }
+        return {"input_ids": torch.from_numpy(tokens), **mask, "labels": torch.from_numpy(labels)}
 
 
 class GlobalBatchSampler:
@@ -228,9 +269,12 @@ def masked(batch: dict[str, torch.Tensor], form: torch.dtype | None = None) -> d
     """Give a `TokenRows` batch the mask that needs the fewest kernels: none if no row is padded.
 
     If a row is padded and there is a dtype `form`, the mask (B, 1, 1, T) is added to the attention scores of all
-    layers. It is 0 for tokens, and the lowest number for padding. Without `form`, the mask stays as it is.
+    layers. It is 0 for tokens, and the lowest number for padding. Without `form`, the mask stays as it is. A batch with
+    position_ids has no mask.
     """
-    mask = batch["attention_mask"]
+    mask = batch.get("attention_mask")
+    if mask is None:
+        return batch
     if mask.numpy().all():
         del batch["attention_mask"]
     elif form is not None:
@@ -245,21 +289,24 @@ def prepare(
     tokenizer: Any,
     cache: Path,
     say: Callable[[str], None] = lambda _: None,
+    *,
+    joins: bool = True,
 ) -> PreparedDataset:
     """Tokenize `rows`, or reuse them from `cache` if they were prepared with the same tokenizer, task and length.
 
-    The facts of the result are row and token counts, the share of truncated rows, and baselines. `say` is called with
-    messages about progress.
+    The facts of the result are row and token counts, the shares of truncated rows and of kept tokens, and baselines.
+    `say` is called with messages about progress. `joins` says whether a language model's texts share rows; otherwise,
+    each text is a row, or several if it is long. Raises BadInput if conversations cannot be written as text.
     """
     digests = {split: _digest(part) for split, part in sorted(rows.items())}
-    key = _key(spec, digests, labels, tokenizer)
+    key = _key(spec, digests, labels, tokenizer, joins=joins)
     folder = cache / key
     if not (folder / "dataset.json").exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", dir=cache) as draft:
             made = Path(draft) / key
             made.mkdir()
-            facts = _write_splits(spec, rows, tokenizer, made, say)
+            facts = _write_splits(spec, rows, tokenizer, made, say, joins=joins)
             say("computing baselines to compare with")
             facts |= _baselines(spec, rows, labels)
             short = {split: digest[:_SHOWN_DIGEST] for split, digest in digests.items()}
@@ -283,71 +330,108 @@ def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...])
     return text_baselines(train, validation)
 
 
-def _key(spec: JobSpec, digests: Mapping[str, str], labels: tuple[str, ...], tokenizer: Any) -> str:
+def _key(spec: JobSpec, digests: Mapping[str, str], labels: tuple[str, ...], tokenizer: Any, *, joins: bool) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         rules: Any = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
     else:  # without truncation and padding, which the last call has set
         rules = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
     rules = [rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)]
+    if spec.task == CAUSAL_LM:
+        rules += [tokenizer.chat_template, joins]
     header = [_FORMAT, spec.task, spec.max_seq_length, rules, labels, digests]
     return hashlib.sha256(json.dumps(header).encode()).hexdigest()[:32]
 
 
 def _digest(rows: Rows) -> str:
     digest = hashlib.sha256()
-    for text in rows.texts:
-        digest.update(json.dumps(text).encode())
+    for document in rows.documents:
+        digest.update(json.dumps(document).encode())
     digest.update(b"" if rows.labels is None else json.dumps(rows.labels.tolist()).encode())
     return digest.hexdigest()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Tokens:
+    """The token ids of N rows; labels for each id, for each row, or none; and lengths before rows were cut (`uncut`).
+
+    Joined texts have no such lengths, but the places in all ids where each text begins (`documents`).
+    """
+
+    ids: list[list[int]]
+    labels: Any = None
+    uncut: list[int] | None = None
+    documents: list[int] | None = None
+    unlearned: int = 0  # conversations that have lengths but no ids, because nothing to learn is left after the cut
+
+    def facts(self, limit: int) -> dict[str, float]:
+        """Return the share of rows that were cut, and the share of tokens that were kept; none for joined texts."""
+        if self.uncut is None:
+            return {}
+        cut = sum(length > limit for length in self.uncut)
+        kept = sum(map(len, self.ids)) / max(1, sum(self.uncut))
+        return {TRUNCATED_SHARE: cut / max(1, len(self.uncut)), KEPT_SHARE: kept}
+
+
 def _write_splits(
-    spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folder: Path, say: Callable[[str], None]
+    spec: JobSpec,
+    rows: Mapping[str, Rows],
+    tokenizer: Any,
+    folder: Path,
+    say: Callable[[str], None],
+    *,
+    joins: bool,
 ) -> dict[str, float]:
     facts: dict[str, float] = {}
     for split, part in rows.items():
         say(f"tokenizing {len(part):,} {split} rows")
-        labels: Any = part.labels
-        truncated: int | None = None
         if spec.task == CAUSAL_LM:
-            tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
+            tokens = _of_language_model(split, part, tokenizer, spec.max_seq_length, joins=joins)
         elif spec.task == TOKEN_CLASSIFICATION and part.labels is not None:
-            tokens, labels, truncated = tokenize_words(part.texts, part.labels, tokenizer, spec.max_seq_length)
+            tokens = tokenize_words(part.texts, part.labels, tokenizer, spec.max_seq_length)
         else:
-            tokens, truncated = _tokenize(part.texts, tokenizer, spec.max_seq_length)
-        if split == "train" and truncated is not None:
-            facts[TRUNCATED_SHARE] = truncated / len(tokens)
-        _write_split(folder / split, tokens, labels)
-        facts |= {f"{split}_rows": len(tokens), f"{split}_tokens": sum(map(len, tokens))}
-        if split == "train":
-            facts["train_padded_tokens"] = padded_tokens(np.array([len(row) for row in tokens], dtype=np.int64))
+            tokens = replace(_tokenize(part.texts, tokenizer, spec.max_seq_length), labels=part.labels)
+        _write_split(folder / split, tokens.ids, tokens.labels, documents=tokens.documents)
+        facts |= {f"{split}_rows": len(tokens.ids), f"{split}_tokens": sum(map(len, tokens.ids))}
+        if split != "train":
+            continue
+        facts |= tokens.facts(spec.max_seq_length)
+        facts["train_padded_tokens"] = padded_tokens(np.array([len(row) for row in tokens.ids], dtype=np.int64))
+        if tokens.uncut is not None:
+            np.save(folder / split / "uncut.npy", np.array(tokens.uncut, np.int64))
+        if spec.task == CAUSAL_LM and tokens.labels is not None:
+            learned = sum(label != -100 for row in tokens.labels for label in row)
+            facts[LEARNED_SHARE] = learned / max(1, facts["train_tokens"])
+            facts[UNLEARNED_ROWS] = tokens.unlearned
     return facts
 
 
-def _tokenize(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
-    """Return at most `limit` token ids of each text, and how many texts were cut: always 0 for a slow tokenizer."""
-    tokens, truncated = list[list[int]](), 0
+def _tokenize(texts: Sequence[str], tokenizer: Any, limit: int) -> _Tokens:
+    """Return at most `limit` token ids of each text."""
+    ids, uncut = list[list[int]](), list[int]()
+    added = tokenizer.num_special_tokens_to_add()
     for start in range(0, len(texts), _BATCH):
         batch = list(texts[start : start + _BATCH])
         encoded = tokenizer(batch, truncation=True, max_length=limit, return_attention_mask=False)
-        tokens += encoded["input_ids"]
-        truncated += sum(bool(row.overflowing) for row in encoded.encodings or ())  # a slow tokenizer has none
-    return tokens, truncated
+        ids += encoded["input_ids"]
+        if encoded.encodings is None:  # a slow tokenizer does not keep what it cuts
+            whole = tokenizer(batch, return_attention_mask=False)["input_ids"]
+            uncut += map(len, whole)
+        else:  # each part that was cut off has special tokens of its own
+            uncut += (len(row) + sum(len(part) - added for part in row.overflowing) for row in encoded.encodings)
+    return _Tokens(ids=ids, uncut=uncut)
 
 
-def tokenize_words(
-    texts: Sequence[str], labels: Iterable[Sequence[int]], tokenizer: Any, limit: int
-) -> tuple[list[list[int]], list[list[int]], int]:
-    """Tokenize rows of words to at most `limit` ids each. Also return a label for each id.
+def tokenize_words(texts: Sequence[str], labels: Iterable[Sequence[int]], tokenizer: Any, limit: int) -> _Tokens:
+    """Tokenize rows of words to at most `limit` ids each, with a label for each id.
 
-    The third value is the number of rows that were cut. Words have one space between them. The first token of a word
+    Words have one space between them. The first token of a word
     gets the word's label, and all other tokens get -100. Some words, such as control characters, may have no tokens.
     """
     if not tokenizer.is_fast:  # a slow one does not return the position of a token in the text
         name = type(tokenizer).__name__
         raise BadInput([f"task {TOKEN_CLASSIFICATION} needs a fast tokenizer, got {name}: choose another model"])
-    tokens, targets, truncated = [], [], 0
+    tokens, targets, uncut, added = [], [], [], tokenizer.num_special_tokens_to_add()
     for text, of_words in zip(texts, labels, strict=True):
         encoded = tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=limit)
         word_of_character = np.cumsum([character == " " for character in text])
@@ -358,28 +442,83 @@ def tokenize_words(
                 target[token], last = of_words[word], word
         tokens.append(encoded["input_ids"])
         targets.append(target)
-        truncated += bool(encoded.encodings[0].overflowing)
-    return tokens, targets, truncated
+        cut_off = encoded.encodings[0].overflowing
+        uncut.append(len(encoded["input_ids"]) + sum(len(part) - added for part in cut_off))
+    return _Tokens(ids=tokens, labels=targets, uncut=uncut)
 
 
-def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:
-    """Join all texts, each followed by the end-of-text token, and return them cut into blocks of `length` tokens.
+def _of_language_model(split: str, rows: Rows, tokenizer: Any, limit: int, *, joins: bool) -> _Tokens:
+    """Return the rows of a language model, of at most `limit` tokens: joined texts, single texts, or conversations."""
+    if rows.chats:
+        return _tokenize_chats(split, rows, tokenizer, limit)
+    whole = _with_ends(rows.texts, tokenizer)
+    if joins:
+        return _blocks(whole, limit)
+    return _Tokens(ids=[text[start : start + limit] for text in whole for start in range(0, len(text), limit)])
+
+
+def _tokenize_chats(split: str, rows: Rows, tokenizer: Any, limit: int) -> _Tokens:
+    """Return the first `limit` tokens of each conversation. Labels are the tokens that are learned, and -100.
+
+    Conversations without a token to learn among them are left out.
+    """
+    ids, labels, uncut, wrong, unlearned = [], [], [], list[str](), 0
+    for number, chat in zip(rows.numbers or range(1, len(rows) + 1), rows.chats, strict=True):
+        try:
+            encoded = chats.encode(tokenizer, chat)
+        except chats.UnlearnableChat as error:
+            wrong.append(f"row {number}: {error}")
+            continue
+        uncut.append(len(encoded.ids))
+        kept = encoded.ids[:limit]
+        # The first token is never learned: no token comes before it.
+        pairs = zip(kept[1:], encoded.is_learned[1:], strict=False)
+        learned = [-100, *(token if marked else -100 for token, marked in pairs)]
+        if all(label == -100 for label in learned):
+            unlearned += 1
+            continue
+        ids.append(kept)
+        labels.append(learned)
+    if wrong:
+        more = f"; and {len(wrong) - _EXAMPLES} more" if len(wrong) > _EXAMPLES else ""
+        rule = f"{len(wrong)} of {len(rows)} {split} rows of {rows.source} cannot be learned"
+        raise BadInput([f"{rule}: {'; '.join(wrong[:_EXAMPLES])}{more}"])
+    if not ids:
+        raise BadInput(
+            [f"no {split} row of {rows.source} has a token to learn within max_seq_length={limit}: raise it"]
+        )
+    return _Tokens(ids=ids, labels=labels, uncut=uncut, unlearned=unlearned)
+
+
+def _with_ends(texts: Sequence[str], tokenizer: Any) -> list[list[int]]:
+    """Return the tokens of each text, followed by the end-of-text token."""
+    whole, end = list[list[int]](), tokenizer.eos_token_id
+    for start in range(0, len(texts), _BATCH):
+        for ids in tokenizer(list(texts[start : start + _BATCH]), return_attention_mask=False)["input_ids"]:
+            whole.append(ids if end is None or (ids and ids[-1] == end) else [*ids, end])
+    return whole
+
+
+def _blocks(texts: Sequence[Sequence[int]], length: int) -> _Tokens:
+    """Join texts, and return them cut into blocks of `length` tokens.
 
     The tokens after the last whole block are dropped. If all texts together are shorter than a block, they become one
     short block.
     """
-    stream: list[int] = []
-    for start in range(0, len(texts), _BATCH):
-        for ids in tokenizer(list(texts[start : start + _BATCH]), return_attention_mask=False)["input_ids"]:
-            stream += ids
-            if tokenizer.eos_token_id is not None and (not ids or ids[-1] != tokenizer.eos_token_id):
-                stream.append(tokenizer.eos_token_id)
+    stream = [*chain.from_iterable(texts)]
+    lengths = [len(text) for text in texts if text]
+    documents = np.cumsum([0, *lengths[:-1]]).tolist()
     length = min(length, len(stream))
-    return [stream[start : start + length] for start in range(0, len(stream) - length + 1, length)] if length else []
+    blocks = [stream[start : start + length] for start in range(0, len(stream) - length + 1, length)] if length else []
+    return _Tokens(ids=blocks, documents=documents)
 
 
-def _write_split(folder: Path, tokens: Sequence[Sequence[int]], labels: Any) -> None:
+def _write_split(
+    folder: Path, tokens: Sequence[Sequence[int]], labels: Any, *, documents: Sequence[int] | None = None
+) -> None:
     folder.mkdir()
+    if documents is not None:
+        np.save(folder / "documents.npy", np.array(documents, np.int64))
     np.save(folder / "tokens.npy", np.fromiter(chain.from_iterable(tokens), np.int32))
     np.save(folder / "lengths.npy", np.array([len(row) for row in tokens], np.int64))
     if isinstance(labels, list):

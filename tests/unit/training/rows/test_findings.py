@@ -11,6 +11,7 @@ from paretune.specification.container import DataFindings, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training.rows.findings import data_findings
 from paretune.training.rows.sources import read_rows
+from paretune.training.rows.tokenized import Rows
 
 
 def found_in(tmp_path: Path, text: str, **values: Any) -> DataFindings:
@@ -22,7 +23,9 @@ def found_in(tmp_path: Path, text: str, **values: Any) -> DataFindings:
     folder = tmp_path / "prepared"
     (folder / "train").mkdir(parents=True)
     np.save(folder / "train" / "lengths.npy", np.full(len(rows["train"]), 3))
-    return data_findings(job, rows, names, PreparedDataset(key="", folder=folder, labels=names, facts={}, digests={}))
+    return data_findings(
+        job, rows, names, PreparedDataset(key="", folder=folder, labels=names, facts={}, digests={}), None
+    )
 
 
 def csv(labels: list[str], text: str = "row {}") -> str:
@@ -115,3 +118,31 @@ def test_a_first_row_with_too_many_fields_does_not_shift_the_columns(tmp_path: P
 def test_a_file_of_blank_rows_has_nothing_left_to_train_on(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"missing_rows=drop leaves no rows in .*rows\.csv"):
         found_in(tmp_path, "text,label\none,\ntwo,\n", missing_rows="drop")
+
+
+@pytest.mark.parametrize(
+    ("positions", "remedy"),
+    [
+        (None, "--max_seq_length 5760 would keep 95%"),
+        (8192, "--max_seq_length 5760 would keep 95%"),
+        (512, "95% would need 5,760, but M reads at most 512; --max_seq_length 512 would keep 9%"),
+        (64, "95% would need 5,760, but M reads at most 64"),
+    ],
+)
+def test_texts_that_are_cut_are_said_with_the_length_that_keeps_most_of_their_tokens(
+    positions: int | None, remedy: str, tmp_path: Path
+) -> None:
+    job, uncut = JobSpec(model="M", max_seq_length=64), np.array([6002, 12] * 18)
+    (tmp_path / "train").mkdir()
+    np.save(tmp_path / "train" / "lengths.npy", np.minimum(uncut, 64))
+    np.save(tmp_path / "train" / "uncut.npy", uncut)
+    facts = {"truncated_share": 0.5, "kept_share": float(np.minimum(uncut, 64).sum() / uncut.sum())}
+    prepared = PreparedDataset(key="", folder=tmp_path, labels=("x", "y"), facts=facts, digests={})
+    rows = Rows(texts=[str(number) for number in range(36)], labels=np.arange(36) % 2)
+    validation = Rows(texts=[f"other {number}" for number in range(36)], labels=np.arange(36) % 2)
+
+    found = data_findings(job, {"train": rows, "validation": validation}, ("x", "y"), prepared, positions)
+
+    rule = "max_seq_length=64 keeps 1% of the tokens: it cuts the end off 50% of the 36 training rows"
+    assert found.warnings == (f"{rule}; {remedy}",)
+    assert found.facts == {"length_for_95_percent": 5760}

@@ -205,12 +205,13 @@ def test_causal_text_is_joined_with_an_end_after_each_and_cut_into_equal_blocks(
 def test_the_first_token_of_each_word_has_its_label(tiny_model: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     text = "the unbelievable film"
-    _, (labels,), truncated = tokenize_words([text], [[5, 6, 7]], tokenizer, 64)
+    whole = tokenize_words([text], [[5, 6, 7]], tokenizer, 64)
+    (labels,) = whole.labels
     starts = [start for start, _ in tokenizer(text, return_offsets_mapping=True)["offset_mapping"]]
 
     assert [(starts[place], label) for place, label in enumerate(labels) if label >= 0] == [(0, 5), (4, 6), (17, 7)]
-    assert truncated == 0
-    short, targets, truncated = tokenize_words([text], [[5, 6, 7]], tokenizer, 3)
-    assert (len(short[0]), targets, truncated) == (3, [[-100, 5, -100]], 1)
-    _, _, truncated = tokenize_words(["the film \x01"], [[5, 6, 7]], tokenizer, 64)  # the last word has no tokens
-    assert truncated == 0
+    assert whole.uncut == [len(labels)]
+    short = tokenize_words([text], [[5, 6, 7]], tokenizer, 3)
+    assert (len(short.ids[0]), short.labels, short.uncut) == (3, [[-100, 5, -100]], whole.uncut)
+    last_without_tokens = tokenize_words(["the film \x01"], [[5, 6, 7]], tokenizer, 64)
+    assert last_without_tokens.facts(64)[TRUNCATED_SHARE] == 0
