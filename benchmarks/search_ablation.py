@@ -3,11 +3,11 @@
     python benchmarks/search_ablation.py FOLDER         # an hour on one otherwise idle thread
     python benchmarks/search_ablation.py --small        # seconds, with a generated table
 
-The sampler alone, without the rest of a study, searches parts of measured trainings and drawn worlds
-(search_fronts.py), and ends by itself (`stop: auto`). Then one part of the search at a time is left out. Without its
-own model, the search chooses by a plain Gaussian process. A table on which the part cannot act, for example because the
-part needs failed jobs and none fails, is not searched again: the figures of the whole search are used. Each search is
-one line of --results; a search that has its line is not run again. Nothing is billed and nothing is trained.
+The sampler alone, without the rest of a study, searches the tables that may be looked at (search_fronts.py), until its
+budget is spent. Then one part of the search at a time is left out. *Sooner* and *later* count the tables on which 90 %
+of the front is found sooner or later without the part, by more than a tenth, with the probability of so uneven counts
+by chance (a two-sided sign test). A part that can act only on paretune's own training is left out on worlds only. Each
+search is one line of --results; a search that has its line is not run again. Nothing is billed and nothing is trained.
 """
 
 import argparse
@@ -28,26 +28,21 @@ import arguments
 import numpy as np
 import published
 import search_fronts
-from search import peers, product, worlds
+from search import peers, product
 from search.scoring import Course, Score, short
 
-from paretune.studies.sampler import candidates, decision, quality
+from paretune.studies.sampler import candidates, decision, process, quality, seconds
 from paretune.studies.sampler.decision import Decision
-from paretune.studies.sampler.quality import QualityModel
 
 RESULTS = Path(__file__).parent / "results"
-MEASURED = (
-    *("lynceus-cnn/0/clusters", "lynceus-cnn/2/clusters", "lynceus-cnn/0/machines", "lynceus-cnn//clusters"),
-    *("lynceus-multilayer/0/clusters", "trimtuner-cnn/0/clusters", "trimtuner-cnn/2/clusters"),
-    *("trimtuner-cnn/5/clusters", "trimtuner-cnn/0/machines"),
-    *("lynceus-cnn/11/clusters", "lynceus-cnn/13/clusters", "lynceus-multilayer/12/clusters"),
-    *("lynceus-multilayer/11/machines", "trimtuner-cnn/11/clusters", "trimtuner-cnn/13/clusters", "fcnet-slice/11"),
+MEASURED = tuple(
+    name
+    for family, names in search_fronts.FAMILIES["development"].items()
+    for name in names
+    if not family.startswith("worlds")
 )
-WORLDS = (
-    *("plain/0", "failing/1", "far/2", "cliff/335", "heavy/336", "plain/337"),
-    *("far/338", "failing/338", "cliff/339", "heavy/339", "plain/3", "failing/4", "heavy/7"),
-)
-"""Some tables (MEASURED) and all worlds of DEVELOPMENT and SEEN in search_fronts.py, and three other worlds."""
+WORLDS = search_fronts.FAMILIES["development"]["worlds, three kinds"]
+"""The tables of the half that may be looked at."""
 _WHOLE = "nothing"
 
 
@@ -63,34 +58,29 @@ def _without(owner: object, *, on_worlds_only: bool = False, **values: object) -
     return Part(attributes={(owner, name): value for name, value in values.items()}, on_worlds_only=on_worlds_only)
 
 
-def _none_lost(model: QualityModel) -> np.ndarray:
-    return np.zeros(len(model.collapsed), dtype=bool)
+def _as_it_is(values: np.ndarray, least: float) -> np.ndarray:
+    return values
 
 
-def _as_it_is(deviation: np.ndarray, noise: float) -> np.ndarray:
-    return np.asarray(deviation)
-
-
+_KNOWN_WEIGHTS = dict.fromkeys(quality._BELIEFS, (0.0, 1e-6)) | {"level": quality._BELIEFS["level"]}
 WITHOUT: Mapping[str, Part] = {
     _WHOLE: Part(attributes={}),
-    "its own model (the plain process chooses)": _without(Decision, _worthiest=lambda self: None),
-    "the second opinion": _without(Decision, _by_opinion=lambda self: None, next_gain=0.0),
-    "what one run can tell": _without(decision, _moved_by_a_run=_as_it_is),
-    "avoiding jobs that will likely collapse": _without(decision, LIKELY=-1.0),
-    "a front that may grow in dollars": _without(decision, REACH=1.0),
-    "starting only jobs worth their price": _without(decision, FRONT_JOBS=1e12),
-    "an effect of the type": _without(quality, _TYPES=(0.0,)),
-    "a noise that is learned": _without(quality, _NOISES=(1.0,), _NOISES_OF_ANY=(0.4,)),
-    "collapses apart from the surface": _without(QualityModel, _find_collapsed=_none_lost),
-    "bends and scatter in own dollars": _without(candidates, _BENDS=(0.3,), _SCATTERS=(0.1,)),
-    "probes first": _without(Decision, on_worlds_only=True, _probe=lambda self: None),
-    "instances counted by type": _without(
-        Decision, on_worlds_only=True, _is_few=property(lambda self: np.ones(len(self._jobs), bool))
+    "lengths that are learned": _without(process, _LENGTH_SD=0.01),
+    "draws around the mode": _without(process, _FEW=0),
+    "a noise that is learned": _without(process, _NOISE_SD=0.01),
+    "wider deviations of quality": _without(quality, _DOUBT=1.0),
+    "compressing bad runs": _without(quality, _tamed=_as_it_is),
+    "the corners of the front": _without(decision, margin_of=lambda count, objectives: 0.1),
+    "uncertain dollars": _without(decision, _NODES=np.zeros(3)),
+    "what the price tells of seconds": _without(seconds, _PRICE=(0.0, 1e-6)),
+    "the probability of success": _without(
+        Decision, on_worlds_only=True, _chance=property(lambda self: np.ones(len(self._jobs)))
     ),
-    "a second try of failed jobs": _without(decision, on_worlds_only=True, MOST_TRIES=1),
-    "failures as signs of collapses": _without(quality, on_worlds_only=True, _FAILED=0.0),
-    "bends that are learned": _without(quality, on_worlds_only=True, _BENDS=(0.5,)),
-    "what batch and rate usually do": _without(quality, on_worlds_only=True, _FALL=0.0, _LARGE=0.0, _GAIN=0.0),
+    "probes": _without(Decision, on_worlds_only=True, _probe=lambda self: None),
+    "the estimate from data sheets": _without(
+        candidates.Space, on_worlds_only=True, estimate_of=lambda self, job: None
+    ),
+    "what batch and rate usually do": _without(quality, on_worlds_only=True, _BELIEFS=_KNOWN_WEIGHTS),
 }
 """Names of parts to the attributes that leave them out of the search."""
 
@@ -109,18 +99,20 @@ def left_out(part: Part) -> Iterator[None]:
 
 
 def search(name: str, folder: Path, work: Path, budget: float) -> Course:
-    """Search a table until the sampler ends by itself."""
+    """Search a table until the budget is spent."""
     table, started = search_fronts.table_of(name, folder, work), time.process_time()
     most_usd = budget * table.median_usd
-    ended = peers.drive(product.Sampler(table), table, draw=0, most_usd=most_usd, most=search_fronts.MOST_JOBS)
+    ended = peers.drive(
+        product.Sampler(table, stop=False), table, draw=0, most_usd=most_usd, most=search_fronts.MOST_JOBS
+    )
     return Score(table).course(ended, time.process_time() - started)
 
 
-def cells(courses: Sequence[Course]) -> list[str]:
-    """Return the cells of COLUMNS for some searches: dollars are in median jobs.
+def cells(courses: Sequence[Course], whole: Sequence[Course]) -> list[str]:
+    """Return the cells of COLUMNS for some searches, and those of the `whole` search: dollars are in median jobs.
 
     They are the median dollars to 90 % of the front, the number of searches that never reach it, the mean and the worst
-    share of the front at the end, the number of ends below 0.94, and the mean dollars spent.
+    share of the front at the end, the number of ends below 0.94, and how many are sooner and later than `whole`.
     """
     to_90 = [course.reached(search_fronts.GOOD) for course in courses]
     ends = [course.share_at(math.inf) for course in courses]
@@ -131,11 +123,11 @@ def cells(courses: Sequence[Course]) -> list[str]:
         f"{statistics.fmean(ends):.3f}",
         f"{min(ends):.3f}",
         str(sum(end < 0.94 for end in ends)),
-        short(statistics.fmean(course.usd[-1] if course.usd else 0.0 for course in courses)),
+        search_fronts.sign_test(to_90, [course.reached(search_fronts.GOOD) for course in whole]),
     ]
 
 
-COLUMNS = ("to 90 %", "never", "end", "worst", "below .94", "spent")
+COLUMNS = ("to 90 %", "never", "end", "worst", "below .94", "sooner / later (p)")
 
 
 def main() -> None:
@@ -168,14 +160,14 @@ def main() -> None:
     options.results.parent.mkdir(parents=True, exist_ok=True)
     lines = options.results.read_text(encoding="utf-8").splitlines() if options.results.exists() else []
     courses = {task: Course(**course) for task, course in map(json.loads, lines)}
-    rows = []
+    rows, whole = [], dict[str, Course]()
     with tempfile.TemporaryDirectory() as work:
-        for without in options.without.split("|"):
+        for without in dict.fromkeys([_WHOLE, *options.without.split("|")]):
             part, row = WITHOUT[without], [without]
             for names in filter(None, tables.values()):
                 searched = []
                 for name in names:
-                    is_world = name.partition("/")[0] in worlds.KINDS
+                    is_world = name in options.worlds.split(",")
                     task = f"{name} | {without if is_world or not part.on_worlds_only else _WHOLE}"
                     if task not in courses:
                         with left_out(part):
@@ -184,12 +176,13 @@ def main() -> None:
                             file.write(json.dumps([task, asdict(courses[task])]) + "\n")
                         print(f"  {task} {courses[task].cpu_seconds:.1f} s", file=sys.stderr, flush=True)
                     searched.append(courses[task])
-                row += cells(searched)
+                    whole.setdefault(name, courses[task])
+                row += cells(searched, [whole[name] for name in names])
             rows.append(row)
     head = [f"{group}: {name}" for group, names in tables.items() if names for name in COLUMNS]
     counts = " and ".join(f"{len(names)} {group}" for group, names in tables.items() if names)
     made = published.conditions("paretune", "optuna", "scikit-learn", "scipy", "numpy")
-    text = f"{made}; the bare sampler with `stop: auto`; tables: {counts}; dollars in median jobs."
+    text = f"{made}; the bare sampler with `stop: never`; tables: {counts}; dollars in median jobs."
     print(published.block("search_ablation", [text, "", *published.table(["without", *head], rows)]))
 
 

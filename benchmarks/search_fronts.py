@@ -1,19 +1,21 @@
-"""Judge the search on parts of measured training runs, half of which are left out while the search is developed.
+"""Judge the search on families of tables, half of which are left out while the search is developed.
 
     python benchmarks/search_fronts.py FOLDER                       # the half that may be looked at
-    python benchmarks/search_fronts.py FOLDER --half left_out       # once, at the end: hours on two idle threads
+    python benchmarks/search_fronts.py FOLDER --half left_out       # once, at the end
     python benchmarks/search_fronts.py --small                      # seconds, with a generated table
 
-FOLDER has the files of benchmarks/search/grids.py. The lists below divide its tables, parts of its tables, and worlds,
-which are tables made by formulas, into two halves. No choice may be based on the half LEFT_OUT. Each search is one
-line of --results; a search that has its line is not run again.
+FOLDER has the files of benchmarks/search/grids.py. `FAMILIES` divides the families of tables into halves. A family is
+one source of measurements, or the worlds of one set of formulas. No choice may be based on the half `left_out`. Each
+search is one line of --results; a search that has its line is not run again.
 
     stops      paretune's sampler, which ends by itself (`stop: auto`)
     never      the same sampler until the budget is spent (`stop: never`)
+    before     the sampler of version 0.6.0 until the budget is spent; only stored searches, made with that version
     study      a whole study of paretune, `stop: auto`, on tables whose prices depend only on the instance type
     plain      benchmarks/search/plain.py
     forest     benchmarks/search/forest.py
     tpe, gp    benchmarks/search/peers.py
+    nehvi      benchmarks/search/nehvi.py; needs BoTorch, and searches only tables of measured training runs
 
 Dollars are in median jobs of the table: the median price of its jobs is 1. The oracle is the cheapest set of jobs with
 90 % of the front's hypervolume.
@@ -35,7 +37,8 @@ from typing import Any
 
 import arguments
 import published
-from search import forest, grids, peers, plain, product, worlds
+from scipy.stats import binomtest
+from search import forest, grids, other_worlds, peers, plain, product, worlds
 from search.scoring import Course, Score, short
 from search.tables import Table
 
@@ -43,28 +46,35 @@ RESULTS = Path(__file__).parent / "results"
 METHODS = ("stops", "never", "plain", "forest", "tpe", "gp")
 WHOLE = "study"  # not in METHODS: it cannot replay a table if the price depends on settings of the cluster
 OF_EC2 = ("lynceus-cnn", "lynceus-multilayer", "trimtuner-cnn")
-DEVELOPMENT = (
-    *(f"{name}/{part}/clusters" for name in OF_EC2 for part in (0, 1, 2, 4, 5, 6)),
-    *(f"{name}/{part}/machines" for name in OF_EC2 for part in (0, 4)),
-    *(f"{name}//{encoding}" for name in OF_EC2 for encoding in ("clusters", "machines")),
-    *("fcnet-parkinsons", "fcnet-parkinsons/0", "fcnet-slice", "fcnet-slice/4"),
-    *("plain/0", "failing/1", "far/2", "cliff/335", "heavy/336", "plain/337"),
-)
-SEEN = (
-    *(f"{name}/{part}/clusters" for name in OF_EC2 for part in (11, 12, 13)),
-    *(f"{name}/11/machines" for name in OF_EC2),
-    *("trimtuner-sizes//clusters", "trimtuner-sizes/11/machines"),
-    *("fcnet-slice/11", "fcnet-parkinsons/11"),
-    *("far/338", "failing/338", "cliff/339", "heavy/339"),
-)
-"""Tables that were left out until 2026-11-28. They have been looked at since."""
-LEFT_OUT = (
-    *(f"{name}/{part}/clusters" for name in OF_EC2 for part in (21, 22)),
-    *("lynceus-cnn/23/clusters", "lynceus-multilayer/23/clusters"),  # trimtuner-cnn/23 is the same part as 22
-    *(f"{name}/21/machines" for name in OF_EC2),
-    *("trimtuner-sizes/21/clusters", "trimtuner-sizes/22/machines"),
-    *("fcnet-slice/21", "fcnet-parkinsons/21"),
-    *("plain/340", "far/340", "failing/340", "cliff/341", "heavy/341"),
+FAMILIES = {
+    "development": {
+        "LCBench, odd": tuple(
+            f"lcbench-{task}" for task in (3945, 126026, 167149, 167181, 167200, 168331, 168910, 189866, 189908)
+        ),
+        "TrimTuner": (
+            *("trimtuner-cnn//clusters", "trimtuner-cnn/2/clusters", "trimtuner-cnn/5/clusters"),
+            *("trimtuner-cnn/0/machines", "trimtuner-sizes/11/machines"),
+        ),
+        "FCNet Parkinsons": ("fcnet-parkinsons", "fcnet-parkinsons/0"),
+        "worlds, three kinds": ("plain/0", "plain/337", "failing/1", "failing/338", "far/2", "far/338"),
+    },
+    "left_out": {
+        "LCBench, even": tuple(
+            f"lcbench-{task}" for task in (34539, 146212, 167161, 167185, 168329, 168868, 189862, 189905)
+        ),
+        "Lynceus": (
+            *("lynceus-cnn//clusters", "lynceus-cnn/2/clusters", "lynceus-cnn/0/machines"),
+            *("lynceus-multilayer//clusters", "lynceus-multilayer/0/clusters", "lynceus-multilayer/4/machines"),
+        ),
+        "FCNet slice": ("fcnet-slice", "fcnet-slice/4"),
+        "worlds, two other kinds": ("cliff/335", "cliff/339", "heavy/336", "heavy/339"),
+        "worlds with other formulas": tuple(f"{kind}/{seed}" for kind in other_worlds.KINDS for seed in (0, 1)),
+    },
+}
+"""The tables of each family, by half. A family is one source of measurements, or worlds with the same formulas; only
+LCBench, whose tables are different data sets, has tables in both halves."""
+DEVELOPMENT, LEFT_OUT = (
+    tuple(name for names in FAMILIES[half].values() for name in names) for half in ("development", "left_out")
 )
 BUDGET, MOST_JOBS, MOST_SLOW = 40.0, 300, 30
 """The budget of a search in median jobs, its maximum number of jobs, and that of `gp`, which is slow."""
@@ -76,6 +86,8 @@ _SMALL = ("tiny/0",)
 def table_of(name: str, folder: Path, work: Path) -> Any:
     """Return the table `name`: a part of measured training runs, or a world, whose name is kind/seed."""
     kind, _, seed = name.partition("/")
+    if kind in other_worlds.KINDS:
+        return other_worlds.world(kind, int(seed), work)
     if kind not in worlds.KINDS:
         return grids.grid(name, folder, work)
     path = work / f"{kind}-{seed}.csv"
@@ -102,6 +114,10 @@ def search(name: str, method: str, folder: Path, work: Path, budget: float) -> d
             asking = plain.Plain(table)
         case "forest":
             asking = forest.Forest(table, seed=0)
+        case "nehvi":
+            from search import nehvi  # needs BoTorch, which nothing else here does
+
+            asking = nehvi.Nehvi(table, seed=0)
         case _:
             asking = peers.OptunaAlone(table, method, seed=0)
     most = MOST_SLOW if method == "gp" else MOST_JOBS
@@ -164,6 +180,37 @@ def summary(
         )
 
 
+def sign_test(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """Return how many of N dollars are lower and higher by more than a tenth, and how likely that is by chance.
+
+    The probability is that of a two-sided sign test: the same or more uneven counts, if both were equally likely.
+    """
+    pairs = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
+    sooner, later = sum(a < b / 1.1 for a, b in pairs), sum(a > b * 1.1 for a, b in pairs)
+    p = binomtest(sooner, sooner + later).pvalue if sooner + later else 1.0
+    return f"{sooner} / {later} ({p:.2g})"
+
+
+def by_family(half: str, methods: Sequence[str], courses: dict[str, Course]) -> Iterable[tuple[str, ...]]:
+    """Yield a row for each family: by method, the median dollars to 90 % and the median end."""
+    for family, tables in FAMILIES[half].items():
+        if names := [name for name in tables if all(f"{name} {method}" in courses for method in methods)]:
+            cells = [f"{family} ({len(names)})"]
+            for method in methods:
+                of = [courses[f"{name} {method}"] for name in names]
+                median = statistics.median_high(course.reached(GOOD) for course in of)
+                end = statistics.median(course.share_at(math.inf) for course in of)
+                cells.append(f"{short(median) if median < math.inf else 'not'} / {end:.3f}")
+            yield tuple(cells)
+
+
+def against(names: Sequence[str], methods: Sequence[str], courses: dict[str, Course]) -> Iterable[tuple[str, ...]]:
+    """Yield a row for each rival: on how many tables paretune (`never`) has 90 % of the front sooner, and later."""
+    for rival in (method for method in methods if method not in ("stops", "never", WHOLE)):
+        each = [[courses[f"{name} {method}"].reached(GOOD) for name in names] for method in ("never", rival)]
+        yield rival, sign_test(*each)
+
+
 _SUMMARY = ("method", "to 90 %", "never", "x oracle", "dearest", "end", "worst end", "below .94", "spent", "CPU s")
 
 
@@ -183,7 +230,7 @@ def main() -> None:
         budget=3.0,
         results=Path(tempfile.mkdtemp()) / "few.jsonl",
     )
-    half = (*DEVELOPMENT, *SEEN) if options.half == "development" else LEFT_OUT
+    half = DEVELOPMENT if options.half == "development" else LEFT_OUT
     names = options.tables.split(",") if options.tables else list(half)
     methods = options.methods.split(",")
     if unknown := [name for name in names if name not in (*half, *_SMALL)]:
@@ -209,6 +256,12 @@ def main() -> None:
     made = published.conditions("paretune", "optuna", "scikit-learn", "scipy", "numpy")
     head = f"{made}; {options.half.replace('_', ' ')}, {len(names)} tables; the bare sampler; dollars in median jobs."
     body = [head, "", *published.table(_SUMMARY, list(summary(names, methods, courses, best)))]
+    if options.half in FAMILIES and not options.tables:
+        columns = ("family (tables)", *(f"{method}: to 90 % / end" for method in methods))
+        body += ["", *published.table(columns, list(by_family(options.half, methods, courses)))]
+    if "never" in methods:
+        rows_of_rivals = list(against(names, methods, courses))
+        body += ["", *published.table(("rival", "paretune sooner / later (p)"), rows_of_rivals)]
     columns = ("table", "oracle", *(f"{method}: to 90 % / end / spent" for method in methods))
     body += ["", *published.table(columns, list(rows(names, methods, courses, best)))]
     print(published.block(f"search_fronts_{options.half}", body))

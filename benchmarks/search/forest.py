@@ -12,7 +12,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 from paretune.core.pareto import front
 from paretune.launchers.simulated.recorded_runs import OUT_OF_MEMORY
-from paretune.studies.sampler.decision import expected_improvement
+from search.improvement import expected_improvement
 from search.peers import Asking
 from search.tables import Costs, Outcome, Point, Table
 

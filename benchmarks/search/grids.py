@@ -13,6 +13,11 @@ finds the same thing on one table with every seed, but finds something else on e
                                                        minute, because even a cloud job of seconds has a worst case of
                                                        minutes: the price of 40 jobs of seconds would be too small a
                                                        budget for a study
+    lcbench-TASK                                       LCBench (Zimmer, Lindauer, Hutter 2021): networks of one to four
+                                                       layers on one machine, 52 epochs, on the data set OpenML TASK.
+                                                       Seconds and accuracy are those of a surrogate that was fitted to
+                                                       2,000 measured trainings (slds-lmu/yahpo_data), without noise;
+                                                       Apache-2.0
 
 Searches see clusters of EC2 in two ways. `clusters`: the search knows the price per second of all machines of a job.
 `machines`: it knows the price of one machine of the type, and a job bills the seconds of all of its machines.
@@ -38,6 +43,7 @@ from search.tables import Costs, Outcome, Point
 
 FCNET = {"fcnet-slice": "search_fcnet_slice.csv", "fcnet-parkinsons": "search_fcnet_parkinsons.csv"}
 FCNET_AXES = ("batch_size", "learning_rate", "n_units_1", "n_units_2")
+LCBENCH, LCBENCH_AXES = "lcbench-", ("batch_size", "learning_rate", "num_layers", "max_units")
 SIZES, SIZE = "trimtuner-sizes", "rows"
 _MACHINE = "ml.m5.large"
 _FCNET_USD_PER_HOUR, _FCNET_TIMES = 0.096, 60.0
@@ -162,11 +168,14 @@ def grid(name: str, folder: Path, work: Path) -> Grid:
     """
     source, part, encoding = (*name.split("/"), "", "")[:3]
     axes = FCNET_AXES if source in FCNET else (*AXES, SIZE) if source == SIZES else AXES
+    axes = LCBENCH_AXES if source.startswith(LCBENCH) else axes
     script = work / f"{source}.py"
     names = [each for each in axes if each != "instance_type"]
     script.write_text("p.add_argument('--seed')\n" + "".join(f"p.add_argument('--{each}')\n" for each in names))
     if source in FCNET:
         return _fcnet(folder / FCNET[source], script, part)
+    if source.startswith(LCBENCH):
+        return _lcbench(folder / f"search_lcbench_{source.removeprefix(LCBENCH)}.csv", script)
     return _of_ec2(source, folder, script, part, is_by_cluster=encoding == "clusters")
 
 
@@ -227,3 +236,13 @@ def _fcnet(path: Path, script: Path, part: str) -> Grid:
         axes = {name: v if name == "learning_rate" else _part(v, draw) for name, v in axes.items()}
     kept = {key: runs[key] for key in itertools.product(*axes.values())}
     return Grid(script, axes, kept, lambda point: _FCNET_USD_PER_HOUR / 3600)
+
+
+def _lcbench(path: Path, script: Path) -> Grid:
+    runs: dict[tuple[Any, ...], list[Run]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            key = tuple(float(row[name]) if name == "learning_rate" else int(row[name]) for name in LCBENCH_AXES)
+            runs[key] = [(float(row["seconds"]), float(row["accuracy"]))]
+    axes = {name: sorted({key[i] for key in runs}) for i, name in enumerate(LCBENCH_AXES)}
+    return Grid(script, axes, runs, lambda point: _FCNET_USD_PER_HOUR / 3600)

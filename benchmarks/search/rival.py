@@ -27,7 +27,7 @@ from paretune.core.pareto import front
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY, STARTUP_SECONDS
 from paretune.studies.results.front import hypervolume
-from paretune.studies.sampler.decision import hypervolume_improvement
+from search.improvement import hypervolume_improvement
 from search.peers import Asking
 from search.tables import Costs, Outcome, Point, Table
 

@@ -74,6 +74,14 @@ def test_a_job_of_minutes_is_recorded_within_seconds_with_curve_metrics_price_an
     assert names <= set(run.data.params)
 
 
+def test_mlflow_compares_jobs_by_results_first_and_has_sizes_and_estimates_as_tags(store: MlflowClient) -> None:
+    run = simulate(store, per_device_train_batch_size=16, learning_rate=8e-5)
+
+    assert [*run.data.metrics][:3] == ["f1", "cost_usd", "throughput_samples_per_second"]  # Compare draws the first one
+    assert not FACTS & run.data.metrics.keys()
+    assert float(tags(run)["estimated_seconds_low"]) < float(tags(run)["estimated_seconds_high"])
+
+
 def test_a_job_that_fails_is_recorded_and_ends_with_exit_code_3(store: MlflowClient) -> None:
     run = simulate(store, 3, learning_rate=4e-5, simulation='{"failure_rate": 1}')
 

@@ -78,29 +78,28 @@ def test_the_sentences_about_published_jobs_have_the_stored_figures() -> None:
         assert re.search(rf"\b{admitted}\s+simulated\s+jobs,.*\b{over}\s(jobs\s)?cost\s+more", page, re.DOTALL)
 
 
-def test_readme_shows_searches_that_are_stored_and_counts_all_of_them() -> None:
+def test_readme_shows_the_stored_searches_of_every_family_that_was_left_out() -> None:
     import published
+    import search_fronts
 
     readme = (REPOSITORY / "README.md").read_text()
     block = published.blocks((RESULTS / "search_fronts_left_out.txt").read_text())["search_fronts_left_out"]
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if line[:1] == "|"]
-    names = next(cells for cells in lines if cells[0] == "table")
+    names = next(cells for cells in lines if cells[0] == "family (tables)")
     columns = [number for method in ("stops", "plain", "tpe") for number, name in enumerate(names) if method in name]
-    stored = {
-        table: [cells[number - 1].partition(" / ")[0] for number in columns]
-        for table, *cells in lines
-        if " / " in cells[1] and ":" not in cells[1]
+    families = {
+        cells[0]: [cells[number].partition(" / ")[0] for number in columns]
+        for cells in lines
+        if cells[0].partition(" (")[0] in search_fronts.FAMILIES["left_out"]
     }
-    summary = {cells[0]: cells[1] for cells in lines if len(cells) != len(names)}
+    summary = {cells[0]: cells[1] for cells in lines if len(cells) == len(lines[0])}
 
-    shown = re.findall(r"^\| `([\w/-]+)`.*?((?: \| \**[\w.]+\**){3}) \|$", readme, re.MULTILINE)
-    assert len(shown) == 5
-    for table, cells in shown:
-        assert re.findall(r"[\w.]+", cells) == stored[table]
+    shown = re.findall(r"^\| ([\w, ]+ \(\d+\))((?: \| \**[\w.]+\**){3}) \|$", readme, re.MULTILINE)
+    assert {family: re.findall(r"[\w.]+", cells) for family, cells in shown} == families
+    assert len(families) == len(search_fronts.FAMILIES["left_out"])
     (medians,) = re.findall(r"^\| median of all (\d+) tables \| (.+) \|$", readme, re.MULTILINE)
-    assert int(medians[0]) == len(stored)
+    assert int(medians[0]) == len(search_fronts.LEFT_OUT)
     assert re.findall(r"[\w.]+", medians[1]) == [summary[name] for name in ("stops", "plain", "tpe")]
-    assert "held-out *parts*" in readme, "rows of known problems are not new problems"
 
 
 def test_every_picture_shows_the_stored_figures_and_stands_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,8 +199,8 @@ def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.Captu
     assert re.search(r"budgets exceeded +0 +of \d+\n", printed)
 
 
-@pytest.mark.parametrize("method", ["sampler", "rival"])
-def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize(("method", "probes"), [("sampler", 1), ("rival", 4)])
+def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Path, method: str, probes: int) -> None:
     import search_cost
     from search import worlds
 
@@ -209,9 +208,23 @@ def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Pa
     task = search_cost.Task(name="tiny", method=method, seed=0, budget=40.0, slow=1)
     course = search_cost.search(task, str(tmp_path / "tiny.csv"))
 
-    assert course.run[3:5] == (0.0, course.run[4])  # four probes, then a training run
-    assert course.run[4] > 0.0
+    assert course.run[: probes + 1] == (*[0.0] * probes, course.run[probes])  # probes, then a training run
+    assert course.run[probes] > 0.0
     assert course.usd[-1] < 40.0
+
+
+def test_the_study_of_the_demo_finds_its_front_with_few_probes() -> None:
+    import search_demo
+
+    truth = search_demo.Truth(search_demo.TABLE)
+    bought = search_demo.replay(seed=1)
+
+    assert truth.share(truth.front) == pytest.approx(1.0)
+    assert truth.share([truth.fastest]) < 0.5
+    assert truth.share(bought.jobs) > 0.98
+    assert truth.fastest[:2] in {key[:2] for key in bought.jobs}
+    assert len(bought.jobs) < len(truth.costs)
+    assert bought.probe_usd < 0.05 * bought.job_usd
 
 
 def test_the_parts_of_what_a_gpu_shows_fit_into_nine_minutes_and_stand_in_its_page() -> None:

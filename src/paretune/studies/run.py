@@ -46,7 +46,7 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import live_chart
 from paretune.studies.results.result import StudyResult
 from paretune.studies.results.trials import Trial, counted
-from paretune.studies.sampler.quality import Axis
+from paretune.studies.sampler.process import Axis
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.next_job import Sampled, Split, Verification
 from paretune.studies.search.table import StudyTable
@@ -197,6 +197,7 @@ class StudyRun:
         self.driver = Driver(file, table, run_id=self.run_id, workplace=workplace, on_trial=self._trial_ended, say=say)
         self._predicted: Callable[[], Sequence[Trial]] = tuple  # returns predicted points, which have not run
         self._since_growth: Callable[[], str] = str  # describes the dollars spent since the front last grew
+        self._beliefs: Callable[[], Sequence[str]] = tuple  # describes what the search assumed and has learned
 
     def work(self) -> StudyResult:
         """Run the study until it ends; with `once`, do what can be done now. Raises the errors of `run_study`."""
@@ -207,6 +208,7 @@ class StudyRun:
                 suggesting = Split(driver) if file.takes_split else Sampled(driver)
                 if isinstance(suggesting, Split):
                     self._predicted, self._since_growth = suggesting.predicted, suggesting.since_growth
+                    self._beliefs = suggesting.beliefs
                 if file.design is not None and not driver.trials and not driver.running:
                     refuse_expensive_rows(file, driver.money)
                 reason = driver.run(suggesting.propose)
@@ -271,6 +273,7 @@ class StudyRun:
             committed_usd=balance.committed_usd,
             n_trials=file.n_trials,
             prices=self._doubtful_prices(trials),
+            beliefs=self._beliefs(),
             running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self.driver.running),
         )
 

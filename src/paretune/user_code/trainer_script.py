@@ -30,7 +30,6 @@ _OF_A_JOB = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_
 """TrainingArguments that are parameters of a job."""
 _USUAL = {"per_device_train_batch_size": 8, "num_train_epochs": 3.0}
 """Defaults of TrainingArguments that differ from those of a job."""
-_PARSER = re.compile(r"\b(?:HfArgumentParser|TrlParser)\b")
 _HALVES = ("fp16", "bf16")
 
 
@@ -62,8 +61,7 @@ def training_in(text: str, requirements: str = "", given: Mapping[str, Any] | No
         return None
     values = _Values(nodes, dict(given or {}))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    arguments, has_parser = dict[str, Any](), bool(_PARSER.search(text))
-    takes_all = has_parser  # whether any option is an argument: of a parser, or with **
+    arguments = dict[str, Any]()
     for call in calls:
         if (
             (name := _name(call.func))
@@ -72,9 +70,11 @@ def training_in(text: str, requirements: str = "", given: Mapping[str, Any] | No
         ):
             found = {item.arg: values.of(item.value) for item in call.keywords if item.arg}
             arguments |= {key: value for key, value in found.items() if value is not None}
-            takes_all = takes_all or any(item.arg is None for item in call.keywords)
-    # Scripts with Hugging Face's parser declare these by importing the class, so all of their values are options.
-    if takes_all:
+    gets_plan = bool(re.search(r"\b(?:HfArgumentParser|TrlParser)\b", text))
+    passes_all = any(
+        item.arg is None for call in calls if _ARGUMENTS.fullmatch(_name(call.func)) for item in call.keywords
+    )
+    if gets_plan or passes_all:  # such a script has an option for each TrainingArgument, without naming it
         arguments |= {name: value for name, value in (given or {}).items() if name not in arguments}
     loads = [call for call in calls if _name(call.func) == "from_pretrained"]
     models = [values.of(call.args[0]) for call in loads if call.args and "Model" in ast.unparse(call.func)]
@@ -102,7 +102,7 @@ def training_in(text: str, requirements: str = "", given: Mapping[str, Any] | No
         fine_tuning="qlora" if packs else "lora" if adapts else "full",
         lora_rank=next((rank for rank in ranks if isinstance(rank, int)), None),
         max_seq_length=next((length for length in lengths if isinstance(length, int)), None),
-        gets_plan=has_parser,
+        gets_plan=gets_plan,
         arguments=arguments,
     )
 

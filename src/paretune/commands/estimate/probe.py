@@ -9,7 +9,6 @@ anybody knows, and the seconds of its whole job say nothing about a step, so it 
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 
 from paretune.commands.estimate import EstimateRequest
@@ -31,8 +30,7 @@ from paretune.presentation.text import duration, usd
 from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.user_code.binding import bind
-from paretune.user_code.inputs import script_of, training_in_script
+from paretune.user_code.inputs import script_faults, training_in_script
 
 _RUNTIME = "train_runtime"  # metric of the Trainer: seconds of all its steps
 _ANY_ROWS = 1_000_000  # rows of a probe whose data set is not known: more than its steps read
@@ -59,7 +57,7 @@ def run_probe(request: EstimateRequest) -> Result:
     else:
         say_on_stderr(_announcement(probe))
         job = launch_here(probe)
-        assert isinstance(job, JobOutcome)  # a preview only with `dry_run`
+        assert isinstance(job, JobOutcome)  # it is no dry run
         run_id, spent = job.run_id, job.metrics.get("cost_usd")
         remark = f"probe: run {run_id}" + (f", {usd(spent)}" if spent is not None and job.spec.has_instances else "")
     measured = _of_script(probe, run_id) if probe.runs_user_code else None
@@ -71,15 +69,10 @@ def run_probe(request: EstimateRequest) -> Result:
 
 def _launchable(probe: JobSpec) -> JobSpec:
     """Return the probe of a script, without numbers of rows that describe its data if it has no such options."""
-    if probe.entry_script is not None and _binding_faults(probe):
+    if probe.entry_script is not None and script_faults(probe):
         described_only = probe.replace(max_train_samples=None, test_rows=None)
-        return probe if _binding_faults(described_only) else described_only
+        return probe if script_faults(described_only) else described_only
     return probe
-
-
-def _binding_faults(job: JobSpec) -> Sequence[str]:
-    """Return why a job's script cannot run with its parameters; empty if it can."""
-    return bind(job, script_of(job)).faults
 
 
 def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
@@ -94,7 +87,7 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
             "probe needs a script that trains with Hugging Face's Trainer and shows its model (else give model), got "
             f"{probe.entry_script or probe.project}: {instead}"
         ]
-    if (faults := _binding_faults(probe)) or training.training_arguments.get("max_steps") != PROBE_STEPS:
+    if (faults := script_faults(probe)) or training.training_arguments.get("max_steps") != PROBE_STEPS:
         return [
             f"probe needs a script with an option max_steps that reaches the Trainer: add it, or {instead}",
             *faults,

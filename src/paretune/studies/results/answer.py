@@ -61,6 +61,8 @@ class StudyAnswer:
     """Instance type to the reason why its price is doubtful or unknown."""
     levels: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """In a designed experiment, number of a trial to the level of each factor."""
+    beliefs: Sequence[str] = ()
+    """What the search assumed before any run, and what the runs have taught it, one sentence for each belief."""
 
     @cached_property
     def picks(self) -> tuple[Pick, ...]:
@@ -179,6 +181,8 @@ class StudyAnswer:
             blocks.append(f"{simulated}Budget: {self.bill()}.")
         if self.picks and (lines := failures(front.trials)):
             blocks.append("\n  ".join(["Without a result:", *lines]))
+        if self.beliefs:
+            blocks.append("\n  ".join(["What the search believed:", *self.beliefs]))
         return "\n\n".join(blocks) + "\n"
 
     def _described(self, pick: Pick) -> str:

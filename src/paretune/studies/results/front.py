@@ -29,7 +29,8 @@ from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
 from paretune.studies.results.noise import RunNoise, noise_of_cluster, noise_of_quality, noise_of_repeats
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
-from paretune.studies.sampler.quality import F1_SPREAD, Axis, QualityModel, quality_keys
+from paretune.studies.sampler.process import Axes, Axis, Points
+from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, quality_axes, quality_points, quality_settings
 from paretune.studies.trial_status import TrialStatus
 
 FEWEST_EQUAL = 2  # number of repeats with exactly the same quality after which training counts as deterministic
@@ -104,7 +105,7 @@ def merge(
         elif scatter.degrees >= fewest and not scatter.squares:  # the metric does not depend on the seed
             noise = RunNoise(deviation=0.0, degrees=scatter.degrees)
         elif name == judged.metric and model is not None:
-            noise = noise_of_quality([*groups.values()], model.noise, judged, rows)
+            noise = noise_of_quality([*groups.values()], model.residue, judged, rows)
         if noise is not None:
             noises[name] = noise
         for of_runs, runs, values in zip(keys, families, values_of, strict=True):
@@ -123,7 +124,7 @@ def merge(
             )
         )
     if model is not None:
-        points = _with_collapses(points, judged_runs, model, axes, judged, is_noisy=noises[judged.metric].deviation > 0)
+        points = _with_collapses(points, judged_runs, model, judged, is_noisy=noises[judged.metric].deviation > 0)
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
 
@@ -199,20 +200,21 @@ def _model_of(runs: Sequence[Trial], quality: Objective, axes: Mapping[str, Axis
     values = [quality.sign * trial.values[quality.metric] for trial in runs]
     constant = [trial.measured.get(_CONSTANT.get(quality.metric, ""), -math.inf) for trial in runs]
     lost = np.array(values) <= np.array(constant)
-    return QualityModel(model_inputs(runs, axes), values, _spread(runs, quality), collapsed=lost)
+    return QualityModel(*model_inputs(runs, axes), values, _spread(runs, quality), collapsed=lost)
 
 
-def model_inputs(trials: Sequence[Trial], axes: Mapping[str, Axis] | None = None) -> np.ndarray:
-    """Return the inputs of the quality model for trials, as in the search (`quality_keys`), shape (N, 4 + D).
+def model_inputs(trials: Sequence[Trial], axes: Mapping[str, Axis] | None = None) -> tuple[Axes, Points]:
+    """Return what the quality of trials depends on, and the trials as inputs of its model, both as in the search.
 
     `axes` has the searched parameters. Without them, or if a trial lacks one of them, they follow from the trials.
     """
     if axes is None or not all(axes.keys() <= trial.point.keys() for trial in trials):
         names = dict.fromkeys(name for trial in trials for name in trial.point)
-        axes = {name: Axis(values=list({trial.point.get(name): None for trial in trials})) for name in names}
+        axes = {name: Axis(list({trial.point.get(name): None for trial in trials})) for name in names}
     points = [{name: trial.point.get(name) for name in axes} for trial in trials]
-    specs, plans = [trial.spec for trial in trials], [trial.plan for trial in trials]
-    return quality_keys(specs, plans, points, axes, is_own=any(spec.runs_user_code for spec in specs))
+    of_quality = quality_axes(axes, runs_user_code=any(trial.spec.runs_user_code for trial in trials))
+    settings = [quality_settings(trial.spec, trial.plan, each) for trial, each in zip(trials, points, strict=True)]
+    return of_quality, quality_points(of_quality, settings)
 
 
 def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
@@ -224,7 +226,6 @@ def _with_collapses(
     points: Sequence[Configuration],
     runs: Sequence[Trial],
     model: QualityModel,
-    axes: Mapping[str, Axis] | None,
     quality: Objective,
     *,
     is_noisy: bool,
@@ -235,9 +236,9 @@ def _with_collapses(
     """
     index_of = {trial.number: index for index, trial in enumerate(runs)}
     judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
-    keys = model_inputs(runs, axes)[[at[0] for _, at in judged]]
+    of_points = model.runs.at(np.array([at[0] for _, at in judged]))
     may_collapse = is_noisy and (model.collapsed.any() or _spread(runs, quality) is not None)
-    chances, changed = model.collapse_probability(keys), dict[int, Configuration]()
+    chances, changed = model.collapse_probability(of_points), dict[int, Configuration]()
     for (point, at), chance in zip(judged, chances, strict=True):
         lost = [runs[index] for index in at if model.collapsed[index]]
         ordered = (*(trial for trial in point.trials if trial not in lost), *lost)

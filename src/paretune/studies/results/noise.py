@@ -80,7 +80,7 @@ def noise_of_quality(
 
     Args:
         groups: values of runs; those of a group differ only in the seed, and none of them collapsed.
-        residue: standard deviation of runs around the quality model's surface (`QualityModel.noise`).
+        residue: standard deviation of runs around the quality model's surface (`QualityModel.residue`).
         quality: the metric.
         validation_rows: the number of rows that it was measured on, if known. If it is a share, such as F1, the noise
             is believed to be at least its binomial error.

@@ -1,52 +1,61 @@
 """Chooses the next job of a search from the outcomes of earlier jobs, or decides that the search is over.
 
+The next job is the candidate with the largest expected gain per expected dollar. The gain is the increase in the
+hypervolume of the front, the size of the area that the front beats, up to a reference point so far beyond the front
+that its corners count as much as its middle. Quality and costs of the candidate are uncertain; the front is what the
+model believes of the jobs that have run. The gain is multiplied by the probability that the job succeeds: that it
+neither fails nor collapses, fits in memory, and ends within its time limit and within the constraints.
+
+A probe gains nothing itself, but shows what a job costs. It is worth what one more dollar-wise decision gains by
+knowing that (the value of information), and it runs if that is more than its own dollars would gain elsewhere. What
+running jobs will show counts as known, so no two probes measure the same.
+
+The search is over when the next jobs add little. A simulation draws the quality of all likely jobs jointly, buys the
+jobs of the next `NEXT` median jobs, and counts what they add to the front in each draw. So copies of one job are not
+counted twice. The search ends when the upper `SURE` quantile of this growth is below `LEAST_NEXT`.
+
 The point of a job is its parameters. Points in objective space, such as those of a front, have M columns: the costs
 (dollars, seconds or both), then the negated quality. All columns are minimized. Arrays of shape (N,) have one entry for
-each job, usually for each candidate of the space. The cost of a median job is `Decision._median_usd`.
+each candidate.
 """
 
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from moocore import filter_dominated, hypervolume
+from scipy.special import ndtr
 
+from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification import metrics
-from paretune.specification.job import default_learning_rate
 from paretune.studies.definition.objectives import Constraints
-from paretune.studies.sampler.candidates import Candidate, Row, SecondsModel, Space, Terms
-from paretune.studies.sampler.opinion import PlainModel
-from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel, smooth
+from paretune.studies.sampler.candidates import Candidate, Jobs, Row, Space
+from paretune.studies.sampler.quality import QualityModel, lost_probability
+from paretune.studies.sampler.seconds import SecondsModel
 from paretune.studies.trial_status import TrialStatus
 
-# Nodes and weights of Gauss-Hermite quadrature: over quality, and over the logarithm of the costs.
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
-_USD_NODES, _USD_WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
-LEAST_GAIN = 0.0005  # share of the front's hypervolume; a smaller gain is within the models' own errors
-LIKELY = 0.6  # a job is worth its dollars only if its probability of neither failing nor collapsing is above this
-FRONT_JOBS = 1000.0  # the whole front is worth this many times the median dollars of its jobs
+# Nodes and weights of Gauss-Hermite quadrature over the logarithm of the costs.
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_LARGE_SD = 1.5  # limit on the deviation of log dollars in expected dollars
 # A job's outcome counts as known below these standard deviations: of log seconds, and of quality as a multiple of the
 # noise of one run.
-SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6
+SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 2.5
 MOST_TRIES = 2  # limit on the starts of a job that fails or reaches its time limit
-# A parameter value is skipped once this many points with it have failed, none has completed, and one without it has.
-MOST_FAILING = 3
+LIKELY = 0.5  # predicted jobs are stated only if they succeed with at least this probability
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
 _TRIED_AGAIN = (*_FAILED, TrialStatus.CUT_OFF)
-REACH = 3.0
-"""Each cost of the reference point is at least this multiple of the lowest such cost on the front. So jobs that cost up
-to this much have an expected improvement even if the model thinks a better quality unlikely. With a nearer reference
-point, an overconfident model would never try them."""
-ENOUGH = 10.0  # the search ends only after it has paid for this many median jobs without growth of the front
-LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
-LEAST_NEXT = 0.1  # the search continues while the next `ENOUGH` median jobs are expected to add this share of the front
-_NEAR = 0.3  # length scale, as a share of a parameter's span, over which a failure counts against other jobs
+_CHEAP = 100.0  # weight of log dollars over settings in the choice of the first job of the user's own training code
 BRIEF = 0.5  # a probe is skipped if it takes this share of the seconds of the full run, which also shows quality
+NEXT, SURE, LEAST_NEXT = 10.0, 0.8, 0.02
+"""The search ends if `NEXT` more median jobs would, with probability `SURE`, add less than this share to the front."""
+_DRAWS, _POOL, _BOUGHT = 64, 100, 40  # of the simulation: draws, candidates, and limit on the jobs that are bought
+LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
 
 Expected = tuple[float, float] | None
 """Expected billed seconds of a job and the standard deviation of their logarithm; None if they cannot be predicted."""
@@ -127,10 +136,7 @@ class Belief:
         log_deviation: standard deviation of the logarithms of both.
         mean: expected quality; more is better.
         deviation: standard deviation of the quality.
-        chance: probability that the job trains and does not collapse.
-        usable: whether the job is worth considering, whether or not it has run.
-        known: whether seconds and quality are known about as well as if they had been measured.
-        meets: whether the job is expected to meet the constraints.
+        chance: probability that the job succeeds.
     """
 
     seconds: np.ndarray
@@ -139,9 +145,6 @@ class Belief:
     mean: np.ndarray
     deviation: np.ndarray
     chance: np.ndarray
-    usable: np.ndarray
-    known: np.ndarray
-    meets: np.ndarray
 
     def of(self, index: int) -> "Belief":
         """Return the belief about one candidate, as numbers."""
@@ -164,16 +167,22 @@ class Decision:
         self, space: Space, aims: Aims, rows: Sequence[Row], sign: float, accepts: Accepts, *, can_probe: bool = True
     ) -> None:
         self._space, self._rows, self._sign = space, rows, sign
-        self._jobs, self._may_begin, self._can_probe = space.candidates, accepts, can_probe
+        self._may_begin, self._can_probe = accepts, can_probe and not space.runs_user_code
         self._seconds = SecondsModel(space, rows)
         self._aims = replace(aims, startup_s=self._seconds.measured_startup_s)
         full = dict.fromkeys(row.job.footprint for row in rows if row.status is TrialStatus.OUT_OF_MEMORY)
-        self._fits = cache(lambda job: job.footprint.why_full(full) is None)
+        fit = [row.job.footprint for row in rows if row.status is TrialStatus.COMPLETED]
+        self._is_full = cache(lambda job: job.footprint.why_full(full) is not None)
+        self._is_sure_to_fit = cache(lambda job: any(each.why_full([job.footprint]) for each in dict.fromkeys(fit)))
 
     @property
     def is_over(self) -> bool:
         """Whether no job is running and none should start."""
         return not any(row.is_running for row in self._rows) and self.job is None
+
+    def forget_job(self) -> None:
+        """Choose `job` again at its next use, because different jobs may start now."""
+        self.__dict__.pop("job", None)
 
     def has(self, job: Candidate) -> bool:
         """Return whether the same job is running or has completed."""
@@ -185,224 +194,92 @@ class Decision:
         return next((row.job for row in reversed(self._rows) if row.values), None)
 
     @cached_property
+    def has_quality(self) -> bool:
+        """Whether any training job has completed, and so measured quality."""
+        return any(row.values for row in self._rows if row.is_training)
+
+    @cached_property
     def job(self) -> Candidate | None:
         """The next job; None if no job should start, either now or ever."""
         probe = self._probe()
         if probe is not None or any(row.job.is_probe and row.is_running for row in self._rows):
             return probe  # training jobs wait for the probes, which show what these jobs will cost
-        if self.has_quality:
-            if self._aims.stops and self.why_over:
-                return None
-            return self._worthiest() or self._by_opinion() or self._any_left()
-        return None if any(row.is_training and row.is_running for row in self._rows) else self.first()
-
-    def forget_job(self) -> None:
-        """Choose `job` again at its next use, because different jobs may start now."""
-        self.__dict__.pop("job", None)
+        if not self.has_quality:
+            is_waiting = any(row.is_training and row.is_running for row in self._rows)
+            return None if is_waiting else self.first() or self._probe_of_unseen()
+        if self._aims.stops and self.why_over:
+            return None
+        return self._first_accepted(self._log_worth) or self._probe_of_unseen()
 
     def first(self) -> Candidate | None:
         """Return the training job with the most usual settings that has not run, on the cheapest cluster.
 
-        For the user's own training code, this is the cheapest job. If any candidates are expected to meet the
-        constraints on dollars and time, only those are considered. Jobs with parameter values that failed before come
-        last. Return None if no training job may start.
+        For the user's own training code, this is the cheapest job, and of equally cheap ones that in the middle of the
+        space. For paretune's own training, the usual settings are the usual batch and learning rate. Jobs that are
+        likely to fail, or to violate a constraint on dollars or time, come last.
         """
-        keys, is_own, usd = self._space.keys, self._space.is_own, self._usd
-        usable = self._usable & self._is_few & self._is_new
-        in_time = usable & self._aims.meets(self._usd, self._expected[0], np.full(len(usd), self._sign * math.inf))
-        usable = in_time if in_time.any() else usable
-        blamed = np.array([sum(self._blame[each] for each in job.point.items()) for job in self._jobs])
-        away = (keys - np.median(keys, axis=0))[:, 1:]
-        if not is_own:
-            usual = [default_learning_rate(job.spec.fine_tuning) for job in self._jobs]
-            rates = F1_USUAL_RATE * np.array(usual) / default_learning_rate("full")
-            away[:, 0] = keys[:, 1] - math.log2(F1_USUAL_BATCH)
-            away[:, 1] = (keys[:, 2] - np.log(rates)) / math.log(2.0) - away[:, 0] / 2.0
-        distance = np.linalg.norm(away, axis=1) + (1e3 if is_own else 1e-3) * usd / usd.max() + 1e6 * blamed
-        order = np.argsort(np.where(usable, distance, math.inf), kind="stable")[: np.count_nonzero(usable)]
-        for i in map(int, order):
-            is_alike = (abs(keys - keys[i]) < 1e-9)[:, 1:].all(axis=1) & (blamed == blamed[i])
-            alike = np.flatnonzero(usable & is_alike)
-            cheapest = self._jobs[min(alike, key=lambda each: usd[each])]
-            if self._accepts(cheapest):
-                return cheapest
-        return None
+        log_usd = np.log(self._usd / self._usd.min())
+        order = (_CHEAP if self._space.runs_user_code else 0.1) * log_usd + self._unusual
+        chance = np.log(self._chance * np.maximum(self._within, 1e-9))
+        return self._first_accepted(np.where(self._is_open, 20.0 * chance - order, -math.inf))
 
-    def predicted(self) -> list[tuple[Candidate, Belief]]:
+    def predicted(self) -> list[tuple[Candidate, "Belief"]]:
         """Return the candidates that have not run but whose predicted outcome counts as known, with the beliefs.
 
-        Only those that are expected to meet the constraints are returned.
+        Only those that are likely to succeed and are expected to meet the constraints are returned.
         """
         if not self.has_quality:
             return []
         belief = self._belief
-        chosen = np.flatnonzero(belief.usable & belief.known & self._is_new & belief.meets)
-        return [(self._jobs[index], belief.of(index)) for index in map(int, chosen)]
+        meets = self._aims.meets(self._usd, belief.seconds, self._sign * belief.mean)
+        is_known = (belief.deviation < QUALITY_KNOWN * self._quality.noise) & (belief.log_deviation < SECONDS_KNOWN)
+        chosen = np.flatnonzero(is_known & self._is_open & self._is_new & meets & (belief.chance > LIKELY))
+        return [(self._jobs.jobs[index], belief.of(index)) for index in map(int, chosen)]
 
-    def _accepts(self, job: Candidate) -> bool:
-        """Return whether a job may start now.
+    def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
+        """Return what was assumed before any run and what the runs have taught, by name.
 
-        Its seconds are predicted only once a job on its instance type has completed (for the user's own training code,
-        a job on any type), and if the number of rows is known.
+        Each belief is the weight of a term: its mean and standard deviation before, then after the runs.
         """
-        space, is_seen, expected = self._space, self._seconds.is_seen, None
-        knows_speed = is_seen.any() if space.is_own else is_seen[space.types.index(job.spec.instance_type)]
-        if knows_speed and (space.is_own or job.spec.max_train_samples or space.rows):
-            seconds, deviation = self._seconds.predict(Terms.of(space, [job]))
-            expected = float(seconds[0]), float(deviation[0])
-        return self._may_begin(job, expected)
+        return self._seconds.beliefs() | (self._quality.beliefs() if self.has_quality else {})
 
-    def _final(self, tries: int) -> set[Any]:
-        """Return the identities of jobs that must not start again.
-
-        These jobs have failed or been cut off `tries` times, are running, or have ended in another way, such as
-        completed.
-        """
-        counts = Counter[Any]()
-        for row in self._rows:
-            counts[row.job.identity] += 1 if row.status in _TRIED_AGAIN else tries
-        return {identity for identity, count in counts.items() if count >= tries}
+    # Candidates
 
     @cached_property
-    def _blame(self) -> Counter[tuple[str, Any]]:
-        """How many points failed with each (parameter, value); 0 once a job with this value has completed."""
-        completed = {
-            each for row in self._rows if row.status is TrialStatus.COMPLETED for each in row.job.point.items()
-        }
-        failed = {frozenset(row.job.point.items()) for row in self._rows if row.status in _FAILED}
-        return Counter(each for point in failed for each in point if each not in completed)
-
-    @cached_property
-    def _is_hopeless(self) -> np.ndarray:
-        """Whether each candidate has a value with which `MOST_FAILING` points failed and none completed, shape (N,).
-
-        Before any job has completed, no candidate is hopeless.
-        """
-        names = {n for row in self._rows if row.status is TrialStatus.COMPLETED for n in row.job.point}
-        values = {each for each, count in self._blame.items() if count >= MOST_FAILING and each[0] in names}
-        return np.array([not values.isdisjoint(job.point.items()) for job in self._jobs])
-
-    def _probe(self) -> Candidate | None:
-        """Choose a probe that has not run, of a job that fits in memory and takes much longer than the probe.
-
-        Jobs with parameter values that failed before come last.
-        """
-        if self._space.is_own or not self._can_probe:
-            return None
-        final = self._final(MOST_TRIES)
-        hopeless = {each.identity for each in itertools.compress(self._jobs, self._is_hopeless)}
-        for job in sorted(self._to_probe(), key=lambda job: sum(self._blame[each] for each in job.point.items())):
-            if job.identity in hopeless:
-                continue
-            probe = self._space.job(job.point, is_probe=True) if self._fits(job) else None
-            if probe is not None and probe.identity not in final:
-                seconds, _ = self._seconds.predict(Terms.of(self._space, [probe, job]))
-                if seconds[0] < BRIEF * seconds[1] and self._accepts(probe):
-                    return probe
-        return None
-
-    def _to_probe(self) -> Iterator[Candidate]:
-        """Yield the jobs that probes should measure.
-
-        On each instance type, these are the jobs with the smallest and the largest per-device batch that fit in
-        memory on the fewest instances. If an objective or constraint depends on time, the job with the largest
-        batch on the space's largest number of instances follows. Then come jobs that differ in one further parameter
-        from the probed job on the cheapest cluster. If nothing depends on time, jobs on more instances come last.
-        """
-        space, limits_time = self._space, self._aims.limits_time
-        cluster = {"instance_type", "instance_count", "per_device_train_batch_size", "global_batch_size"}
-        others = min(
-            ({n: v for n, v in job.point.items() if n not in cluster} for job in self._jobs),
-            key=lambda point: sum(self._blame[each] for each in point.items()),
-        )
-        for kind in space.types:
-            here = [job for job in self._jobs if job.spec.instance_type == kind]
-            here = [job for job in here if others.items() <= job.point.items()] or here
-            here = sorted(filter(self._fits, here), key=_batch)
-            fewest = min((job.spec.instance_count for job in here), default=0)
-            few = [job for job in here if job.spec.instance_count == fewest]
-            yield from few[:1] + few[-1:]
-            if limits_time:
-                yield from [job for job in here if job.spec.instance_count == space.most][-1:]
-        probed = [row.job for row in self._rows if row.job.is_probe and row.status is TrialStatus.COMPLETED]
-        probed = [job for job in probed if others.items() <= job.point.items()]
-        if probed:
-            cheapest = min(probed, key=lambda job: space.price_of(job.spec))
-            yield from filter(None, map(space.job, space.changed_seconds(cheapest)))
-            if not limits_time:
-                yield from self._on_more(cheapest.spec.instance_type)
-
-    def _on_more(self, cheapest: str) -> Iterator[Candidate]:
-        """Yield the job with the largest probed batch, but on the next larger number of instances of the cheapest type.
-
-        If more instances save dollars on that type, yield such a job for every instance type.
-        """
-        for kind in self._space.types if self._saves.get(cheapest) else [cheapest]:
-            ran = [row.job for row in self._rows if row.job.is_probe and row.step_s]
-            if here := [job for job in ran if job.spec.instance_type == kind]:
-                largest = max(here, key=_batch)
-                point = {n: v for n, v in largest.point.items() if n != "instance_count"}
-                alike = [job for job in self._jobs if point.items() <= job.point.items()]
-                more = [job for job in alike if job.spec.instance_count > largest.spec.instance_count]
-                yield from sorted(more, key=lambda job: job.spec.instance_count)[:1]
-
-    @cached_property
-    def _saves(self) -> dict[str, bool]:
-        """Whether a job costs less on more instances, by instance type.
-
-        Only types are included on which jobs with the same per-device batch, and the same accumulation or global batch,
-        completed on different numbers of instances. The number with fewer instance-seconds per row costs less.
-        """
-        per_row: dict[tuple[str, int, str, int], dict[int, float]] = {}
-        for row in self._rows:
-            if row.status is TrialStatus.COMPLETED and row.step_s:
-                spec, plan = row.job.spec, row.job.plan
-                instance_s = row.step_s * spec.instance_count / plan.global_batch_size
-                for same in (("accumulation", plan.gradient_accumulation_steps), ("rows", plan.global_batch_size)):
-                    key = spec.instance_type, _batch(row.job), *same
-                    per_row.setdefault(key, {}).setdefault(spec.instance_count, instance_s)
-        pairs = [(kind, by_count) for (kind, *_), by_count in per_row.items() if len(by_count) > 1]
-        return {kind: by_count[max(by_count)] < by_count[min(by_count)] for kind, by_count in pairs}
-
-    @cached_property
-    def _is_few(self) -> np.ndarray:
-        """Whether each candidate's number of instances is worth considering, shape (N,).
-
-        A number is worth considering if it is the smallest of its type on which a job fits in memory, or if more
-        instances of its type save dollars. All numbers are worth considering if an objective or constraint depends on
-        time, or if the training code is the user's own.
-        """
-        if self._aims.limits_time or self._space.is_own:
-            return np.ones(len(self._jobs), dtype=bool)
-        fewest = dict[str, int]()
-        for job in self._jobs:
-            kind, count = job.spec.instance_type, job.spec.instance_count
-            if count < fewest.get(kind, math.inf) and self._fits(job):
-                fewest[kind] = count
-        kinds = [(job.spec.instance_type, job.spec.instance_count) for job in self._jobs]
-        return np.array([self._saves.get(kind, False) or count == fewest.get(kind) for kind, count in kinds])
+    def _jobs(self) -> Jobs:
+        """The candidates of this choice."""
+        if self._space.is_listed or not self.has_quality:
+            return self._space.listed
+        is_best = self._measured_points[:, None] == _front_of(self._measured_points)
+        on_front = [row.job.point for row in itertools.compress(self._measured, is_best.all(axis=2).any(axis=1))]
+        return self._space.jobs_near(on_front, len(self._rows))
 
     @cached_property
     def _is_new(self) -> np.ndarray:
-        """Whether each candidate may still be started, shape (N,), see `_final`."""
-        final = self._final(MOST_TRIES)
-        return np.array([job.identity not in final for job in self._jobs])
+        """Whether each candidate may still be started, shape (N,).
+
+        A job may not if it is running, has ended in another way than by a failure, or has failed or been cut off
+        `MOST_TRIES` times. Jobs that differ only in a parameter that a trial never suggested count as the same job.
+        """
+        final = self._final()
+        is_new = np.array([job.identity not in final for job in self._jobs.jobs])
+        for names in {row.unused for row in self._rows if row.unused}:
+            kept = [name for name in self._space.searched if name not in names]
+            ran = {tuple(row.job.point[n] for n in kept) for row in self._rows if row.unused == names and row.values}
+            is_new &= [tuple(job.point[n] for n in kept) not in ran for job in self._jobs.jobs]
+        return is_new
+
+    def _final(self) -> set[Any]:
+        counts = Counter[Any]()
+        for row in self._rows:
+            counts[row.job.identity] += 1 if row.status in _TRIED_AGAIN else MOST_TRIES
+        return {identity for identity, count in counts.items() if count >= MOST_TRIES}
 
     @cached_property
-    def _expected(self) -> tuple[np.ndarray, np.ndarray]:
-        """Expected seconds of each candidate and the standard deviations of their logarithms, each of shape (N,)."""
-        return self._seconds.predict(self._space.terms)
-
-    @cached_property
-    def _usd(self) -> np.ndarray:
-        """Expected dollars of each candidate, shape (N,)."""
-        return np.asarray(self._expected[0] * self._space.terms.usd_per_s)
-
-    @cached_property
-    def _usable(self) -> np.ndarray:
-        """Whether each candidate fits in memory, should end within its time limit and is not hopeless, shape (N,)."""
-        fits = np.array(list(map(self._fits, self._jobs)))
-        return np.asarray(fits & (self._expected[0] <= self._limits_s) & ~self._is_hopeless)
+    def _is_open(self) -> np.ndarray:
+        """Whether each candidate is not known to run out of memory, and should end within its limit, shape (N,)."""
+        fits = np.array([not self._is_full(job) for job in self._jobs.jobs])
+        return np.asarray(fits & (self._expected[0] <= self._limits_s))
 
     @cached_property
     def _limits_s(self) -> np.ndarray:
@@ -413,101 +290,307 @@ class Decision:
         """
         if not any(row.is_timed for row in self._rows if row.status is TrialStatus.COMPLETED) and self.has_quality:
             return np.full(len(self._jobs), math.inf)
-        return np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
-
-    def _worthiest(self) -> Candidate | None:
-        """Choose the job with the largest expected gain per dollar; None if no gain is worth its dollars.
-
-        The gain is the sum of two gains, from knowing the job's quality and from running the job, see `_gains`.
-        """
-        belief, usd = self._belief, self._usd
-        if not belief.usable.any():
-            return None
-        front = _front_of(self._points[belief.usable])
-        of_knowing, of_running = self._gains(front)
-        worth = np.where(self._is_new, of_knowing + of_running, 0.0)
-        front_usd = float(np.median(usd[belief.usable & (self._points[:, None] == front).all(axis=2).any(axis=1)]))
-        worth[(worth < LEAST_GAIN) | (worth * FRONT_JOBS * front_usd < usd)] = 0.0
-        return self._first_accepted(worth / np.maximum(usd, 1e-9))
-
-    def _first_accepted(self, worth: np.ndarray) -> Candidate | None:
-        """Return the job with the largest positive worth that may start."""
-        best_first = np.argsort(-worth, kind="stable")[: np.count_nonzero(worth > 0)]
-        return next((self._jobs[i] for i in best_first if self._accepts(self._jobs[i])), None)
-
-    def _by_opinion(self) -> Candidate | None:
-        """Choose the job from which the plain Gaussian process expects the largest gain per dollar."""
-        gains, usd = self._opinion
-        return self._first_accepted(gains / usd)
+        return self._jobs.limits_s
 
     @cached_property
-    def _opinion(self) -> tuple[np.ndarray, np.ndarray]:
-        """Gains that the plain Gaussian process expects of each candidate, and mean dollars, each of shape (N,).
+    def _unusual(self) -> np.ndarray:
+        """How far the settings of each candidate are from the usual ones, shape (N,)."""
+        if self._space.runs_user_code:
+            keys = self._jobs.keys
+            return np.asarray(np.linalg.norm(keys - np.median(keys, axis=0), axis=1))
+        _, off, batch = self._jobs.quality.terms[:, 1:4].T
+        return np.asarray(np.hypot(batch, off / math.log(2.0)))
 
-        A gain is an expected hypervolume improvement as a share of the expected front's hypervolume, multiplied by the
-        probability that the job does not fail. Jobs that are running count with their expected quality.
+    # What is believed of the candidates
+
+    @cached_property
+    def _expected(self) -> tuple[np.ndarray, np.ndarray]:
+        """Expected seconds of each candidate and the standard deviations of their logarithms, each of shape (N,)."""
+        return self._seconds.predict(self._jobs)
+
+    @cached_property
+    def _usd(self) -> np.ndarray:
+        """Expected dollars of each candidate (the median), shape (N,)."""
+        return np.asarray(self._expected[0] * self._jobs.usd_per_s)
+
+    @cached_property
+    def _mean_usd(self) -> np.ndarray:
+        """Mean dollars of each candidate, shape (N,)."""
+        return np.asarray(self._usd * np.exp(0.5 * np.minimum(self._expected[1], _LARGE_SD) ** 2))
+
+    @cached_property
+    def _measured(self) -> list[Row]:
+        """The completed training jobs, which have measured quality."""
+        return [row for row in self._rows if row.values and row.is_training]
+
+    @cached_property
+    def _learned(self) -> tuple[QualityModel, Jobs, np.ndarray, np.ndarray]:
+        """The model of quality; the completed, then running training jobs that did not collapse; seconds and quality.
+
+        Jobs that are running count with their expected quality.
         """
-        measured = [row for row in self._rows if row.values and row.is_training]
         running = [row.job for row in self._rows if row.is_training and not row.values]
-        position = self._aims.objectives.index(self._aims.metric)
-        values = np.array([self._sign * row.values[position] for row in measured if row.values])
-        keys, axes = self._space.axes
-        ran = self._space.axes_of([row.job for row in measured])
-        model = PlainModel(ran, axes, values)
+        position, sign, space = self._aims.objectives.index(self._aims.metric), self._sign, self._space
+        values = [sign * row.values[position] for row in self._measured if row.values]
+        lost = [
+            row.baseline is not None and value < sign * row.baseline
+            for row, value in zip(self._measured, values, strict=True)
+        ]
+        in_percent = max(map(abs, values), default=0.0) > 1.0
+        spread = self._aims.spread and self._aims.spread * (100.0 if in_percent else 1.0)
+        jobs = Jobs(space, [row.job for row in self._measured])
+        model = QualityModel(space.quality_axes, jobs.quality, values, spread, collapsed=np.array(lost, dtype=bool))
+        seconds = np.array([row.seconds for row in self._measured])
+        collapsed = model.collapsed
         if running:
-            under_way = self._space.axes_of(running)
-            expected, _ = model.predict(under_way)
-            ran, values = np.vstack([ran, under_way]), np.append(values, expected)
-            model = PlainModel(ran, axes, values)
-        (seconds, log_deviation), usd = self._expected, self._usd
-        mean, deviation = model.predict(keys)
-        jobs = [*(row.job for row in measured), *running]
-        paid_s = np.append([row.seconds for row in measured], self._seconds.predict(Terms.of(self._space, running))[0])
-        paid_usd = paid_s * np.array([self._space.price_of(job.spec) for job in jobs])
-        reached, _ = model.predict(ran)
-        is_met = self._aims.meets(paid_usd, paid_s, self._sign * reached)
-        paid = np.column_stack([self._costs(paid_usd, paid_s), -reached])[is_met]
-        faster = np.exp(-log_deviation)
-        may_meet = self._aims.meets(usd * faster, seconds * faster, self._sign * (mean + deviation))
-        chance = self._chance_to_end(ran)
-        usable = self._usable & self._is_few & may_meet & (chance > LIKELY)
-        mean_usd = np.maximum(usd * np.exp(0.5 * np.minimum(log_deviation, 1.5) ** 2), 1e-9)
-        if not usable.any():
-            return np.zeros(len(mean)), mean_usd
-        costs = self._costs(usd, seconds)
-        hoped = _front_of(np.vstack([np.column_stack([costs, -(mean + deviation)])[usable], paid]))
-        reference = hoped.max(axis=0) + 0.1 * np.ptp(hoped, axis=0)
-        front = _front_of(paid)
-        moved_by_run = _moved_by_a_run(deviation, model.noise)
-        gains = np.zeros(len(mean))
-        for node, weight in zip(_USD_NODES, _USD_WEIGHTS, strict=True):
-            at = costs * np.exp(node * log_deviation)[:, None]
-            gains += weight / _USD_WEIGHTS.sum() * expected_improvement(at, mean, moved_by_run, front, reference)
-        believed = _front_of(np.vstack([np.column_stack([costs, -mean])[usable], paid]))
-        span = float(np.prod(reference - believed.min(axis=0)))
-        whole = max(float(hypervolume(believed, ref=reference)), 0.2 * span, 1e-12)
-        least = 1e-9 * deviation / deviation.max()  # if no gain is expected anywhere, the least certain job is best
-        return np.where(usable & self._is_new, np.maximum(gains / whole, least) * chance, 0.0), mean_usd
+            more = Jobs(space, running)
+            values = [*values, *model.predict(more.quality)[0]]
+            seconds, collapsed = (
+                np.append(seconds, self._seconds.predict(more)[0]),
+                np.append(collapsed, [False] * len(running)),
+            )
+            jobs = Jobs(space, [*jobs.jobs, *running])
+            model = QualityModel(space.quality_axes, jobs.quality, values, spread, collapsed=collapsed)
+        trained = np.flatnonzero(~collapsed)
+        return model, Jobs(space, [jobs.jobs[i] for i in trained.tolist()]), seconds[trained], collapsed
 
-    def _chance_to_end(self, ran: np.ndarray) -> np.ndarray:
-        """Return the probability that each candidate does not fail, shape (N,).
+    @property
+    def _quality(self) -> QualityModel:
+        return self._learned[0]
 
-        It is the share of the training jobs near the candidate that did not fail, shrunk toward the share of all.
-        `ran` has the scaled parameters of the K completed and running training jobs, shape (K, D), see `Space.axes_of`.
+    @cached_property
+    def _chance(self) -> np.ndarray:
+        """Probability that each candidate neither fails nor collapses, fits in memory and ends in time, shape (N,)."""
+        rows = [row for row in self._rows if row.status in _FAILED or (not row.job.is_probe and row.values)]
+        lost = np.array([row.status in _FAILED for row in rows], dtype=bool)
+        if self.has_quality:
+            collapsed = {id(row) for row in itertools.compress(self._measured, self._learned[3])}
+            lost |= np.array([id(row) in collapsed for row in rows], dtype=bool)
+        keys = Jobs(self._space, [row.job for row in rows]).keys
+        chance = 1.0 - lost_probability(self._space.axes, keys, lost, self._jobs.keys)
+        seconds, log_deviation = self._expected
+        in_time = ndtr(np.log(self._limits_s / seconds) / np.maximum(log_deviation, 1e-9))
+        fits = self._jobs.fits_probability
+        if (unsure := np.flatnonzero(fits < 0.99)).size:
+            is_sure = [self._is_sure_to_fit(self._jobs.jobs[i]) for i in unsure.tolist()]
+            fits = fits.copy()
+            fits[unsure] = np.where(is_sure, 1.0, fits[unsure])
+        return np.asarray(np.maximum(chance * fits * in_time, 1e-12))
+
+    @cached_property
+    def _belief(self) -> "Belief":
+        """The beliefs about all candidates."""
+        (seconds, log_deviation), (mean, deviation) = self._expected, self._quality.predict(self._jobs.quality)
+        return Belief(
+            seconds=seconds,
+            train_seconds=self._aims.train_seconds(seconds),
+            log_deviation=log_deviation,
+            mean=mean,
+            deviation=deviation,
+            chance=self._chance,
+        )
+
+    @cached_property
+    def _within(self) -> np.ndarray:
+        """Probability that each candidate meets the constraints on costs that are no objectives' own, shape (N,)."""
+        seconds, log_deviation = self._expected
+        deviation = np.maximum(log_deviation, 1e-9)
+        columns = {
+            metrics.COST_USD: self._usd,
+            metrics.JOB_SECONDS: seconds,
+            metrics.BILLABLE_SECONDS: seconds,
+            metrics.TRAIN_SECONDS: np.maximum(self._aims.train_seconds(seconds), 1e-9),
+        }
+        within = np.ones(len(seconds))
+        for name, bounds in self._aims.constraints.items():
+            for end, bound in bounds.items() if name in columns else ():
+                off = np.log(max(bound, 1e-12) / columns[name]) / deviation
+                within *= ndtr(off if end == "max" else -off)
+        return within
+
+    # The acquisition
+
+    def _costs(self, usd: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+        """Return the cost columns of N jobs, shape (N, M - 1)."""
+        columns = {metrics.COST_USD: usd, metrics.JOB_SECONDS: seconds}
+        return np.column_stack([columns[cost] for cost in self._aims.costs])
+
+    @cached_property
+    def _ran_costs(self) -> np.ndarray:
+        """The costs of the completed and running training jobs, shape (K, M - 1)."""
+        _, jobs, seconds, _ = self._learned
+        return self._costs(seconds * jobs.usd_per_s, seconds)
+
+    @cached_property
+    def _measured_points(self) -> np.ndarray:
+        """Points of the completed training jobs in objective space, with their measured quality, shape (K, M)."""
+        position = self._aims.objectives.index(self._aims.metric)
+        seconds = np.array([row.seconds for row in self._measured])
+        usd = seconds * np.array([self._space.price_of(row.job.spec) for row in self._measured])
+        quality = [self._sign * row.values[position] for row in self._measured if row.values]
+        return np.column_stack([self._costs(usd, seconds), -np.array(quality)])
+
+    @cached_property
+    def _reference(self) -> np.ndarray:
+        """The reference point, shape (M,): beyond the worst of the hoped and of the measured front, see `margin_of`."""
+        belief, (model, jobs, seconds, _) = self._belief, self._learned
+        reached, _ = model.predict(jobs.quality)
+        ran = np.column_stack([self._ran_costs, -reached])
+        usable = self._is_open & (self._chance > 0.1)
+        hoped = np.column_stack([self._costs(self._usd, belief.seconds), -(belief.mean + belief.deviation)])[usable]
+        points = np.vstack([hoped, ran])
+        is_met = np.append(
+            self._may_meet[usable], self._aims.meets(seconds * jobs.usd_per_s, seconds, self._sign * reached)
+        )
+        points = points[is_met] if is_met.any() else points
+        hoped = np.vstack([_front_of(points), _front_of(ran)])  # of one job that is hoped to beat all, no front is left
+        margin = margin_of(len(_front_of(ran)) + 1, ran.shape[1])  # of the front with the next job
+        reference = hoped.max(axis=0) + margin * np.maximum(np.ptp(hoped, axis=0), 1e-3 * abs(hoped.max(axis=0)))
+        reference[-1] += model.noise
+        bounds = self._aims.constraints.get(self._aims.metric, {})
+        least = [self._sign * bounds[end] for end in ("min" if self._sign > 0 else "max",) if end in bounds]
+        return np.append(reference[:-1], min([reference[-1], *(-bound for bound in least)]))
+
+    @cached_property
+    def _may_meet(self) -> np.ndarray:
+        """Whether each candidate would meet the constraints at one standard deviation better than expected, shape (N,).
+
+        If none does, bounds on quality are ignored: the runs so far may all have had bad settings.
         """
-        lost = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]
-        keys = self._space.axes[0] / _NEAR
-        jobs = np.vstack([ran, self._space.axes_of(lost)]) / _NEAR
-        is_lost = np.arange(len(jobs)) >= len(ran)
-        overall = (is_lost.sum() + 0.5) / (len(jobs) + 10.0)
-        near = smooth(keys, jobs)
-        return np.asarray(1.0 - (near @ is_lost + overall) / (near.sum(axis=1) + 1.0))
+        usd, seconds, quality = self._at_best
+        may_meet = self._aims.meets(usd, seconds, quality)
+        if not may_meet.any():
+            may_meet = self._aims.meets(usd, seconds, np.full(len(quality), self._sign * math.inf))
+        return may_meet
+
+    @property
+    def _at_best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Dollars, seconds and metric of each candidate, each one standard deviation better than expected."""
+        belief = self._belief
+        faster = np.exp(-belief.log_deviation)
+        return self._usd * faster, belief.seconds * faster, self._sign * (belief.mean + belief.deviation)
+
+    @cached_property
+    def _log_gains(self) -> np.ndarray:
+        """Logarithms of the expected gains if the job succeeds, at each node of its costs, shape (N, nodes)."""
+        gains = self._log_gains_up_to(self._reference)
+        if not np.isfinite(gains[self._is_open & self._is_new]).any():  # what is left can only be on another front
+            costs = self._costs(self._usd, self._belief.seconds)
+            lowest = (self._belief.mean - 2.0 * self._belief.deviation).min()
+            gains = self._log_gains_up_to(np.append(2.0 * costs.max(axis=0), max(-lowest, self._reference[-1])))
+        return gains
+
+    def _log_gains_up_to(self, reference: np.ndarray) -> np.ndarray:
+        """Return the logarithms of the expected gains with this reference point, shape (N, nodes)."""
+        belief, (model, jobs, _, _) = self._belief, self._learned
+        front = _front_of(np.column_stack([self._ran_costs, -model.predict(jobs.quality)[0]]))
+        moved = belief.deviation**2 / np.sqrt(belief.deviation**2 + model.noise**2)  # by one more noisy run
+        costs = self._costs(self._usd, belief.seconds)
+        spreads = [np.exp(node * belief.log_deviation)[:, None] for node in _NODES]
+        gains = [log_expected_improvement(costs * each, belief.mean, moved, front, reference) for each in spreads]
+        return np.column_stack(gains)
+
+    @cached_property
+    def _log_worth(self) -> np.ndarray:
+        """Logarithm of the expected gain of each candidate per expected dollar, shape (N,).
+
+        It is -inf for a candidate that may not start.
+        """
+        gain = np.logaddexp.reduce(self._log_gains + np.log(_WEIGHTS), axis=1)
+        worth = (
+            gain + np.log(self._chance * np.maximum(self._within, 1e-12)) - np.log(np.maximum(self._mean_usd, 1e-12))
+        )
+        return np.where(self._is_open & self._is_new, worth, -math.inf)
+
+    def _first_accepted(self, worth: np.ndarray) -> Candidate | None:
+        """Return the new job with the largest worth that may start; jobs with a worth of -inf may not."""
+        worth = np.where(self._is_new, worth, -math.inf)
+        best_first = np.argsort(-worth, kind="stable")[: np.count_nonzero(worth > -math.inf)]
+        jobs = self._jobs.jobs
+        return next((jobs[i] for i in best_first if self._accepts(jobs[i])), None)
+
+    def _accepts(self, job: Candidate) -> bool:
+        """Return whether a job may start now.
+
+        Its seconds are predicted only once a job on its instance type has completed (for the user's own training code,
+        a job on any type), and if the number of rows is known.
+        """
+        space, is_seen, expected = self._space, self._seconds.is_seen, None
+        knows_speed = is_seen.any() if space.runs_user_code else is_seen[space.types.index(job.spec.instance_type)]
+        if knows_speed and (space.runs_user_code or job.spec.max_train_samples or space.rows):
+            seconds, deviation = self._seconds.predict(Jobs(space, [job]))
+            expected = float(seconds[0]), float(deviation[0])
+        return self._may_begin(job, expected)
+
+    # Probes
+
+    def _probe(self) -> Candidate | None:
+        """Return the probe that is worth more than it costs, and most so; None if there is none."""
+        if not self._can_probe:
+            return None
+        worth = self._worth_of_knowing
+        final = self._final()
+        for index in map(int, np.argsort(-worth, kind="stable")[: np.count_nonzero(worth > 0)]):
+            probe = self._space.job(self._jobs.jobs[index].point, is_probe=True)
+            if probe is not None and probe.identity not in final and self._accepts(probe):
+                return probe
+        return None
+
+    def _probe_of_unseen(self) -> Candidate | None:
+        """Return a probe that may start, of the cheapest job on a type of unknown speed; None if there is none.
+
+        Where no job may start, for example within a budget, a measured speed may allow one.
+        """
+        final, jobs = self._final(), self._jobs.jobs
+        for index in map(int, np.argsort(self._usd, kind="stable") if self._can_probe else []):
+            if self._is_open[index] and not self._seconds.is_seen[self._jobs.types[index]]:
+                probe = self._space.job(jobs[index].point, is_probe=True)
+                if probe is not None and probe.identity not in final and self._accepts(probe):
+                    return probe
+        return None
+
+    @cached_property
+    def _worth_of_knowing(self) -> np.ndarray:
+        """What knowing each candidate's costs gains, less what its probe's dollars would gain elsewhere, shape (N,).
+
+        A job is worth its gain less its dollars at the best gain per dollar of all others. Knowing its costs lets the
+        search choose it only if that is positive. Before any quality is known, all jobs gain the same, so knowing the
+        costs of one saves dollars.
+        """
+        log_deviation, usable = self._expected[1], self._is_open & self._is_new
+        probe_s = self._seconds.startup_s + (self._expected[0] - self._seconds.startup_s) * PROBE_STEPS / np.maximum(
+            self._jobs.steps, PROBE_STEPS
+        )
+        usd = self._usd[:, None] * np.exp(log_deviation[:, None] * _NODES)
+        if self.has_quality:
+            gains = np.exp(self._log_gains - self._log_gains.max()) * self._chance[:, None]
+            rates = np.where(usable, np.exp(self._log_worth - self._log_gains.max()), 0.0)
+        else:
+            is_usual = (
+                usable & (self._unusual <= np.quantile(self._unusual[usable], 0.1) + 1e-9) if usable.any() else usable
+            )
+            gains = np.where(is_usual, self._chance, 0.0)[:, None] * np.ones(len(_NODES))
+            rates = gains[:, 0] / self._mean_usd
+        seconds = self._expected[0][:, None] * np.exp(log_deviation[:, None] * _NODES)
+        unbounded = np.full(len(usd), self._sign * math.inf)
+        gains = gains * np.column_stack(
+            [self._aims.meets(*both, unbounded) for both in zip(usd.T, seconds.T, strict=True)]
+        )
+        order = np.argsort(-rates)
+        best = np.full(len(rates), rates[order[0]])
+        best[order[0]] = rates[order[1]] if len(rates) > 1 else 0.0
+        net = gains - best[:, None] * usd
+        knowing = np.maximum(net, 0.0) @ _WEIGHTS - np.maximum(net @ _WEIGHTS, 0.0)
+        is_brief = probe_s < BRIEF * self._expected[0]
+        worth = self._chance * knowing - rates[order[0]] * probe_s * self._jobs.usd_per_s
+        return np.where(usable & is_brief & (rates > 0), worth, -math.inf)
+
+    # The end
 
     @cached_property
     def _median_usd(self) -> float:
-        """Median expected dollars of the usable candidates, or of all if none is usable."""
-        usable = self._usable if self._usable.any() else np.ones(len(self._jobs), dtype=bool)
-        return float(np.median(self._usd[usable]))
+        """Median expected dollars of the candidates that may run, or of all if none may."""
+        return float(np.median(self._usd[self._is_open] if self._is_open.any() else self._usd))
 
     @cached_property
     def _paid_usd(self) -> np.ndarray:
@@ -521,59 +604,79 @@ class Decision:
         The front last grew with the first job after which its hypervolume was within `LEAST_GROWTH` of the present one.
         If no completed job meets the constraints, these are all dollars spent.
         """
-        _, jobs, seconds, reached = self._learned
-        ended = [row for row in self._rows if not row.is_running]
-        usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
-        points = np.column_stack([self._costs(usd, seconds), -reached])
-        is_met = self._aims.meets(usd, seconds, self._sign * reached)
-        is_measured = [bool(row.values) and row.is_training for row in ended]
-        count = sum(is_measured)  # running training jobs come after these
-        front = _front_of(points[:count][is_met[:count]])
+        points, ended = self._measured_points, [row for row in self._rows if not row.is_running]
+        seconds = np.array([row.seconds for row in self._measured])
+        usd = seconds * np.array([self._space.price_of(row.job.spec) for row in self._measured])
+        is_met = self._aims.meets(usd, seconds, -self._sign * points[:, -1])
+        front = _front_of(points[is_met])
         if not len(front):
             return float(self._paid_usd.sum())
         reference = front.max(axis=0) + 0.1 * np.maximum(np.ptp(front, axis=0), 0.1 * abs(front.max(axis=0)))
-        whole = hypervolume(front, ref=reference)
-        grown, at = 0, 0
-        for index, has_value in enumerate(is_measured):
-            if has_value:
-                at += 1
-                share = points[:at][is_met[:at]]
-                if len(share) and hypervolume(share, ref=reference) >= (1.0 - LEAST_GROWTH) * whole:
-                    grown = index
-                    break
-        return float(self._paid_usd[grown + 1 :].sum())
+        whole, at = hypervolume(front, ref=reference), 0
+        numbers = [index for index, row in enumerate(ended) if row.values and row.is_training]
+        for at, index in enumerate(numbers, start=1):
+            part = points[:at][is_met[:at]]
+            if len(part) and hypervolume(part, ref=reference) >= (1.0 - LEAST_GROWTH) * whole:
+                return float(self._paid_usd[index + 1 :].sum())
+        return 0.0
 
     @cached_property
-    def next_gain(self) -> float:
-        """How much the plain Gaussian process expects the next `ENOUGH` median jobs to add, as a share of the front."""
-        gains, usd = self._opinion
-        order = np.argsort(-gains / usd, kind="stable")
-        within = np.cumsum(usd[order]) <= ENOUGH * self._median_usd
-        within[0] = True
-        return float(1.0 - np.prod(1.0 - np.clip(gains[order][within], 0.0, 1.0)))
+    def next_growth(self) -> np.ndarray:
+        """Draws of what the next `NEXT` median jobs would add to the front, as shares of the front, shape (draws,)."""
+        model, jobs, _, _ = self._learned
+        worth = self._log_worth
+        pool = np.argsort(-worth, kind="stable")[: min(_POOL, np.count_nonzero(worth > -math.inf))]
+        belief, reference = self._belief, self._reference
+        ran_mean, ran_sd = model.predict(jobs.quality)
+        kept = np.argsort(-(ran_mean + ran_sd), kind="stable")[:_POOL]
+        kept = np.unique(np.append(kept, np.argsort(self._ran_costs[:, 0], kind="stable")[: _POOL // 2]))
+        both = [np.concatenate(pair) for pair in zip(jobs.quality.at(kept), self._jobs.quality.at(pool), strict=True)]
+        points = type(jobs.quality)(*both)
+        covariance = model.process.covariance(points, points)
+        values, vectors = np.linalg.eigh(covariance)
+        normal = np.random.default_rng(1).standard_normal((len(values), _DRAWS))
+        mean = np.append(ran_mean[kept], belief.mean[pool])
+        quality = (mean[:, None] + vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * normal)).T
+        usd, ran = self._usd[pool], len(kept)
+        costs = np.vstack([self._ran_costs[kept], self._costs(usd, belief.seconds[pool])])
+        luck = (np.arange(_DRAWS) + 0.5)[:, None] / _DRAWS  # one for all jobs of a draw: what fails, fails together
+        succeeds = luck < (self._chance * self._within)[pool]
+        quality[:, ran:] = np.where(succeeds, quality[:, ran:], -math.inf)
+        cells, volumes = _cells(costs, reference[:-1])
+        covers = np.asarray((costs[:, None] <= cells).all(axis=2))  # which cells each job beats in all costs
+        best = np.full((_DRAWS, len(cells)), -reference[-1])
+        for index in range(ran):
+            best[:, covers[index]] = np.maximum(best[:, covers[index]], quality[:, [index]])
+        before = (best + reference[-1]) @ volumes
+
+        def per_usd(c: int) -> float:
+            here = covers[ran + c]
+            return float((np.maximum(quality[:, [ran + c]] - best[:, here], 0.0) @ volumes[here]).mean() / usd[c])
+
+        left, bought = NEXT * self._median_usd, 0
+        rates = np.array([per_usd(c) for c in range(len(pool))])
+        while bought < _BOUGHT and (rates[usd <= left] > 0).any():  # rates only fall, so few are computed again
+            chosen = int(np.argmax(np.where(usd <= left, rates, -1.0)))
+            rates[chosen] = per_usd(chosen)
+            if rates[chosen] >= np.where(usd <= left, rates, -1.0).max():
+                here = covers[ran + chosen]
+                best[:, here] = np.maximum(best[:, here], quality[:, [ran + chosen]])
+                rates[chosen], left, bought = 0.0, left - usd[chosen], bought + 1
+        after = (best + reference[-1]) @ volumes
+        return np.asarray((after - before) / np.maximum(before, 1e-3 * max(before.max(), 1e-12)))
 
     @cached_property
     def why_over(self) -> str:
         """Why the search should end, in words; empty while it should continue."""
         if not self._may_meet.any():
-            return f"no job is expected to meet {' and '.join(self._aims.unmet(*self._expected_at_best))}"
-        enough_usd, since_usd = ENOUGH * self._median_usd, self.since_growth_usd
-        if self._paid_usd.sum() < enough_usd or since_usd < enough_usd or self.next_gain >= LEAST_NEXT:
+            return f"no job is expected to meet {' and '.join(self._aims.unmet(*self._at_best))}"
+        growth = float(np.quantile(self.next_growth, SURE))
+        if growth >= LEAST_NEXT:
             return ""
         return (
-            f"the front has not grown for {since_usd:.4g} USD, and the next {enough_usd:.4g} USD ({ENOUGH:g} median "
-            f"jobs) are expected to add {self.next_gain:.1%} to it"
+            f"the next {NEXT * self._median_usd:.4g} USD ({NEXT:g} median jobs) are expected to add at most "
+            f"{growth:.1%} to the front ({SURE:.0%} sure)"
         )
-
-    def _any_left(self) -> Candidate | None:
-        """Return the remaining job that is expected to violate the constraints least; None if the search may stop."""
-        if self._aims.stops:
-            return None
-        belief, usd = self._belief, self._usd
-        excess = self._aims.excess(usd, self._expected[0], self._sign * belief.mean)
-        order = np.lexsort((usd, excess))
-        is_open = self._usable & self._is_new
-        return next((self._jobs[i] for i in order if is_open[i] and self._accepts(self._jobs[i])), None)
 
     @property
     def why_none(self) -> str:
@@ -587,130 +690,18 @@ class Decision:
         limit = f" within its max_runtime_minutes ({others} would take longer)" if too_long else ""
         return f"no job is left that may run{limit}"
 
-    def _gains(self, front: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the expected gains from knowing each candidate's quality and from running it, each of shape (N,).
 
-        Both are expected hypervolume improvements as shares of the hypervolume of `front`, the expected front,
-        multiplied by the probability that the job neither fails nor collapses. The gain from knowing is over the front
-        of the candidates whose outcome is known, and 0 for these candidates. The gain from running is over the front of
-        the jobs that have completed or are running. For this gain, the quality varies only as much as one noisy run is
-        expected to move the posterior mean.
-        """
-        belief, noise = self._belief, self._quality.noise
-        low, high = front.min(axis=0), front.max(axis=0)
-        reference = np.maximum(1.05 * high + 0.1 * (high - low), REACH * low)
-        reference[-1] = high[-1] + 0.1 * (high[-1] - low[-1]) + noise
-        whole = max(float(hypervolume(front, ref=reference)), 1e-12)
+def margin_of(count: int, objectives: int) -> float:
+    """Return how far the reference point lies beyond a front, as a share of the front's range.
 
-        def gain_over(front: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-            gains = expected_improvement(self._points[:, :-1], belief.mean, deviation, front, reference)
-            return np.where(belief.usable, gains * belief.chance / whole, 0.0)
-
-        is_known = belief.usable & belief.known & belief.meets
-        of_knowing = np.where(belief.known, 0.0, gain_over(_front_of(self._points[is_known]), belief.deviation))
-        return of_knowing, gain_over(self._ran, _moved_by_a_run(belief.deviation, noise))
-
-    @cached_property
-    def has_quality(self) -> bool:
-        """Whether any training job has completed, and so measured quality."""
-        return any(row.values for row in self._rows if row.is_training)
-
-    @cached_property
-    def _quality(self) -> QualityModel:
-        """The model of quality. Jobs that are running count with their expected quality."""
-        return self._learned[0]
-
-    @cached_property
-    def _ran(self) -> np.ndarray:
-        """The front of the completed and running training jobs with their expected quality, shape (K, M)."""
-        _, jobs, seconds, reached = self._learned
-        usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
-        points = np.column_stack([self._costs(usd, seconds), -reached])
-        return _front_of(points[self._aims.meets(usd, seconds, self._sign * reached)])
-
-    @cached_property
-    def _learned(self) -> tuple[QualityModel, list[Candidate], np.ndarray, np.ndarray]:
-        """The model of quality, and the jobs, seconds and expected quality of completed, then running training jobs."""
-        measured = [row for row in self._rows if row.values and row.is_training]
-        running = [row.job for row in self._rows if row.is_training and not row.values]
-        position, sign = self._aims.objectives.index(self._aims.metric), self._sign
-        values = [sign * row.values[position] for row in measured if row.values]
-        lost = [row.baseline is not None and v < sign * row.baseline for row, v in zip(measured, values, strict=True)]
-        jobs = [*(row.job for row in measured), *running]
-        in_percent = max(map(abs, values), default=0.0) > 1.0
-        spread = self._aims.spread and self._aims.spread * (100.0 if in_percent else 1.0)
-        keys, n_measured = self._space.quality_keys(jobs), len(measured)
-        quality = QualityModel(keys[:n_measured], values, spread, collapsed=np.array(lost, dtype=bool))
-        reached, _ = quality.predict(keys)
-        seconds = np.array([row.seconds for row in measured])
-        if running:
-            collapsed = np.append(quality.collapsed, np.zeros(len(running), dtype=bool))
-            quality = QualityModel(keys, [*values, *reached[n_measured:]], spread, collapsed=collapsed)
-            seconds = np.append(seconds, self._seconds.predict(Terms.of(self._space, running))[0])
-        reached[:n_measured] = np.where(quality.collapsed[:n_measured], values, reached[:n_measured])
-        return quality, jobs, seconds, reached
-
-    @cached_property
-    def _expected_quality(self) -> tuple[np.ndarray, np.ndarray]:
-        """Expected quality of each candidate (more is better) and its standard deviation, each of shape (N,)."""
-        return self._quality.predict(self._space.keys)
-
-    @property
-    def _expected_at_best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Dollars, seconds and metric of each candidate, each one standard deviation better than expected."""
-        (seconds, log_deviation), (mean, deviation) = self._expected, self._expected_quality
-        faster = np.exp(-log_deviation)
-        return self._usd * faster, seconds * faster, self._sign * (mean + deviation)
-
-    @cached_property
-    def _may_meet(self) -> np.ndarray:
-        """Whether each candidate would meet the constraints at one standard deviation better than expected, shape (N,).
-
-        If none does, bounds on quality are ignored: the runs so far may all have had bad settings.
-        """
-        usd, seconds, quality = self._expected_at_best
-        may_meet = self._aims.meets(usd, seconds, quality)
-        if not may_meet.any():
-            may_meet = self._aims.meets(usd, seconds, np.full(len(quality), self._sign * math.inf))
-        return may_meet
-
-    @cached_property
-    def _belief(self) -> "Belief":
-        """The beliefs about all candidates."""
-        quality, keys, meets = self._quality, self._space.keys, self._aims.meets
-        failed = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]
-        (seconds, log_deviation), usd, (mean, deviation) = self._expected, self._usd, self._expected_quality
-        chance = 1.0 - quality.collapse_probability(keys, self._space.quality_keys(failed))
-        return Belief(
-            seconds=seconds,
-            train_seconds=self._aims.train_seconds(seconds),
-            log_deviation=log_deviation,
-            mean=mean,
-            deviation=deviation,
-            chance=chance,
-            usable=self._usable & self._is_few & (chance > LIKELY) & self._may_meet,
-            known=(deviation < QUALITY_KNOWN * quality.noise) & (log_deviation < SECONDS_KNOWN),
-            meets=meets(usd, seconds, self._sign * mean),
-        )
-
-    @cached_property
-    def _points(self) -> np.ndarray:
-        """The expected points of all candidates in objective space, shape (N, M)."""
-        return np.column_stack([self._costs(self._usd, self._expected[0]), -self._belief.mean])
-
-    def _costs(self, usd: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-        """Return the cost columns of N jobs, shape (N, M - 1)."""
-        columns = {metrics.COST_USD: usd, metrics.JOB_SECONDS: seconds}
-        return np.column_stack([columns[cost] for cost in self._aims.costs])
-
-
-def _batch(job: Candidate) -> int:
-    return job.plan.per_device_train_batch_size
-
-
-def _moved_by_a_run(deviation: np.ndarray, noise: float) -> np.ndarray:
-    """Return the standard deviation of the change of each posterior mean after one more noisy run, shape (N,)."""
-    return np.asarray(deviation**2 / np.sqrt(deviation**2 + noise**2))
+    It lies so far that all of `count` evenly spread points of the front, also its corners, gain as much (Ishibuchi et
+    al., How to Specify a Reference Point in Hypervolume Calculation, 2018): 1 / H for the largest H for which a simplex
+    lattice of H intervals has at most `count` points.
+    """
+    intervals = 1
+    while math.comb(intervals + objectives, objectives - 1) <= count:
+        intervals += 1
+    return 1.0 / intervals
 
 
 def _front_of(points: np.ndarray) -> np.ndarray:
@@ -718,37 +709,54 @@ def _front_of(points: np.ndarray) -> np.ndarray:
     return np.asarray(filter_dominated(points)) if len(points) else points
 
 
-def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Return the hypervolume that each of N points, shape (N, M), adds to that of a front of K points, shape (K, M).
+def _cells(costs: np.ndarray, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Divide the costs below a reference into cells between the costs of K jobs, shape (K, M - 1).
 
-    All objectives are minimized. Points beyond the reference point add nothing. The volume is cut into slabs along the
-    last objective. Within each slab, a recursive call computes the volume in the other objectives.
+    Returns the lower corners of the cells, shape (C, M - 1), and their volumes, shape (C,).
     """
-    if points.shape[1] == 1:
-        best = min(float(front.min(initial=math.inf)), float(reference[0]))
-        return np.asarray(np.clip(best - points[:, 0], 0.0, None))
-    inside = front[(front < reference).all(axis=1)]
-    edges = [-math.inf, *np.unique(inside[:, -1]), float(reference[-1])]
-    gained = np.zeros(len(points))
-    for low, high in itertools.pairwise(edges):
-        width = np.clip(high - np.maximum(points[:, -1], low), 0.0, None)
-        is_wide = width > 0
-        if is_wide.any():
-            rivals = inside[inside[:, -1] <= low, :-1]
-            gained[is_wide] += width[is_wide] * hypervolume_improvement(points[is_wide, :-1], rivals, reference[:-1])
-    return gained
+    lows, widths = [], []
+    for column, end in zip(costs.T, reference, strict=True):
+        edges = np.append(np.unique(column[column < end]), end)
+        lows.append(edges[:-1])
+        widths.append(np.diff(edges))
+    corners = np.array(list(itertools.product(*lows))).reshape(-1, len(reference))
+    return corners, np.array([math.prod(each) for each in itertools.product(*widths)])
 
 
-def expected_improvement(
+def log_expected_improvement(
     costs: np.ndarray, mean: np.ndarray, deviation: np.ndarray, front: np.ndarray, reference: np.ndarray
 ) -> np.ndarray:
-    """Return the expected hypervolume improvement of each of N jobs over a front, shape (N,).
+    """Return the logarithm of the expected hypervolume improvement of each of N jobs over a front, shape (N,).
 
-    Costs, shape (N, M - 1), are certain; quality is normal with this mean and standard deviation. The expectation is
-    computed by Gauss-Hermite quadrature.
+    Costs, shape (N, M - 1), are certain; quality is normal with this mean and standard deviation, each of shape (N,).
+    The front has the shape (K, M). Jobs beyond the reference point, shape (M,), have -inf. The costs are divided into
+    cells between those of the front. In a cell, a job gains what its quality exceeds the front's best.
     """
-    gains = np.zeros(len(mean))
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        points = np.column_stack([costs, -(mean + node * deviation)])
-        gains += weight * hypervolume_improvement(points, front, reference)
-    return np.asarray(gains / _WEIGHTS.sum())
+    inside = front[(front < reference).all(axis=1)]
+    edges = [
+        np.concatenate([[-math.inf], np.unique(column), [end]])
+        for column, end in zip(inside[:, :-1].T, reference[:-1], strict=True)
+    ]
+    cells = list(itertools.product(*(range(len(each) - 1) for each in edges)))
+    total = np.full(len(mean), -math.inf)
+    for cell in cells:
+        low = np.array([each[i] for each, i in zip(edges, cell, strict=True)])
+        high = np.array([each[i + 1] for each, i in zip(edges, cell, strict=True)])
+        rivals = inside[(inside[:, :-1] <= low).all(axis=1), -1]
+        best = -min(float(rivals.min(initial=math.inf)), float(reference[-1]))
+        sides = np.clip(high - np.maximum(costs, low), 0.0, None)
+        is_in = (sides > 0).all(axis=1)
+        if is_in.any():
+            ahead = (mean[is_in] - best) / deviation[is_in]
+            gain = np.log(sides[is_in]).sum(axis=1) + np.log(deviation[is_in]) + _log_improvement(ahead)
+            total[is_in] = np.logaddexp(total[is_in], gain)
+    return total
+
+
+def _log_improvement(ahead: np.ndarray) -> np.ndarray:
+    """Return log(density(z) + z x probability(z)) of the standard normal distribution, for z of shape (N,)."""
+    density = -0.5 * ahead**2 - 0.5 * math.log(2.0 * math.pi)
+    near = np.log(np.maximum(np.exp(density) + ahead * ndtr(ahead), 1e-300))
+    far = np.minimum(ahead, -1.0)  # below -5: density(z) / z^2 times a correction, from the series of Mills' ratio
+    beyond = density - 2.0 * np.log(-far) + np.log1p(-3.0 / far**2 + 15.0 / far**4)
+    return np.asarray(np.where(ahead > -5.0, near, beyond))

@@ -1,226 +1,210 @@
-"""The model of quality: runs that collapse, and a smooth surface for those that do not.
+"""The models of quality, of collapses and of failures. The search, the answer and the page use them alike.
 
-A run that collapses learns nothing; for example, it predicts one class for every row. The quality of the other runs is
-modeled as a smooth surface plus noise. The surface is a Gaussian process over `quality_keys`. Predictions average
-over hypotheses about the hyperparameters, weighted by the posterior probabilities of the hypotheses. Good learning
-rates lie along a ridge: they grow with the square root of the global batch size. The precision (for the user's own
-training code, the instance type) may shift quality, but such a shift has a low prior probability. A collapsed run does
-not change the surface, but raises the probability of a collapse near it.
+`quality_settings` returns what the quality of a job depends on, and `QualityModel` learns from runs with such settings.
+For paretune's own training, two beliefs are weights of the model's mean (`process.Basis`), which runs correct: how F1
+falls away from the usual learning rate at the usual batch, and that more epochs help. The user's own training code has
+no such beliefs.
+
+A run that collapses learns nothing; for example, it predicts one class for every row. It does not count in the surface
+of quality, but raises the probability of a collapse near it.
 """
 
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
-from zlib import crc32
 
 import numpy as np
-from scipy.linalg import cho_solve, solve_triangular
-from scipy.spatial.distance import cdist
+from scipy.special import ndtr
 
+from paretune.core.noise import Scatter, posterior_deviation
 from paretune.estimating.hardware import accelerator_of, resolved_precision
 from paretune.specification.declaration import effects_of
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import BatchPlan
+from paretune.studies.sampler.process import Axes, Axis, Basis, Points, Process
 
-_RATIO = 10.0  # numbers whose largest is at least this many times the smallest are compared by their logarithms
-# Users may enqueue numbers outside of a range. For logarithms and ratios, a number counts as at least this share of the
-# range's low end, because 0 has no logarithm.
-LEAST_SHARE = 0.1
-# Value in the one-hot column of a category: two categories are 0.5 apart, the ends of a range of numbers are 1 apart.
-CATEGORY = 0.35
 F1_SPREAD = 0.03  # prior standard deviation of F1 between configurations
 F1_USUAL_RATE, F1_USUAL_BATCH = 3e-5, 32.0
 """Learning rate and global batch size at which BERT is usually fully fine-tuned: 2e-5 to 5e-5 at 16 and 32 (Devlin et
 al., 2019, appendix A.3)."""
+_PRECISION, _BATCH, _RATE, _EPOCHS = "computes in", "log2 batch", "log learning rate", "log epochs"
+_PLANNED = {
+    _PRECISION: Axis(get_args(JobSpec.model_fields["precision"].annotation)),
+    _BATCH: Axis((0.0, 6.0)),
+    _RATE: Axis((0.0, math.log(100.0))),
+    _EPOCHS: Axis((0.0, math.log(10.0))),
+}
+"""What every job of paretune's own training has, and the span that counts as 1: 64 times the batch, 100 times the
+learning rate, ten times the epochs."""
+_ALONE = {
+    *("instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("global_batch_size", "learning_rate", "num_train_epochs", "precision"),
+}
+"""Parameters whose effect on quality is that of `_PLANNED`, or none."""
 # The spread is the standard deviation of quality between configurations.
-_BATCH, _RATE, _EPOCHS, _OTHERS = 6.0, 1.5, 1.0, 0.7  # length scales of the columns of ridged keys, see `_lengths`
-_FALL, _LARGE, _GAIN = 0.13, 0.02, 0.3
-"""Changes of the prior mean relative to the best run, in spreads: `_FALL` is lost at e times or 1/e of the learning
-rate on its ridge, `_LARGE` is lost at twice or half its global batch size on the ridge, and `_GAIN` is gained with e
-times its epochs."""
-_LEVEL = 3.0  # prior standard deviation of the level around the median of the runs, in spreads
-_NOISE = 0.13  # usual standard deviation of the noise of one run, in spreads
-_RIDGE = 0.5  # power of the global batch size with which good learning rates grow
-_BENDS, _NOISES, _TYPES = (0.5, 1.5), (1.0, 2.0, 4.0), (0.0, 0.5)
-"""Standard deviations that the hypotheses combine: of the surface, in spreads; of the noise of one run, in multiples of
-`_NOISE`; and of the shift by an instance type or precision, in spreads."""
-# Replaces _NOISES if the spread is learned. It also has smaller values, because one bad setting makes the spread large.
-_NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)
-# Minimum of a learned spread as a share of the largest absolute value: _FEW_SPREAD if there are fewer than _FEW runs,
-# else _LEAST_SPREAD.
-_LEAST_SPREAD, _FEW_SPREAD, _FEW = 1e-3, 0.1, 5
-_FAILED = 0.8  # a failed run counts as this share of a collapse, so it may be retried after a run near it completes
-_UNLIKELY = 0.02  # hypotheses whose probability is below this share of the likeliest one's are dropped
-# A length scale so long that its column has no effect, and the distance below which keys count as the same.
-_ANY, _SAME = 1e9, 1e-9
+_BELIEFS = {
+    "level": (0.0, 3.0),
+    "learning rate off the usual one, squared": (-0.13, 0.1),
+    "learning rate off the usual one": (0.0, 0.5),
+    "log2 of the batch": (0.0, 0.3),
+    "log of the epochs": (0.3, 0.3),
+}
+"""What is believed of paretune's own training, in spreads: means and deviations of weights. 0.13 spreads are lost at e
+times or 1/e of the usual learning rate for the batch, 0.3 are gained with e times the epochs. Which learning rate is
+best, and whether larger batches help, is not known: the weights of the linear terms have a mean of 0."""
+_LEVEL = (0.0, 2.0)  # prior mean and deviation of the level of a metric of the user's own, in spreads
+_RIDGE = 0.5  # power of the global batch size with which the usual learning rate grows
+_NOISE, _NOISE_OF_ANY = 0.1, 0.04
+"""Usual standard deviation of the noise of one run, in spreads: of F1 (0.003, see core/noise.py), and of a metric of
+the user's own, whose spread is that of the runs. Repeats correct both."""
+_DOUBT = 1.7
+"""Factor of all deviations of quality. A search runs jobs where they are cheap or good, so its runs say too little of
+the rest: on development tables, unseen good jobs were about this many stated deviations off (root mean square)."""
+_FEW, _FEW_SPREAD, _LEAST_SPREAD = 5, 0.1, 1e-3
+"""A learned spread is at least `_LEAST_SPREAD` of the largest absolute value, or `_FEW_SPREAD` of it if there are fewer
+than `_FEW` runs."""
+_FAR = 4.0  # values more than this many widths below the median of the better half are compressed, see `_tamed`
+_LOST, _LOST_SD = 0.05, 0.25  # prior mean and deviation of the share of jobs that fail or collapse
+_LOST_SCALE, _LOST_NOISE = 0.25, 0.15  # usual deviations of the surface of that share, and of one job around it
+_LOST_SLOPE = 0.5  # prior deviation of what a category, or the span of a number, adds to that share
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """One term of a kernel, before it is multiplied by the variance that a hypothesis gives it.
+def quality_axes(searched: Mapping[str, Axis], *, runs_user_code: bool) -> Axes:
+    """Return the parameters that the quality of a job depends on, given those that a study searches.
 
-    With `lengths`, the term is a Matern 5/2 kernel with a length scale for each column (see `smooth`). With `same`, the
-    term has one value for all keys that agree in these columns, and independent values for keys that do not. Otherwise
-    the term is linear in the keys if `is_linear`, else constant.
+    For the user's own training code, these are the searched parameters. For paretune's own training, these are the
+    precision that the job computes in, the global batch size, the learning rate, the epochs, and every other searched
+    parameter that changes a model. The cluster is not among them: the same rows in the same order give the same losses
+    on all clusters that compute in the same precision.
     """
-
-    lengths: np.ndarray | None = None
-    is_linear: bool = False
-    same: np.ndarray | None = None
-
-    def between(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return the covariances of N and M keys, shape (N, M)."""
-        if self.lengths is not None:
-            return smooth(left / self.lengths, right / self.lengths)
-        if self.same is not None:
-            apart = cdist(left[:, self.same], right[:, self.same], "chebyshev")
-            return np.asarray(apart < _SAME, dtype=float)
-        return left @ right.T if self.is_linear else np.ones((len(left), len(right)))
-
-    def of_each(self, keys: np.ndarray) -> np.ndarray:
-        """Return the variances at N keys, shape (N,)."""
-        return (keys**2).sum(axis=1) if self.is_linear else np.ones(len(keys))
+    if runs_user_code:
+        return Axes.of(searched)
+    return Axes(_PLANNED | {name: axis for name, axis in searched.items() if _changes_a_model(axis.name or name)})
 
 
-Hypothesis = tuple[Mapping[Part, float], np.ndarray, float]
-"""Variances of the kernel's terms, the standard deviations of the noise of N runs, and the negative logarithm of the
-hypothesis's relative prior probability."""
+def quality_settings(spec: JobSpec, plan: BatchPlan | None, point: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the parameters in `quality_axes` for a job with these searched parameters, by name."""
+    if spec.runs_user_code:
+        return dict(point)
+    assert plan is not None  # only the job of a project has none
+    accelerator = accelerator_of(spec.instance()) if spec.has_instances else None
+    usual = F1_USUAL_RATE * default_learning_rate(spec.fine_tuning) / default_learning_rate("full")
+    return {
+        **point,
+        _PRECISION: resolved_precision(spec.precision, accelerator),
+        _BATCH: math.log2(plan.global_batch_size / F1_USUAL_BATCH),
+        _RATE: math.log(plan.learning_rate / usual),
+        _EPOCHS: math.log(spec.num_train_epochs),
+    }
 
 
-class Surface:
-    """Gaussian processes fitted to N values, one for each hypothesis, weighted by posterior probabilities.
+def quality_points(axes: Axes, settings: Sequence[Mapping[str, Any]]) -> Points:
+    """Return the points of jobs with these settings, see `quality_settings`."""
+    level = np.ones((len(settings), 1))
+    if not settings or _RATE not in settings[0]:
+        return Points(axes.keys(settings), level)
+    batch, rate, epochs = (
+        np.array([each[name] for each in settings], dtype=float) for name in (_BATCH, _RATE, _EPOCHS)
+    )
+    off = rate - _RIDGE * math.log(2.0) * batch
+    return Points(axes.keys(settings), np.column_stack([level, off**2, off, batch, epochs]))
 
-    The attribute `weights` has the posterior probability of each hypothesis; 0 for those that were dropped.
-    """
 
-    def __init__(self, keys: np.ndarray, values: np.ndarray, hypotheses: Iterable[Hypothesis]) -> None:
-        self._keys, self._values = keys, values
-        near: dict[Part, np.ndarray] = {}
-        fits, evidence = list[tuple[Mapping[Part, float], np.ndarray, np.ndarray]](), list[float]()
-        for kernel, noise, unlikely in hypotheses:
-            for part in kernel:
-                if part not in near:
-                    near[part] = part.between(keys, keys)
-            covariance = sum((v * near[part] for part, v in kernel.items()), np.diag(np.maximum(noise**2, 1e-12)))
-            root = np.linalg.cholesky(covariance)
-            weights = cho_solve((root, True), values, check_finite=False) if len(values) else values
-            fits.append((kernel, root, weights))
-            evidence.append(-0.5 * float(values @ weights) - float(np.log(np.diag(root)).sum()) - unlikely)
-        likelihood = np.exp(np.array(evidence) - max(evidence))
-        likelihood[likelihood < _UNLIKELY] = 0.0
-        self._fits, self.weights = fits, likelihood / likelihood.sum()
-
-    def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and standard deviations at M keys, each of shape (M,), without the noise of a single run."""
-        far: dict[Part, np.ndarray] = {}
-        mean, square = np.zeros(len(keys)), np.zeros(len(keys))
-        for (kernel, root, weights), likely in zip(self._fits, self.weights, strict=True):
-            if not likely:
-                continue
-            for part in kernel:
-                if part not in far:
-                    far[part] = part.between(keys, self._keys)
-            across = sum((v * far[part] for part, v in kernel.items()), np.zeros((len(keys), len(self._keys))))
-            variance = sum((v * part.of_each(keys) for part, v in kernel.items()), np.zeros(len(keys)))
-            if len(self._values):
-                variance = variance - (solve_triangular(root, across.T, lower=True, check_finite=False) ** 2).sum(
-                    axis=0
-                )
-            means = across @ weights
-            mean += likely * means
-            square += likely * (np.maximum(variance, 0.0) + means**2)
-        return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
-
-    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return how far each value is above its leave-one-out prediction, and that difference's standard deviation.
-
-        Both have shape (N,). Only the likeliest hypothesis is used.
-        """
-        _, root, weights = self._fits[int(np.argmax(self.weights))]
-        precision = np.diag(cho_solve((root, True), np.eye(len(root))))
-        return weights / precision, 1.0 / np.sqrt(precision)
+def _changes_a_model(name: str) -> bool:
+    """Return whether quality depends on a parameter of paretune's own training other than those of `_PLANNED`."""
+    if name in _ALONE or name.partition(".")[0] not in JobSpec.model_fields:
+        return False
+    return "quality" in effects_of(JobSpec, name)
 
 
 class QualityModel:
     """Predicts quality, and the probability of a collapse, from N runs; more quality is better.
 
     Args:
-        keys: inputs of the runs, shape (N, 4 + D), see `quality_keys`.
+        axes: the parameters that differ between the jobs.
+        runs: the N runs, see `quality_points`.
         values: quality of the runs, shape (N,).
         spread: prior standard deviation of quality between configurations, or None to learn it from the runs.
         collapsed: whether each run is known to have collapsed, shape (N,). Ignored if all have.
 
     Attributes:
         collapsed: like the argument, but also true for runs that the model itself judges to have collapsed.
-        noise: standard deviation of the noise of a single run.
     """
 
     def __init__(
         self,
-        keys: np.ndarray,
+        axes: Axes,
+        runs: Points,
         values: Sequence[float],
         spread: float | None,
         *,
         collapsed: np.ndarray | None = None,
     ) -> None:
-        self._keys, self._values = keys, np.array(values, dtype=float)
-        least = _FEW_SPREAD if len(self._values) < _FEW else _LEAST_SPREAD
-        scatter = max(float(np.std(self._values)), least * float(np.abs(self._values).max(initial=0.0)), 1e-9)
-        self._spread = spread or scatter
-        self._noises: tuple[float, ...] = _NOISES if spread else _NOISES_OF_ANY
-        self._bends = _BENDS if spread else _BENDS[:1]
+        self._axes, self.runs, self._values = axes, runs, np.array(values, dtype=float)
+        self._is_known = spread is not None
+        self.spread = spread or _spread_of(self._values)
         self.collapsed = np.zeros(len(self._values), dtype=bool) if collapsed is None else collapsed.copy()
         if self.collapsed.all():
             self.collapsed[:] = False
         self._fit()
-        while (found := self._find_collapsed()).any():  # one collapsed run can hide another
+        while self._is_known and (found := self._find_collapsed()).any():  # one collapsed run can hide another
             self.collapsed |= found
             self._fit()
 
-    def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and standard deviations at M keys, each of shape (M,), without the noise of a single run."""
-        mean, deviation = self._surface.predict(_ridged(keys))
-        return self._usual(keys) + mean, deviation
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise of a single run."""
+        return self.process.noise
 
-    def collapse_probability(self, keys: np.ndarray, failed: np.ndarray | None = None) -> np.ndarray:
-        """Return the probability of a collapse or a failure at M keys, shape (M,).
+    @property
+    def residue(self) -> float:
+        """Standard deviation of a single run that an answer may state before runs were repeated.
 
-        It is the share of the runs near each key that collapsed or failed, shrunk toward the share of all runs.
-        `failed` has the keys of runs that failed, so that their quality is unknown; each counts as `_FAILED` collapses.
+        It is the noise, but at least half of the root mean square of the leave-one-out errors, because the prior of the
+        noise expects that runs differ little. This share was chosen on the first half of the drawn studies of
+        benchmarks/search_statements.py.
         """
-        failed = self._keys[:0] if failed is None else failed
-        runs, lost = np.vstack([self._keys, failed]), np.append(self.collapsed, np.full(len(failed), _FAILED))
-        overall = (lost.sum() + 0.5) / (len(lost) + 10.0)
-        lengths = _lengths(keys) / 2.0
-        near = smooth(_ridged(keys) / lengths, _ridged(runs) / lengths)
-        return np.asarray((near @ lost + overall) / (near.sum(axis=1) + 1.0))
+        above, _ = self.process.left_out()
+        return max(self.noise, 0.5 * math.sqrt(float(np.mean(above**2))))
+
+    def predict(self, points: Points) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and standard deviations at M points, each of shape (M,), without the noise of a single run."""
+        mean, deviation = self.process.predict(points)
+        return self._level + mean, deviation
+
+    def collapse_probability(self, points: Points) -> np.ndarray:
+        """Return the probability of a collapse at M points, shape (M,)."""
+        return lost_probability(self._axes, self.runs.keys, self.collapsed, points.keys)
+
+    def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
+        """Return what was assumed and learned, by name: mean and deviation before and after the runs."""
+        prior = dict(zip(self._basis.names, zip(self._basis.means, self._basis.deviations, strict=True), strict=True))
+        return {
+            f"quality changes with {name}": (float(prior[name][0]), float(prior[name][1]), *learned)
+            for name, learned in self.process.weights().items()
+            if name != "level"
+        }
 
     def _fit(self) -> None:
         """Fit the surface and the noise to the runs that did not collapse."""
-        runs = ~self.collapsed
-        x, y = self._keys[runs], self._values[runs]
-        self._center, self._top = float(np.median(y)), x[[int(np.argmax(y))]]
-        usual = _NOISE * self._spread
-        believed = list(itertools.product(self._noises, self._bends, _TYPES))
-        level, same_type = Part(), Part(same=np.arange(self._keys.shape[1]) == 0)
-        surface = Part(lengths=_lengths(self._keys))
-        hypotheses: list[Hypothesis] = [
-            (
-                {
-                    level: (_LEVEL * self._spread) ** 2,
-                    surface: (bend * self._spread) ** 2,
-                    **({same_type: (of_type * self._spread) ** 2} if of_type else {}),
-                },
-                np.full(len(y), noise * usual),
-                math.log(noise) ** 2 + math.log(bend / _BENDS[0]) ** 2 + 5.0 * of_type,
-            )
-            for noise, bend, of_type in believed
-        ]
-        self._surface = Surface(_ridged(x), y - self._usual(x), hypotheses)
-        noise = np.array(believed)[:, 0]
-        self.noise = math.sqrt(self._surface.weights @ (noise * usual) ** 2)
+        is_used = ~self.collapsed
+        values, runs = self._values[is_used], self.runs.at(is_used)
+        values = _tamed(values, 0.5 * self.spread if self._is_known else 0.05 * float(np.abs(values).max()))
+        spread = self.spread if self._is_known else _spread_of(values)
+        beliefs = _BELIEFS if runs.terms.shape[1] > 1 else {"level": _LEVEL}
+        self._basis = Basis.of({name: (m * spread, s * spread) for name, (m, s) in beliefs.items()})
+        self._level = float(np.median(values))
+        usual = (_NOISE if self._is_known else _NOISE_OF_ANY) * spread
+        noise = posterior_deviation(usual, 1, _scatter_of_repeats(runs.keys, values))
+        self.process = Process(
+            self._axes,
+            runs,
+            values - self._level,
+            self._basis,
+            scale=spread,
+            noise=max(noise, 0.02 * usual),
+            doubt=_DOUBT,
+        )
 
     def _find_collapsed(self) -> np.ndarray:
         """Return which further runs are far below their leave-one-out prediction or the best run left, shape (N,).
@@ -229,129 +213,52 @@ class QualityModel:
         """
         is_low, best = np.zeros(len(self._values), dtype=bool), self._values[~self.collapsed].max()
         if (~self.collapsed).sum() >= 3:
-            above, deviation = self._surface.left_out()
-            is_low[~self.collapsed] = (above < -4.0 * deviation) & (above < -1.6 * self._spread)
-        return np.asarray(is_low | (~self.collapsed & (self._values < best - 10.0 * self._spread)))
-
-    def _usual(self, keys: np.ndarray) -> np.ndarray:
-        """Return the prior mean at M keys, shape (M,), from which the surface deviates.
-
-        It is the median of the runs that did not collapse, plus a term that depends on the difference from the key of
-        the best run.
-        """
-        off = _ridged(keys - self._top)
-        lost = _FALL * off[:, 2] ** 2 + _LARGE * off[:, 1] ** 2
-        return np.asarray(self._center + self._spread * (_GAIN * (keys - self._top)[:, 3] - lost))
+            above, deviation = self.process.left_out()
+            is_low[~self.collapsed] = (above < -4.0 * deviation) & (above < -1.6 * self.spread)
+        return np.asarray(is_low | (~self.collapsed & (self._values < best - 10.0 * self.spread)))
 
 
-def _ridged(keys: np.ndarray) -> np.ndarray:
-    """Return the keys with column 2, the log learning rate, measured from the ridge of good rates, up to a constant."""
-    rates = keys[:, 2:3] - _RIDGE * math.log(2.0) * keys[:, 1:2]
-    return np.hstack([keys[:, :2], rates, keys[:, 3:]])
+def lost_probability(axes: Axes, runs: np.ndarray, is_lost: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Return the probability that jobs fail or collapse at M keys, shape (M,), from N runs, of which some are lost.
 
-
-def _lengths(keys: np.ndarray) -> np.ndarray:
-    """Return the length scale of each column of ridged keys, shape (4 + D,)."""
-    return np.array([_ANY, _BATCH, _RATE, _EPOCHS, *[_OTHERS] * (keys.shape[1] - 4)])
-
-
-def smooth(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the Matern 5/2 kernel between N and M keys, shape (N, M). The keys are divided by their length scales."""
-    far = math.sqrt(5.0) * cdist(left, right)
-    return np.asarray((1.0 + far + far**2 / 3.0) * np.exp(-far))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Axis:
-    """A searched parameter: the values that it may have (for a range, at least both ends), and whether on a log scale.
-
-    `name` is its full name if the study calls it by another one, such as that of an argument of a script.
+    A Gaussian process is fitted to 1 for a lost run and 0 for any other (Rasmussen and Williams, 2006, section 6.5).
+    Where runs are lost by chance, its mean is their share. Where all runs of a region are lost, the mean says too
+    little: then the probability counts that the region's value is below one half.
     """
+    if not is_lost.any():
+        return np.full(len(keys), 0.5 / (len(runs) + 10.0))
+    names = [
+        f"column {index}" for index in range(keys.shape[1])
+    ]  # a value that fails, mostly fails whatever the others
+    basis = Basis.of({"level": (0.0, _LOST_SD)} | dict.fromkeys(names, (0.0, _LOST_SLOPE)))
+    points, at = (Points(each, np.column_stack([np.ones(len(each)), each])) for each in (runs, keys))
+    process = Process(axes, points, is_lost - _LOST, basis, scale=_LOST_SCALE, noise=_LOST_NOISE)
+    mean, deviation = process.predict(at)
+    share = np.clip(_LOST + mean, 0.01, 1.0)
+    return np.asarray(np.maximum(share, ndtr((_LOST + mean - 0.5) / np.hypot(deviation, process.noise))))
 
-    values: Sequence[Any]
-    is_log: bool = False
-    name: str = ""
+
+def _spread_of(values: np.ndarray) -> float:
+    least = _FEW_SPREAD if len(values) < _FEW else _LEAST_SPREAD
+    return max(float(np.std(values)), least * float(np.abs(values).max(initial=0.0)), 1e-9)
 
 
-OF_CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
-OF_PLAN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # have columns of their own in `quality_keys`
-_PRECISIONS = get_args(JobSpec.model_fields["precision"].annotation)  # with auto, which stays auto on a CPU
+def _scatter_of_repeats(keys: np.ndarray, values: np.ndarray) -> Scatter:
+    """Return the scatter of runs with equal keys."""
+    groups: dict[bytes, list[float]] = {}
+    for key, value in zip(keys.round(9), values.tolist(), strict=True):
+        groups.setdefault(key.tobytes(), []).append(value)
+    return Scatter.of(list(groups.values()))
 
 
-def quality_keys(
-    specs: Sequence[JobSpec],
-    plans: Sequence[BatchPlan | None],
-    points: Sequence[Mapping[str, Any]],
-    axes: Mapping[str, Axis],
-    *,
-    is_own: bool,
-) -> np.ndarray:
-    """Return the inputs of the quality model for N jobs, shape (N, 4 + D): for the search and for the study's page.
+def _tamed(values: np.ndarray, least: float) -> np.ndarray:
+    """Compress values far below the better half, so that one diverged run does not distort the surface.
 
-    The first four columns are the index of the precision, log2 of the global batch size, log learning rate and log
-    epochs. The others are the further searched parameters that quality may depend on, see `scaled`. For the user's own
-    training code, column 0 is a number for the instance type, columns 1 to 3 are 0, and all searched parameters except
-    the instance type follow.
-
-    Args:
-        specs: the jobs.
-        plans: their batch plans; ignored for the user's own training code.
-        points: their searched parameters.
-        axes: the searched parameters of the study.
-        is_own: whether the training code is the user's own.
+    The width of the better half is the distance from its median to the best value, but at least `least`. Fewer than
+    `_FEW` values stay as they are.
     """
-    columns = np.zeros((len(specs), 4))
-    if is_own:
-        columns[:, 0] = [_number_of(spec.instance_type) for spec in specs]
-    else:  # the same rows in the same order give the same losses on all clusters that compute in the same precision
-        columns[:, 0] = [_PRECISIONS.index(_precision(spec)) for spec in specs]
-        for row, spec, plan in zip(columns, specs, plans, strict=True):
-            assert plan is not None  # only the job of a project has none
-            row[1:] = math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs)
-    parts = [columns]
-    for name, axis in axes.items():
-        full = axis.name or name
-        if full != "instance_type" if is_own else _changes_quality(full):
-            parts.append(scaled([point[name] for point in points], axis.values, is_log=axis.is_log))
-    return np.hstack(parts)
-
-
-def _changes_quality(name: str) -> bool:
-    """Return whether quality depends on a parameter of paretune's own training that has no column of its own."""
-    if name in OF_CLUSTER | OF_PLAN or name.partition(".")[0] not in JobSpec.model_fields:
-        return False
-    return "quality" in effects_of(JobSpec, name)
-
-
-def _precision(spec: JobSpec) -> str:
-    """Return the precision that a job computes in."""
-    return resolved_precision(spec.precision, accelerator_of(spec.instance()) if spec.has_instances else None)
-
-
-def _number_of(instance_type: str) -> float:
-    """Return a number from 0 to 1 that identifies an instance type."""
-    return crc32(instance_type.encode()) / 2**32
-
-
-def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False) -> np.ndarray:
-    """Return N values of a parameter as columns: scaled numbers, shape (N, 1), or one-hot categories, shape (N, K).
-
-    `among` has the K values of the parameter. Its smallest number becomes 0 and its largest 1. The one-hot columns have
-    `CATEGORY` instead of 1. Numbers are scaled by their logarithms if all of `among` are positive, and either `is_log`
-    is true or the largest number in `among` is at least `_RATIO` times the smallest. In that case, numbers below
-    `LEAST_SHARE` times the smallest, such as an enqueued 0, count as this share of it.
-    """
-    if not are_numbers(among):
-        is_it = [[value == each for each in among] for value in values]
-        return CATEGORY * np.array(is_it, dtype=float).reshape(len(values), len(among))
-    numbers, low, high = np.array(values, dtype=float)[:, None], float(min(among)), float(max(among))
-    if high == low:
-        return np.zeros_like(numbers)
-    if low > 0 and (is_log or high / low >= _RATIO):
-        return np.asarray(np.log(np.maximum(numbers / low, LEAST_SHARE)) / math.log(high / low))
-    return np.asarray((numbers - low) / (high - low))
-
-
-def are_numbers(values: Sequence[Any]) -> bool:
-    """Return whether all values are numbers; strings and booleans are not."""
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    if len(values) < _FEW:
+        return values
+    middle = float(np.median(values[values >= np.median(values)]))
+    low = middle - _FAR * max(float(values.max()) - middle, least)
+    return np.where(values < low, low + 0.1 * (values - low), values)

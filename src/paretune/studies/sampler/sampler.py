@@ -1,8 +1,7 @@
 """`SplitSampler`, an Optuna sampler that takes the cost of each job into account.
 
-First it runs a few short probes on each instance type, and predicts from them the seconds of every job. Then it chooses
-the job with the largest expected gain per dollar. The gain is the increase in the hypervolume of the front, which is
-the size of the area that the front beats (see `decision`).
+It chooses the job with the largest expected gain per dollar. The gain is the increase in the hypervolume of the front,
+which is the size of the area that the front beats (see `decision`).
 """
 
 import time
@@ -24,7 +23,7 @@ from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, judged_by
-from paretune.studies.sampler.candidates import CLAIM, PROBE, Candidate, Space, rows_of
+from paretune.studies.sampler.candidates import CLAIM, PROBE, Candidate, Space, own_space, rows_of
 from paretune.studies.sampler.decision import Accepts, Aims, Belief, Decision
 from paretune.studies.sampler.quality import F1_SPREAD
 
@@ -69,10 +68,9 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows: training rows of the whole data set, if known.
         metric: the objective that measures the model; by default the one that is neither dollars nor time.
         constraints: the bounds on each metric, such as `{"f1": {"min": 0.9}}`.
-        stop: whether the search ends when three things hold: it has spent ten times the median cost of a job; the front
-            has not grown while the last such amount was spent; and a plain Gaussian process expects another such amount
-            to add less than 10 % to the front. It also ends if no job is expected to meet the constraints. If False,
-            the search continues until no job is left.
+        stop: whether the search ends when the jobs of the next ten median jobs are expected, with a probability of
+            80 %, to add less than 2 % to the front, or if no job is expected to meet the constraints. If False, the
+            search continues until no job is left.
 
     Attributes:
         space: the distributions to ask for, by name: those of the searched parameters and, for paretune's own training,
@@ -104,12 +102,13 @@ class SplitSampler(optuna.samplers.BaseSampler):
         metric = metric or (judged.metric if judged is not None else "")
         if others := [name for name in objectives if name not in {metric, *metrics.TIMES, metrics.COST_USD}]:
             raise BadInput([f"objectives: only one may measure the model, got {', '.join([metric, *others])}"])
-        is_share = metric in OBJECTIVES and OBJECTIVES[metric].is_share and not self._space.is_own
+        is_share = metric in OBJECTIVES and OBJECTIVES[metric].is_share and not self._space.runs_user_code
         spread = F1_SPREAD if is_share else None
         bounds = constraints or {}
         self._aims = Aims(objectives=list(objectives), metric=metric, constraints=bounds, spread=spread, stops=stop)
         self.accepts: Accepts = _accepts_any
-        self.space: dict[str, BaseDistribution] = {**searched, **self._space.own}
+        self._last: tuple[Any, Decision] | None = None  # what the last decision was made from, and the decision
+        self.space: dict[str, BaseDistribution] = {**searched, **own_space(given)}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return `space`; if the study's directions do not fit, an empty one, so that `sample_independent` raises."""
@@ -178,6 +177,14 @@ class SplitSampler(optuna.samplers.BaseSampler):
         decision = self._decision(study)
         return decision.since_growth_usd if decision.has_quality else 0.0
 
+    def beliefs(self, study: optuna.Study) -> dict[str, tuple[float, float, float, float]]:
+        """Return what the sampler assumed before any run, and what the runs have taught it, by name.
+
+        Each belief is the weight of a term in the mean of a model: its mean and standard deviation before the runs,
+        then after them.
+        """
+        return self._decision(study).beliefs()
+
     def predicted(self, study: optuna.Study) -> list[tuple[Candidate, Belief]]:
         """Return the candidates that have not run but whose predicted outcome counts as known, with the beliefs.
 
@@ -216,7 +223,16 @@ class SplitSampler(optuna.samplers.BaseSampler):
         is_more = study.directions[self._aims.objectives.index(self._aims.metric)] == StudyDirection.MAXIMIZE
         sign, can_probe = 1.0 if is_more else -1.0, self._can_probe(study, others)
         rows = rows_of(others, self._space, self._aims.objectives)
-        return Decision(self._space, self._aims, rows, sign, self.accepts, can_probe=can_probe)
+        asked = (rows, self._space.rows, sign, self.accepts, can_probe)
+        if self._last is None or self._last[0] != asked:
+            self._last = asked, Decision(self._space, self._aims, rows, sign, self.accepts, can_probe=can_probe)
+        decision = self._last[1]
+        decision.forget_job()  # what `accepts` allows may have changed
+        return decision
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickle stores: all but the last decision, which follows from the trials."""
+        return {**self.__dict__, "_last": None}
 
     def _misfit(self, study: optuna.Study) -> ValueError | None:
         """Return an error if the study's directions do not fit the objectives, else None."""

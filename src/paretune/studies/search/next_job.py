@@ -210,6 +210,11 @@ class Split:
         usd = self.sampler.since_growth_usd(self._driver.table.study)
         return f"the front has not grown for {usd:.4g} USD" if usd else ""
 
+    def beliefs(self) -> list[str]:
+        """Describe each belief of the search: the weight that was assumed before any run, and the learned one."""
+        beliefs = self.sampler.beliefs(self._driver.table.study).items()
+        return [f"{name}: assumed {a:.3g} ± {b:.2g}, learned {c:.3g} ± {d:.2g}" for name, (a, b, c, d) in beliefs]
+
     def predicted(self) -> list[Trial]:
         """Return the points that have not run but whose predicted outcome counts as known (`SplitSampler.predicted`).
 

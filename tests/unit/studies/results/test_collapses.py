@@ -4,12 +4,19 @@ import math
 import random
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 
+from paretune.specification.job import JobSpec
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.trials import Trial
-from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
+from paretune.studies.sampler.process import Axes, Points
+from paretune.studies.sampler.quality import (
+    F1_SPREAD,
+    QualityModel,
+    quality_axes,
+    quality_points,
+    quality_settings,
+)
 from tests.support.study_examples import COST_AND_F1, answer, trial_of
 
 MAJORITY = 0.34
@@ -68,9 +75,14 @@ def test_a_point_is_judged_by_its_runs_that_trained_and_its_collapses_are_counte
     assert 0.05 < point.collapse_probability < 0.5
 
 
-def keys_of(settings: Sequence[tuple[float, float]]) -> np.ndarray:
-    """Return keys of a type, global batch sizes and learning rates, over one epoch."""
-    return np.array([(0.0, math.log2(batch), math.log(rate), 0.0) for batch, rate in settings])
+def inputs_of(settings: Sequence[tuple[float, float]]) -> tuple[Axes, Points]:
+    """Return the model's inputs for jobs with these per-device batches and learning rates."""
+    specs = [
+        JobSpec(instance_type="ml.g5.xlarge", per_device_train_batch_size=int(batch), learning_rate=rate)
+        for batch, rate in settings
+    ]
+    axes = quality_axes({}, runs_user_code=False)
+    return axes, quality_points(axes, [quality_settings(spec, spec.plan(), {}) for spec in specs])
 
 
 def test_beyond_a_cliff_in_the_rate_a_collapse_is_likely_and_below_it_is_not() -> None:
@@ -78,8 +90,9 @@ def test_beyond_a_cliff_in_the_rate_a_collapse_is_likely_and_below_it_is_not() -
     settings = [(batch, rate) for batch in BATCHES for rate in rates]
     values = [MAJORITY if rate > 3e-4 else f1_of(batch, rate) for batch, rate in settings]
 
-    model = QualityModel(keys_of(settings), values, F1_SPREAD)
-    probability = model.collapse_probability(keys_of(settings)).reshape(len(BATCHES), len(rates))
+    axes, points = inputs_of(settings)
+    model = QualityModel(axes, points, values, F1_SPREAD)
+    probability = model.collapse_probability(points).reshape(len(BATCHES), len(rates))
 
     assert (probability[:, -1:] > 0.5).all()
     assert (probability[:, -2:] > 0.3).all()
@@ -96,6 +109,6 @@ def test_a_steep_fall_next_to_another_ridge_is_not_taken_for_noise(power: float)
 
     settings = [(batch, rate) for batch in BATCHES for rate in (1e-5, 4e-5, 1.6e-4)]
 
-    model = QualityModel(keys_of(settings), [value(*setting) for setting in settings], F1_SPREAD)
+    model = QualityModel(*inputs_of(settings), [value(*setting) for setting in settings], F1_SPREAD)
 
     assert model.noise < 0.006, "the usual noise of 0.004, raised a little; the fall of 0.06 is not part of it"

@@ -13,9 +13,9 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from paretune.specification.metrics import OF_THE_CLUSTER
 from paretune.studies.results.front import StudyFront, hypervolume, model_inputs
 from paretune.studies.results.trials import Trial
-from paretune.studies.sampler.candidates import Space
-from paretune.studies.sampler.decision import hypervolume_improvement
-from paretune.studies.sampler.quality import Axis
+from paretune.studies.sampler.candidates import Jobs, Space
+from paretune.studies.sampler.decision import log_expected_improvement
+from paretune.studies.sampler.process import Axis
 from paretune.studies.trial_status import TrialStatus
 from tests.support.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
@@ -124,13 +124,15 @@ def test_two_clusters_of_equal_precision_are_alike_for_the_page_as_for_the_searc
         "max_seq_length": Axis(values=(64, 256)),
     }
 
-    of_page = model_inputs(trials, axes)
+    _, of_page = model_inputs(trials, axes)
+    of_search = Jobs(space, [job for job in jobs if job is not None]).quality
 
     assert len(trials) == 6
-    assert of_page.tolist() == space.quality_keys([job for job in jobs if job is not None]).tolist()
-    assert space.quality_keys([]).shape == (0, of_page.shape[1])
-    assert len(set(of_page[:, 0])) == 1
-    assert len(set(model_inputs(trials)[:, 0])) == 1  # also if the search is not known
+    assert of_page.keys.tolist() == of_search.keys.tolist()
+    assert of_page.terms.tolist() == of_search.terms.tolist()
+    half = len(trials) // 2  # the second half of the trials differs from the first in its type only
+    for _, points in (model_inputs(trials, axes), model_inputs(trials)):  # also if the search is not known
+        assert points.keys[:half].tolist() == points.keys[half:].tolist()
 
 
 def test_exact_ties_share_a_rank() -> None:
@@ -149,7 +151,9 @@ def test_an_improvement_is_the_hypervolume_with_the_point_less_that_without_it(w
     candidates, base = data.draw(points), data.draw(points)
     reference = (0.9, 0.8, 0.7)[:width]
 
-    improvements = hypervolume_improvement(np.array(candidates), np.array(base), np.array(reference))
+    costs, quality = np.array(candidates)[:, :-1], -np.array(candidates)[:, -1]
+    nearly_certain = np.full(len(quality), 1e-10)
+    improvements = np.exp(log_expected_improvement(costs, quality, nearly_certain, np.array(base), np.array(reference)))
 
     before = hypervolume(base, reference)
     for point, gained in zip(candidates, improvements, strict=True):

@@ -1,0 +1,123 @@
+"""The model of seconds: a Gaussian process of log seconds, for every job, whether a probe or a training run.
+
+For paretune's own training, it models the seconds of an optimizer step. Its mean is the estimate from data sheets
+(`estimating`), with the estimate's own uncertainty: a level that all jobs share, one that each instance type has, and
+the effects of batch and instances. A probe of a few steps and a whole training run measure the same seconds:
+
+    seconds = startup + steps x seconds of a step
+
+For the user's own training code, it models all billed seconds, which are assumed to fall as the price of the cluster
+rises: a cluster at twice the price is faster, but not twice as fast. The weight of the price is learned. Before any
+run, a typical such job is assumed to take 300 seconds, or half of the shortest time limit if that is less.
+
+A job that was cut off at its time limit is assumed to need somewhat longer than that limit. A job that is running
+counts with its expected seconds: they stay as expected, but become certain, because the job will show them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paretune.studies.sampler.candidates import Jobs, Row, Space
+from paretune.studies.sampler.process import Basis, Points, Process
+from paretune.studies.trial_status import TrialStatus
+
+_USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0  # assumed before any run: the startup; a job of the user's own code
+_BEYOND = 1.25  # a job that was cut off is assumed to need this multiple of its billed seconds
+# Prior deviations of log seconds: of their level, of each instance type, and of the slope along a number's span.
+_LEVEL, _TYPE, _SLOPE = 0.4, 0.3, 0.5  # of a job with an estimate: in sum, its interval (factors of 1.6 in 80 %)
+_LEVEL_UNKNOWN, _TYPE_UNKNOWN, _SLOPE_UNKNOWN = 1.5, 0.7, 1.0  # of paretune's own training without an estimate
+_LEVEL_OWN, _SLOPE_OWN = 2.0, 1.0  # of the user's own training code
+_ESTIMATE = (1.0, 0.15)  # weight of the logarithm of the estimate
+_PRICE = (-0.5, 0.3)  # weight of the logarithm of the cluster's price
+_BEND, _BEND_OWN = 0.25, 0.5  # usual deviation of the surface of log seconds
+_NOISE = 0.04  # usual deviation of log seconds between runs of the same job
+
+
+class SecondsModel:
+    """Predicts billed seconds from the outcomes of jobs.
+
+    Attributes:
+        measured_startup_s: billed seconds outside the training: the median of those measured, or 0 if there are none.
+        startup_s: the same, but an assumed value if there are none.
+        is_seen: whether a completed job has measured the speed of each instance type, shape (T,).
+    """
+
+    def __init__(self, space: Space, rows: Sequence[Row]) -> None:
+        self._space = space
+        startups = [row.startup_s for row in rows if row.startup_s is not None]
+        # Users rarely limit jobs to less than twice the startup, or twice what their own training takes.
+        half_s = min(30.0 * job.spec.max_runtime_minutes for job in space.candidates)
+        self.measured_startup_s = float(np.median(startups)) if startups else 0.0
+        self.startup_s = self.measured_startup_s if startups else min(_USUAL_START_S, half_s)
+        self._has_estimate = space.estimate_of(space.candidates[0]) is not None
+        if space.runs_user_code:
+            self._center = float(np.log(min(_USUAL_OWN_S, half_s)))
+            self._usual = float(np.median(np.log(space.listed.usd_per_s)))
+        else:
+            self._center = self._usual = float(np.mean(np.log(space.listed.usual_step_s)))
+        ran = [row for row in rows if row.status is TrialStatus.COMPLETED and row.seconds > 0]
+        cut_off = [row for row in rows if row.status is TrialStatus.CUT_OFF]
+        cut_off = [row for row in cut_off if space.runs_user_code or not row.job.is_probe]
+        jobs = Jobs(space, [row.job for row in [*ran, *cut_off]])
+        billed = np.append([row.seconds for row in ran], [_BEYOND * row.seconds for row in cut_off])
+        self.is_seen = np.isin(range(len(space.types)), jobs.types[: len(ran)])
+        values = np.log(np.maximum(billed, 1e-3))
+        if not space.runs_user_code:
+            step_s = np.maximum(billed - self.startup_s, 0.05 * billed) / jobs.steps
+            measured_s = np.array([row.step_s or np.nan for row in ran] + [np.nan] * len(cut_off))
+            values = np.log(np.where(np.isnan(measured_s), step_s, measured_s))
+        is_used, points = np.arange(len(values)) < len(ran), self._points(jobs)
+        self._fit(points.at(is_used), values[is_used])
+        if cut_off:  # a cut-off job corrects the fit only if the fit predicts less than the job's assumed seconds
+            is_used |= self.predict(jobs)[0] < billed
+            self._fit(points.at(is_used), values[is_used])
+        if running := [row.job for row in rows if row.is_running]:  # what they will show counts as known
+            more = self._points(Jobs(space, running))
+            expected, _ = self._process.predict(more)
+            points = Points(*map(np.vstack, zip(points.at(is_used), more, strict=True)))
+            self._fit(points, np.append(values[is_used], self._center + expected))
+
+    def predict(self, jobs: Jobs) -> tuple[np.ndarray, np.ndarray]:
+        """Return the expected seconds of N jobs and the standard deviations of their logarithms, each of shape (N,).
+
+        The expected seconds are medians. The startup is treated as certain.
+        """
+        mean, deviation = self._process.predict(self._points(jobs))
+        if self._space.runs_user_code:
+            return np.exp(self._center + mean), deviation
+        training_s = jobs.steps * np.exp(self._center + mean)
+        seconds = self.startup_s + training_s
+        return seconds, deviation * training_s / seconds
+
+    def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
+        """Return what was assumed and learned, by name: mean and deviation before and after the runs."""
+        is_own = self._space.runs_user_code
+        name, assumed = ("price of the cluster", _PRICE) if is_own else ("estimate from data sheets", _ESTIMATE)
+        return {f"seconds grow with a power of the {name}": (*assumed, *self._process.weights()[name])}
+
+    def _fit(self, points: Points, values: np.ndarray) -> None:
+        beliefs: dict[str, tuple[float, float]]
+        if self._space.runs_user_code:
+            beliefs, scale = {"level": (0.0, _LEVEL_OWN), "price of the cluster": _PRICE}, _BEND_OWN
+            slope = _SLOPE_OWN
+        else:
+            is_known = self._has_estimate
+            beliefs = {"level": (0.0, _LEVEL if is_known else _LEVEL_UNKNOWN), "estimate from data sheets": _ESTIMATE}
+            of_type = (0.0, _TYPE if is_known else _TYPE_UNKNOWN)
+            beliefs |= {f"type {name}": of_type for name in self._space.types}
+            scale, slope = (_BEND if is_known else _BEND_OWN), (_SLOPE if is_known else _SLOPE_UNKNOWN)
+        beliefs |= {f"slope of {i}": (0.0, slope) for i in range(points.terms.shape[1] - len(beliefs))}
+        axes = self._space.seconds_axes
+        self._process = Process(axes, points, values - self._center, Basis.of(beliefs), scale=scale, noise=_NOISE)
+
+    def _points(self, jobs: Jobs) -> Points:
+        """Return the inputs of the process: its basis has a level, what is believed, and a slope for each number."""
+        axes, keys = self._space.seconds_axes, jobs.seconds_keys
+        slopes = keys[:, axes.are_numbers[axes.of_columns]] - 0.5 if keys.shape[1] else keys
+        level = np.ones(len(jobs))
+        if self._space.runs_user_code:
+            terms = [level, np.log(jobs.usd_per_s) - self._usual]
+        else:
+            terms = [level, np.log(jobs.usual_step_s) - self._usual, *np.eye(len(self._space.types))[jobs.types].T]
+        return Points(keys, np.column_stack([*terms, slopes]))
