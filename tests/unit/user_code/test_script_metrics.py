@@ -287,6 +287,33 @@ def test_a_name_in_the_script_s_own_text_is_evidence_and_so_is_a_dictionary_with
     assert printed.results([], {}).metrics == {"widgets": 3.0, "eval_f1": 0.5, "logps": -12.5}
 
 
+def raised(prefix: str, then: str) -> list[str]:
+    """Return the lines of a log with a traceback, each line of which begins with `prefix`."""
+    lines = ["Traceback (most recent call last):", '  File "/home/me/train.py", line 7, in <module>']
+    lines += ["    main(loss=3, widgets={'kept': 5})", "    ~~~~^^^^^^^", "ValueError: loss: 7 is too high"]
+    return ["epoch 1: loss: 0.5, widgets: 2", *(prefix + line for line in lines), then]
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank0]: "])
+@pytest.mark.parametrize(("then", "loss"), [("", 0.5), ("epoch 2: loss: 0.4", 0.4)])
+def test_a_traceback_repeats_lines_of_the_script_and_has_no_metrics(prefix: str, then: str, loss: float) -> None:
+    printed = PrintedNumbers(named=["loss", "widgets", "kept", "line"])
+    for line in raised(prefix, then):
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == {"loss": loss, "widgets": 2.0}
+
+
+def test_a_library_that_prints_a_traceback_and_goes_on_hides_no_line_after_it() -> None:
+    printed = PrintedNumbers()
+    for line in [*raised("", ""), "During handling of the above exception, another exception occurred:", ""]:
+        printed.read(line)
+    for line in raised("", "epoch 3: val_f1: 0.9")[1:]:
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == {"loss": 0.5, "val_f1": 0.9}
+
+
 def test_the_table_of_a_model_s_layers_that_rich_has_drawn_gives_no_metric() -> None:
     stream, table = io.StringIO(), Table("", "Name", "Type", "Params", "Mode")
     table.add_row("0", "criterion", "CrossEntropyLoss", "0", "train")

@@ -33,6 +33,7 @@ _MOST_POINTS = 20_000  # points that are kept of a printed curve
 _MOST_POINTS_IN_ALL = _MOST_NAMES * _MOST_POINTS  # points that are kept of all printed curves
 _MOST_LINES = 100_000  # newest lines that are kept for metric_definitions
 _DIGITS = re.compile(r"\d+")
+_TRACEBACK = "Traceback (most recent call last):"  # its first line
 PRINTED, IN_PER_CENT = "printed", "printed in percent and recorded as a share"
 
 
@@ -74,7 +75,7 @@ class PrintedNumbers:
     find numbers in lines of any other form.
 
     Nothing is read from rows and progress bars that were wrapped at the width of a terminal, because their pieces would
-    give values to their neighbors' names.
+    give values to their neighbors' names. Nor is anything read from a traceback, which repeats lines of the script.
     """
 
     def __init__(
@@ -95,6 +96,9 @@ class PrintedNumbers:
         self._is_other_table = False  # whether rows of a table that is not about metrics are printed
         self._held = ""  # the last line, if the next one may continue its cells
         self._is_wrapped = False  # whether a line has continued the cells of the held one
+        self._before_traceback: str | None = (
+            None  # begins each line of a traceback, such as `[rank0]: `, while it lasts
+        )
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
 
     def read(self, line: str, *, has_curve: bool = False) -> None:
@@ -105,6 +109,8 @@ class PrintedNumbers:
         text = line.rstrip("\r\n")
         if self._definitions and text.strip():
             self._lines.append(text.rpartition("\r")[2])
+        if self._is_in_traceback(text):
+            return
         if self._held and continues(self._held, text):
             self._is_wrapped = True
             return
@@ -113,6 +119,18 @@ class PrintedNumbers:
             self._held = text
         else:
             self._read(text, has_curve=has_curve)
+
+    def _is_in_traceback(self, text: str) -> bool:
+        """Return whether a line is part of a traceback: its head, its indented lines, or the exception at its end."""
+        if _TRACEBACK in text:
+            self._before_traceback = text.partition(_TRACEBACK)[0]
+            return True
+        before = self._before_traceback
+        if before is None or not text.startswith(before):
+            return False
+        if not text.startswith(f"{before} "):
+            self._before_traceback = None
+        return True
 
     def _release(self) -> None:
         """Read the line that was held until it was known whether the next one continues it."""
