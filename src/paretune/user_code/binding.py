@@ -315,17 +315,28 @@ def unknown_arguments(script: Script, names: Iterable[str]) -> list[str]:
 
     The list is empty if the script accepts all of them, or if it may have arguments that are not known.
     """
-    unknown = [name for name in names if script.argument(name) is None and not _is_added(script, name)]
-    if not unknown or not script.is_complete:
+    if not (unknown := _unknown(script, names)):
         return []
-    meant, them = (_meant(script, name) for name in unknown), "it" if len(unknown) == 1 else "them"
-    listed = ", ".join(sorted(script.arguments)) or "none"
-    all_names = f"it has {listed}" if len(script.arguments) <= _MOST_LISTED else f"{script.path.name} --help lists all"
+    them = "it" if len(unknown) == 1 else "them"
     remedy = "give the script's own names in training_arguments" if script.arguments else f"add {them} with argparse"
     if script.parser == "hydra":
         remedy = f"+{unknown[0]} in training_arguments adds a key"
-    hints = "; ".join([*dict.fromkeys(filter(None, meant)), all_names])
-    return [f"{script.path.name} has no argument {', '.join(unknown)}: {hints}; leave {them} out, or {remedy}"]
+    return [f"{_what_it_has(script, unknown)}; leave {them} out, or {remedy}"]
+
+
+def _unknown(script: Script, names: Iterable[str]) -> list[str]:
+    """Return the names that a script does not accept; none if it may have arguments that are not known."""
+    if not script.is_complete:
+        return []
+    return [name for name in names if script.argument(name) is None and not _is_added(script, name)]
+
+
+def _what_it_has(script: Script, unknown: Sequence[str]) -> str:
+    """Say that a script does not have these arguments, and which ones it has."""
+    listed = ", ".join(sorted(script.arguments)) or "none"
+    all_names = f"it has {listed}" if len(script.arguments) <= _MOST_LISTED else f"{script.path.name} --help lists all"
+    hints = [*dict.fromkeys(filter(None, (_meant(script, name) for name in unknown))), all_names]
+    return f"{script.path.name} has no argument {', '.join(unknown)}: {'; '.join(hints)}"
 
 
 def _last(name: str) -> str:
@@ -386,6 +397,7 @@ def start_faults(script: Script, names: Iterable[str]) -> list[str]:
     path, names = script.path, list(names)
     where = os.path.relpath(path.parent)  # from the current folder, in which the command is typed
     folder, positional = path.parent.name, [name for name in script.required if not name.startswith("-")]
+    keys = _unknown(script, names) if script.trailing else []
     settable = [name for name in names if name in script.constants]
     if script.is_notebook:
         text = "calls get_ipython(), which only notebooks have: begin it with these two lines"
@@ -404,17 +416,26 @@ def start_faults(script: Script, names: Iterable[str]) -> list[str]:
             f"{path.name} has no argument {', '.join(others)}: it reads only {', '.join(script.places)}, from sys.argv "
             f"by place; leave {them} out, or read {them} with argparse"
         ]
-    elif positional or (script.parser in ("places", "elsewhere") and names):
-        by_place = positional or list(script.places) or (names if script.parser == "places" else [])
-        by_name = [name for name in names if name not in by_place]
-        words = [f"{{{name}}}" for name in by_place] + [f"--{name}={{{name}}}" for name in by_name]
-        parameters = ", ".join(f"{name}: string" for name in [*by_place, *by_name])
-        text = "runs another file, which may read sys.argv in its own way: if it takes --name=value, write"
-        text = "takes positional arguments, but paretune passes names: write" if by_place else text
+    elif positional or keys or (script.parser in ("places", "elsewhere") and names):
+        by_place = [name for name in positional if not (keys and name == script.trailing)]
+        by_place = by_place or list(script.places) or (names if script.parser == "places" else [])
+        by_name = [name for name in names if name not in (*by_place, *keys)]
+        # Options come first: a positional argument with nargs="..." takes all words after it.
+        words = [f"--{name}={{{name}}}" for name in by_name] + [f"{{{name}}}" for name in by_place]
+        words += [f"{_key_of(name)} {{{_parameter_of(name)}}}" for name in keys]
+        parameters = ", ".join(f"{name}: string" for name in [*by_name, *by_place, *map(_parameter_of, keys)])
+        text = f"{path.name} runs another file, which may read sys.argv in its own way: if it takes --name=value, write"
+        if by_place:
+            text = f"{path.name} takes positional arguments, but paretune passes names: write"
+        if keys:
+            text = f"{_what_it_has(script, keys)}; if its words {script.trailing} are pairs KEY VALUE, write"
         file = os.path.join(where, "MLproject")
         text += f" these two lines into {file}, and replace entry_script with `project: {where}`"
+        renamed = [f"{name} with {_parameter_of(name)}" for name in keys if name != _parameter_of(name)]
+        text += "".join(f", and {each}" for each in renamed)
         first, command = f"name: {folder}", f"python {path.name} {' '.join(words)}"
         second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "{command}"}}}}'
+        return [f"{text}\n    {first}\n    {second}"]
     elif settable and script.is_complete and not script.arguments:
         line = max(script.constants[name] for name in settable)
         text = f"reads no arguments: add these two lines below line {line}, after {', '.join(settable)}"
@@ -424,6 +445,16 @@ def start_faults(script: Script, names: Iterable[str]) -> list[str]:
     else:
         return [fault] if names and (fault := must_ask(script)) else []
     return [f"{path.name} {text}\n    {first}\n    {second}"]
+
+
+def _key_of(name: str) -> str:
+    """Return the key of a pair KEY VALUE: the name that the user gave, unless it is a parameter of paretune."""
+    return "KEY" if name in (*OF_SCRIPTS, *OF_THE_BATCH) else name
+
+
+def _parameter_of(name: str) -> str:
+    """Return the name of a key's parameter in MLproject, whose commands cannot name one with dots."""
+    return re.sub(r"\W", "_", name)
 
 
 def _given_values(

@@ -49,6 +49,7 @@ class Options:
     required: tuple[str, ...] = ()  # required arguments: options with leading --, positional arguments without
     is_complete: bool = False  # whether the program accepts no other options
     commands: tuple[str, ...] = ()  # one of these words must precede the options
+    trailing: str = ""  # the positional argument that takes any number of words after the options; "" if none does
     declared: Mapping[str, Declared] = field(default_factory=dict, hash=False)  # defaults that are numbers, if known
     floats: frozenset[str] = frozenset()  # options whose type or default is a float
     files: tuple[Path, ...] = ()  # other files, and folders, that they were read from
@@ -88,7 +89,7 @@ def read_options(parser: str, program: Program) -> Options:
 
 
 _WITHOUT_VALUE = {"count", "store_const", "append_const"}  # actions of argparse
-_NARGS = {"OPTIONAL": "?", "ZERO_OR_MORE": "*", "REMAINDER": "..."}  # constants of argparse
+_NARGS = {"OPTIONAL": "?", "ZERO_OR_MORE": "*", "ONE_OR_MORE": "+", "REMAINDER": "..."}  # constants of argparse
 
 
 def _nargs(keywords: Mapping[str | None, str]) -> str:
@@ -135,6 +136,14 @@ def required_by(call: ast.Call) -> str:
     if not words[0].startswith("-"):
         return "" if _nargs(options) in {"?", "*", "..."} else words[0]  # argparse ignores any other one's default
     return next((word for word in words if word.startswith("--")), "") if options.get("required") == "True" else ""
+
+
+def trailing_of(call: ast.Call) -> str:
+    """Return the positional argument of a call of `add_argument` if it takes any number of words; "" otherwise."""
+    word = call.args[0] if call.args else None
+    takes_all = _nargs({item.arg: ast.unparse(item.value) for item in call.keywords}) in {"*", "+", "..."}
+    name = str(word.value) if isinstance(word, ast.Constant) else "-"
+    return "" if name.startswith("-") or not takes_all else name
 
 
 def types_of(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
@@ -405,7 +414,23 @@ def options_in_help(text: str) -> Options:
     actions.pop("help", None)
     own = {name: action for name, action in actions.items() if name not in _OF_EVERY_HELP}
     is_complete = bool(own) and not re.search(r"^SYNOPSIS$", text, re.MULTILINE)  # fire also lists options elsewhere
-    return Options(actions=own, required=tuple(required), is_complete=is_complete, commands=_commands_in_help(text))
+    return Options(
+        actions=own,
+        required=tuple(required),
+        is_complete=is_complete,
+        commands=_commands_in_help(text),
+        trailing=_trailing_in_help(text),
+    )
+
+
+def _trailing_in_help(text: str) -> str:
+    """Return the last positional argument in argparse's usage if it takes any number of words; "" otherwise."""
+    usage = re.split(r"\n\s*\n", text.partition("usage: ")[2], maxsplit=1)[0].rstrip()
+    if not (last := re.search(r"\s(?:\[([\w-]+) \.\.\.\]|\.\.\.)$", usage)):
+        return ""
+    section = text.partition("positional arguments:")[2].partition("\n\n")[0]
+    listed = re.findall(r"^  ([A-Za-z]\w*)", section, re.MULTILINE)
+    return last[1] or next(reversed(listed), "")  # usage shows nargs="..." without its name
 
 
 def _commands_in_help(text: str) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from paretune.user_code.interface import (
     options_of,
     read_options,
     required_by,
+    trailing_of,
     types_of,
 )
 from paretune.user_code.sandbox import ask_options
@@ -120,6 +121,7 @@ class Script:
     floats: frozenset[str]  # options whose type or default is a float
     places: tuple[str, ...]  # names of the values that it reads from sys.argv by place, if it has no other arguments
     required: tuple[str, ...]  # required arguments; without -- if positional
+    trailing: str  # the positional argument that takes any number of words after the options; "" if none does
     aliases: tuple[frozenset[str], ...]  # groups of options that are spellings of the same one
     is_complete: bool  # whether there are no other arguments
     declares_all: bool  # whether there are no others, except those that a library may add to the script's parser
@@ -258,6 +260,7 @@ def _asked(script: Script) -> Script:
         is_complete=options.is_complete,
         declares_all=options.is_complete,
         first_words=script.first_words or options.commands,
+        trailing=script.trailing or options.trailing,
         was_asked=True,
     )
 
@@ -317,6 +320,7 @@ def _declared(
         parser=parser,
         arguments=arguments,
         required=() if "add_subparsers" in text else (*filter(None, required), *options.required),
+        trailing=next(filter(None, (trailing_of(call) for _, call in declared)), ""),
         aliases=tuple(group for group in spellings if len(group) > 1),
         is_complete=declares_all and not (declared and _may_be_extended(program, [call for _, call in declared])),
         declares_all=declares_all,

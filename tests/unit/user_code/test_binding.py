@@ -1,5 +1,6 @@
 """The command line of a plain script: its own arguments, by its own names."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Range, is_whole
 from paretune.user_code.binding import OF_SCRIPTS
 from paretune.user_code.inputs import script_inputs
+from paretune.user_code.project import project_inputs
 from tests.support.bound_scripts import argument_faults, bound, script_arguments, script_in_words
 
 PLAIN = """
@@ -426,7 +428,43 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
     text, *lines = fault.splitlines()
     assert text.startswith("train.py takes positional arguments, but paretune passes names: write these two lines")
     entry = yaml.safe_load("\n".join(map(str.strip, lines)))["entry_points"]["main"]
-    assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr={lr}"}
+    assert entry == {"parameters": {"lr": "string", "rows": "string"}, "command": "python train.py --lr={lr} {rows}"}
+
+
+@pytest.mark.parametrize("count", ["argparse.REMAINDER", "'*'", "'+'"])
+def test_a_script_that_takes_pairs_after_its_options_is_refused_with_a_project_that_passes_them(
+    script: Path, count: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = "print('used', given.lr, given.opts)\n"
+    script.write_text(f"{PLAIN}parser.add_argument('opts', nargs={count})\ngiven = parser.parse_args()\n{used}")
+    monkeypatch.chdir(script.parent)
+    given = {"lr": 0.5, "SOLVER.BASE_LR": 0.2}
+
+    (fault,) = argument_faults(JobSpec(entry_script="train.py", training_arguments=given))
+
+    text, *lines = fault.splitlines()
+    assert text.startswith("train.py has no argument SOLVER.BASE_LR: ")
+    assert text.endswith(
+        "; if its words opts are pairs KEY VALUE, write these two lines into ./MLproject, and replace entry_script "
+        "with `project: .`, and SOLVER.BASE_LR with SOLVER_BASE_LR"
+    )
+    Path("MLproject").write_text("\n".join(map(str.strip, lines)))
+    spec = JobSpec(project=".", training_arguments={"lr": 0.5, "SOLVER_BASE_LR": 0.2})
+    code = project_inputs(spec, script.parent).code
+    assert code is not None
+    passed = shlex.split(code.command.words[0])[1:]
+    ran = subprocess.run([sys.executable, *passed], capture_output=True, text=True, check=False)
+    assert ran.stdout == "used 0.5 ['SOLVER.BASE_LR', '0.2']\n"
+
+
+def test_a_parameter_without_an_argument_may_be_a_pair_whose_key_only_the_user_knows(script: Path) -> None:
+    options = "parser.add_argument('--config-file')\nparser.add_argument('opts', nargs='*')\nparser.parse_args()\n"
+    script.write_text(f"import argparse\nparser = argparse.ArgumentParser()\n{options}")
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), learning_rate=0.1))
+
+    entry = yaml.safe_load("\n".join(map(str.strip, fault.splitlines()[1:])))["entry_points"]["main"]
+    assert entry == {"parameters": {"learning_rate": "string"}, "command": "python train.py KEY {learning_rate}"}
 
 
 def test_a_script_that_reads_its_arguments_by_place_is_not_given_another_one_there(script: Path) -> None:

@@ -4,6 +4,7 @@ The libraries are not needed: the help texts are those of click 8.5, typer 0.29,
 overrides were tried with hydra-core 1.3.
 """
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,15 @@ def test_options_without_a_parser_are_none(script: Path) -> None:
     script.write_text("print('f1: 1')\n")
     own: Script = Script.read(script)
     assert (own.is_complete, dict(own.arguments)) == (True, {})
+
+
+@pytest.mark.parametrize(
+    ("count", "name"), [("...", "opts"), ("*", "opts"), ("+", "opts"), ("?", ""), (None, ""), ("option", "")]
+)
+def test_help_of_argparse_shows_the_argument_that_takes_any_number_of_words(count: str | None, name: str) -> None:
+    parser = argparse.ArgumentParser(prog="train_net.py", description="Train a detector ...")
+    parser.add_argument("--config-file", metavar="FILE")
+    parser.add_argument("rows")
+    parser.add_argument("--opts" if count == "option" else "opts", nargs="*" if count == "option" else count)
+
+    assert options_in_help(parser.format_help()).trailing == name
