@@ -83,6 +83,13 @@ def test_the_functions_that_one_job_passes_are_where_the_page_says() -> None:
         assert functions >= set(re.findall(r"\w+", names)), file
 
 
+def test_every_path_that_contributors_are_sent_to_exists() -> None:
+    named = re.findall(r"`([\w.-]+/[\w./-]+\.[a-z]+)[`:]", (ROOT / "CONTRIBUTING.md").read_text())
+
+    assert len(named) > 30
+    assert [path for path in named if not any((ROOT / base / path).exists() for base in (".", "src/paretune"))] == []
+
+
 @pytest.fixture(params=PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def page(request: pytest.FixtureRequest) -> str:
     return str(request.param.read_text())
