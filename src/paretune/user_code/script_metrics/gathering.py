@@ -96,9 +96,7 @@ class PrintedNumbers:
         self._is_other_table = False  # whether rows of a table that is not about metrics are printed
         self._held = ""  # the last line, if the next one may continue its cells
         self._is_wrapped = False  # whether a line has continued the cells of the held one
-        self._before_traceback: str | None = (
-            None  # begins each line of a traceback, such as `[rank0]: `, while it lasts
-        )
+        self._before_traceback: str | None = None  # begins each line of the current traceback, such as `[rank0]: `
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
 
     def read(self, line: str, *, has_curve: bool = False) -> None:
