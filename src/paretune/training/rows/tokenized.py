@@ -248,8 +248,8 @@ def prepare(
 ) -> PreparedDataset:
     """Tokenize `rows`, or reuse them from `cache` if they were prepared with the same tokenizer, task and length.
 
-    The facts of the result are row and token counts, the share of truncated rows, and baselines. `say` is called with
-    messages about progress.
+    The facts of the result are row and token counts, the share of truncated rows, dropped tokens, and baselines. `say`
+    is called with messages about progress.
     """
     digests = {split: _digest(part) for split, part in sorted(rows.items())}
     key = _key(spec, digests, labels, tokenizer)
@@ -311,7 +311,11 @@ def _write_splits(
         labels: Any = part.labels
         truncated: int | None = None
         if spec.task == CAUSAL_LM:
-            tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
+            tokens, dropped = _blocks(part.texts, tokenizer, spec.max_seq_length)
+            facts[f"{split}_dropped_tokens"] = dropped
+            if dropped:
+                share = dropped / (dropped + sum(map(len, tokens)))
+                say(f"{dropped:,} {split} tokens after the last whole row are left out ({share:.1%})")
         elif spec.task == TOKEN_CLASSIFICATION and part.labels is not None:
             tokens, labels, truncated = tokenize_words(part.texts, part.labels, tokenizer, spec.max_seq_length)
         else:
@@ -362,11 +366,11 @@ def tokenize_words(
     return tokens, targets, truncated
 
 
-def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:
+def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> tuple[list[list[int]], int]:
     """Join all texts, each followed by the end-of-text token, and return them cut into blocks of `length` tokens.
 
-    The tokens after the last whole block are dropped. If all texts together are shorter than a block, they become one
-    short block.
+    The tokens after the last whole block are dropped, and their number is returned as well. If all texts together are
+    shorter than a block, they become one short block.
     """
     stream: list[int] = []
     for start in range(0, len(texts), _BATCH):
@@ -375,7 +379,10 @@ def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]
             if tokenizer.eos_token_id is not None and (not ids or ids[-1] != tokenizer.eos_token_id):
                 stream.append(tokenizer.eos_token_id)
     length = min(length, len(stream))
-    return [stream[start : start + length] for start in range(0, len(stream) - length + 1, length)] if length else []
+    if not length:
+        return [], 0
+    whole = len(stream) - len(stream) % length
+    return [stream[start : start + length] for start in range(0, whole, length)], len(stream) - whole
 
 
 def _write_split(folder: Path, tokens: Sequence[Sequence[int]], labels: Any) -> None:
