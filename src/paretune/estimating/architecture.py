@@ -274,7 +274,7 @@ def _architectures() -> Mapping[str, tuple[Architecture, int]]:
     return {
         row["model"]: (
             Architecture(
-                **{name: int(row[name]) for name in _COUNTED},
+                **{name: int(row[name]) for name in _COUNTED},  # type: ignore[arg-type]  # none of them is the bool
                 kind=row["kind"],
                 stored=row["stored"],
                 positions=int(row["positions"]) if row["positions"] else None,

@@ -51,8 +51,8 @@ class MasterAdamW:
     ) -> None:
         rounded = device.DTYPES[formats.weights] if formats.has_masters else None
         self._masters: dict[str, torch.Tensor] = {}
-        self._rounded: list[tuple[torch.nn.Parameter, torch.Tensor]] = []  # weights of the model with their masters
-        self._sums: dict[torch.nn.Parameter, torch.Tensor] = {}  # gradients of bf16 weights in this step so far, fp32
+        self._rounded: list[tuple[torch.Tensor, torch.Tensor]] = []  # weights of the model with their masters
+        self._sums: dict[torch.Tensor, torch.Tensor] = {}  # gradients of bf16 weights in this step so far, fp32
         for name, weight in named:
             if not weight.requires_grad:
                 continue
@@ -142,7 +142,7 @@ class MasterAdamW:
         rounded = [(weight, master) for weight, master in self._rounded if weight.grad is not None]
         if rounded:
             wide = [self._wide(master) for _, master in rounded]
-            torch._foreach_copy_(wide, [weight.grad for weight, _ in rounded])
+            torch._foreach_copy_(wide, [weight.grad for weight, _ in rounded if weight.grad is not None])
             for (weight, master), gradient in zip(rounded, wide, strict=True):
                 weight.grad, master.grad = None, gradient
 

@@ -36,7 +36,8 @@ def summed_entropy(
     """
     place = hidden.device.type
     form = torch.get_autocast_dtype(place) if torch.is_autocast_enabled(place) else weight.dtype
-    loss: torch.Tensor = _SummedEntropy.apply(hidden, weight, bias, labels, smoothing, form, torch.is_grad_enabled())
+    arguments = (hidden, weight, bias, labels, smoothing, form, torch.is_grad_enabled())
+    loss: torch.Tensor = _SummedEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -129,11 +130,12 @@ class OutputLayer:
         name = "_old_forward" if hasattr(layer, "_hf_hook") else "forward"
         self._layer, self._logits = layer, getattr(layer, name)
         self._loss_of: LossOf | None = None
-        setattr(layer, name, torch.compiler.disable(self._forward))
+        setattr(layer, name, torch.compiler.disable(self._forward))  # type: ignore[no-untyped-call]
 
     def _forward(self, hidden: torch.Tensor) -> torch.Tensor:
         if self._loss_of is None:
-            return self._logits(hidden)
+            logits: torch.Tensor = self._logits(hidden)
+            return logits
         return self._loss_of(hidden, self._layer.weight, self._layer.bias)
 
     @contextmanager
