@@ -203,14 +203,16 @@ class Process:
             means[1][:] += weight * of_right
         return np.asarray(self._doubt**2 * (total - np.outer(*means)))
 
-    def weights(self) -> dict[str, tuple[float, float]]:
-        """Return the learned weights by name: the means and standard deviations of their posterior."""
-        variances, fit = self._basis.deviations**2, self._fits[0]
+    def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
+        """Return what is believed of each weight, by name: mean and standard deviation before and after the runs."""
+        basis, fit = self._basis, self._fits[0]
+        variances = basis.deviations**2
         across = self._runs.terms * variances
-        means = self._basis.means + across.T @ fit.solved
+        means = basis.means + across.T @ fit.solved
         explained = solve_triangular(fit.root, across, lower=True, check_finite=False)
         deviations = np.sqrt(np.maximum(variances - (explained**2).sum(axis=0), 0.0))
-        return dict(zip(self._basis.names, zip(means.tolist(), deviations.tolist(), strict=True), strict=True))
+        columns = (each.tolist() for each in (basis.means, basis.deviations, means, deviations))
+        return dict(zip(basis.names, zip(*columns, strict=True), strict=True))
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return how far each value is above its leave-one-out prediction, and that difference's standard deviation.
