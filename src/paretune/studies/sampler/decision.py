@@ -304,6 +304,11 @@ class Decision:
         return np.asarray(self._expected[0] * self._jobs.usd_per_s)
 
     @cached_property
+    def _factors(self) -> np.ndarray:
+        """Costs of each candidate at each node, as multiples of the expected ones, shape (N, nodes)."""
+        return np.asarray(np.exp(self._expected[1][:, None] * _NODES))
+
+    @cached_property
     def _mean_usd(self) -> np.ndarray:
         """Mean dollars of each candidate, shape (N,)."""
         return np.asarray(self._usd * np.exp(0.5 * np.minimum(self._expected[1], _LARGE_SD) ** 2))
@@ -335,10 +340,8 @@ class Decision:
         if running:
             more = Jobs(space, running)
             values = [*values, *model.predict(more.quality)[0]]
-            seconds, collapsed = (
-                np.append(seconds, self._seconds.predict(more)[0]),
-                np.append(collapsed, [False] * len(running)),
-            )
+            seconds = np.append(seconds, self._seconds.predict(more)[0])
+            collapsed = np.append(collapsed, [False] * len(running))
             jobs = Jobs(space, [*jobs.jobs, *running])
             model = QualityModel(space.quality_axes, jobs.quality, values, spread, collapsed=collapsed)
         trained = np.flatnonzero(~collapsed)
@@ -468,9 +471,10 @@ class Decision:
         front = _front_of(np.column_stack([self._ran_costs, -model.predict(jobs.quality)[0]]))
         moved = belief.deviation**2 / np.sqrt(belief.deviation**2 + model.noise**2)  # by one more noisy run
         costs = self._costs(self._usd, belief.seconds)
-        spreads = [np.exp(node * belief.log_deviation)[:, None] for node in _NODES]
-        gains = [log_expected_improvement(costs * each, belief.mean, moved, front, reference) for each in spreads]
-        return np.column_stack(gains)
+        at_nodes = [costs * factors[:, None] for factors in self._factors.T]
+        return np.column_stack(
+            [log_expected_improvement(each, belief.mean, moved, front, reference) for each in at_nodes]
+        )
 
     @cached_property
     def _log_worth(self) -> np.ndarray:
@@ -540,11 +544,11 @@ class Decision:
         search choose it only if that is positive. Before any quality is known, all jobs gain the same, so knowing the
         costs of one saves dollars.
         """
-        log_deviation, usable = self._expected[1], self._is_open & self._is_new
+        usable = self._is_open & self._is_new
         probe_s = self._seconds.startup_s + (self._expected[0] - self._seconds.startup_s) * PROBE_STEPS / np.maximum(
             self._jobs.steps, PROBE_STEPS
         )
-        usd = self._usd[:, None] * np.exp(log_deviation[:, None] * _NODES)
+        usd, seconds = (each[:, None] * self._factors for each in (self._usd, self._expected[0]))
         if self.has_quality:
             gains = np.exp(self._log_gains - self._log_gains.max()) * self._chance[:, None]
             rates = np.where(usable, np.exp(self._log_worth - self._log_gains.max()), 0.0)
@@ -554,7 +558,6 @@ class Decision:
             )
             gains = np.where(is_usual, self._chance, 0.0)[:, None] * np.ones(len(_NODES))
             rates = gains[:, 0] / self._mean_usd
-        seconds = self._expected[0][:, None] * np.exp(log_deviation[:, None] * _NODES)
         unbounded = np.full(len(usd), self._sign * math.inf)
         gains = gains * np.column_stack(
             [self._aims.meets(*both, unbounded) for both in zip(usd.T, seconds.T, strict=True)]

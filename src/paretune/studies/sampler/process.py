@@ -188,10 +188,8 @@ class Process:
 
     def covariance(self, left: Points, right: Points) -> np.ndarray:
         """Return the posterior covariances between M and K points, shape (M, K)."""
-        total, means = (
-            np.zeros((len(left.keys), len(right.keys))),
-            (np.zeros(len(left.keys)), np.zeros(len(right.keys))),
-        )
+        total = np.zeros((len(left.keys), len(right.keys)))
+        mean_left, mean_right = np.zeros(len(left.keys)), np.zeros(len(right.keys))
         for fit, weight in zip(self._fits, self._weights, strict=True):
             across = [self._covariance(fit.logs, self._runs, each) for each in (left, right)]
             to_left, to_right = (solve_triangular(fit.root, each, lower=True, check_finite=False) for each in across)
@@ -199,9 +197,9 @@ class Process:
             total += weight * (
                 self._covariance(fit.logs, left, right) - to_left.T @ to_right + np.outer(of_left, of_right)
             )
-            means[0][:] += weight * of_left
-            means[1][:] += weight * of_right
-        return np.asarray(self._doubt**2 * (total - np.outer(*means)))
+            mean_left += weight * of_left
+            mean_right += weight * of_right
+        return np.asarray(self._doubt**2 * (total - np.outer(mean_left, mean_right)))
 
     def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
         """Return what is believed of each weight, by name: mean and standard deviation before and after the runs."""

@@ -223,9 +223,8 @@ def lost_probability(axes: Axes, runs: np.ndarray, is_lost: np.ndarray, keys: np
     """
     if not is_lost.any():
         return np.full(len(keys), 0.5 / (len(runs) + 10.0))
-    names = [
-        f"column {index}" for index in range(keys.shape[1])
-    ]  # a value that fails, mostly fails whatever the others
+    # A value that fails mostly fails with any values of the other parameters.
+    names = [f"column {index}" for index in range(keys.shape[1])]
     basis = Basis.of({"level": (0.0, _LOST_SD)} | dict.fromkeys(names, (0.0, _LOST_SLOPE)))
     points, at = (Points(each, np.column_stack([np.ones(len(each)), each])) for each in (runs, keys))
     process = Process(axes, points, is_lost - _LOST, basis, scale=_LOST_SCALE, noise=_LOST_NOISE)
