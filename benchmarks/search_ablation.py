@@ -6,8 +6,9 @@
 The sampler alone, without the rest of a study, searches the tables that may be looked at (search_fronts.py), until its
 budget is spent. Then one part of the search at a time is left out. *Sooner* and *later* count the tables on which 90 %
 of the front is found sooner or later without the part, by more than a tenth, with the probability of so uneven counts
-by chance (a two-sided sign test). A part that can act only on paretune's own training is left out on worlds only. Each
-search is one line of --results; a search that has its line is not run again. Nothing is billed and nothing is trained.
+by chance (a two-sided sign test). A part that needs failing jobs, probes or paretune's own training is left out on
+worlds only, because measured tables have none of these. Each search is one line of --results; a search that has its
+line is not run again. Nothing is billed and nothing is trained.
 """
 
 import argparse
