@@ -35,7 +35,7 @@ TYPES = {
     "ml.g4dn.xlarge": 1.0,
     "ml.g5.xlarge": 0.5,
     "ml.g6.xlarge": 0.6,
-    "ml.g4dn.12xlarge": 0.3,
+    "ml.g5.2xlarge": 0.45,
     "ml.g5.12xlarge": 0.14,
 }
 """Instance types of the table, and seconds of a job as multiples of those on the first type."""
