@@ -226,10 +226,10 @@ class Process:
         chosen = _spread_out(len(self._residuals), _MOST_FITTED)
         (keys, terms), residuals = self._runs.at(chosen), self._residuals[chosen]
         linear = (terms * self._basis.deviations**2) @ terms.T
-        squares = np.array(
-            [cdist(part, part, "sqeuclidean") for part in (keys[:, self._columns == p] for p in self._axes())]
-        )
-        at = np.diag_indices(len(residuals))
+        count = len(residuals)
+        parts = [keys[:, self._columns == axis] for axis in self._axes()]  # none if no parameter varies
+        squares = np.array([cdist(part, part, "sqeuclidean") for part in parts]).reshape(-1, count, count)
+        at = np.diag_indices(count)
 
         def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
             shares = np.exp(-2.0 * logs[:-2])[:, None, None] * squares
@@ -243,7 +243,7 @@ class Process:
             except np.linalg.LinAlgError:
                 return 1e10, np.zeros_like(logs)
             solved = cho_solve(root, residuals, check_finite=False)
-            pull = cho_solve(root, np.eye(len(residuals)), check_finite=False) - np.outer(solved, solved)
+            pull = cho_solve(root, np.eye(count), check_finite=False) - np.outer(solved, solved)
             bent = pull * (5.0 / 3.0) * (1.0 + far) * fall
             slopes = np.array(
                 [

@@ -380,6 +380,17 @@ def test_free_trainings_of_ones_own_are_searched_from_the_first_one_on(tmp_path:
     assert len({trial.params["training_arguments.depth"] for trial in study.trials}) == 4
 
 
+def test_rates_alone_are_searched_although_they_change_no_seconds() -> None:
+    def train_for_a_minute(study: optuna.Study, trial: Trial) -> None:
+        trial.set_user_attr("seconds", 60.0)
+        study.tell(trial, [0.1, 0.8 + 1000 * trial.params["learning_rate"]])
+
+    space = {"learning_rate": CategoricalDistribution([1e-5, 3e-5, 1e-4])}
+    study = searched(SplitSampler(job(), space, stop="never"), train_for_a_minute, most=8)
+
+    assert {trial.params["learning_rate"] for trial in study.trials} == {1e-5, 3e-5, 1e-4}
+
+
 def test_ranges_of_batches_are_searched_in_powers_of_two_and_of_rates_in_octaves() -> None:
     rates = FloatDistribution(1e-5, 1e-2, log=True)
     for batches, searched in (
