@@ -76,8 +76,8 @@ CALIBRATION: Mapping[str, float] = {
 
 The errors of several constants partly cancel, so each factor makes the interval as wide as 85 % of the published rates
 on which constants were chosen need it. It is averaged with the factor of all these rates, which counts as much as 20
-rates (`calibration` in benchmarks/estimate_error_cold.py). A factor applies to what is still unknown, so it matters less
-with measurements.
+rates (`calibration` in benchmarks/estimate_error_cold.py). A factor applies to what is still unknown, so measurements
+make it matter less.
 
 "language model, adapters" has no factor. The rule gives 0.57, from 33 rates, 28 of which come from one source. With it,
 9 of the 17 rates that were left out would be inside their intervals; without it, 16 are."""
