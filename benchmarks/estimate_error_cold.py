@@ -140,7 +140,7 @@ _IN_BF16_ALONE = "IBM fms-acceleration A100 full"
 """A source whose scenarios.yaml has `torch_dtype: bfloat16` and no `bf16: True` for full fine-tuning, so that weights,
 gradients and moments are bf16."""
 _FUSES_THE_LOSS = "MosaicML"
-"""A source whose loss takes 2 bytes per logit (llm-foundry's fused cross entropy). Ours takes 12."""
+"""The source whose loss function does not keep all logits of a batch (llm-foundry's fused cross entropy), as ours."""
 KINDS: Mapping[str, Callable[[Rate], bool]] = {
     "V100 in half precision": lambda rate: rate.chip == "V100" and rate.spec.precision == "fp16",
     "full fine-tuning of language models": lambda rate: (
@@ -235,6 +235,7 @@ def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
     config, task = configuration(row)
     built, spec = of_config(config, task), job(row, task)
     assert built is not None
+    built = replace(built, changes_logits=not row["source"].startswith(_FUSES_THE_LOSS))  # the others keep all logits
     setting, estimate = setting_of(spec, spec.plan(), built), cold.estimate(spec, built, None)
     assert setting is not None
     assert estimate is not None
@@ -350,9 +351,7 @@ def memory(rates: Sequence[Rate]) -> str:
         if (memory := rate.estimate.memory) is not None
     ]
     refused = [rate for rate in rates if rate.estimate.fits == "no"]
-    fused = sum(rate.source.startswith(_FUSES_THE_LOSS) for rate in refused)
-    sentence = f"{len(refused)} of {len(rates)} jobs, all of which have run, are said not to fit"
-    sentence += f"; {fused} of them had a loss that takes 2 bytes per logit, and ours takes 12."
+    sentence = f"{len(refused)} of {len(rates)} jobs, all of which have run, are said not to fit."
     median, worst = statistics.median(map(abs, errors)), max(errors, key=abs)
     return f"Memory by formula is {median:.0%} off (median of {len(errors)}, the worst {worst:+.0%}). {sentence}"
 

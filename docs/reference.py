@@ -35,6 +35,7 @@ _MORE_METRICS = (
     ("system/*", "use of the machine's CPU, memory and GPU memory"),
     ("train_rows", "number of training rows; likewise `validation_rows` and `test_rows`"),
     ("train_tokens", "tokens of the training rows without padding; likewise `validation_tokens` and `test_tokens`"),
+    ("train_dropped_tokens", "tokens of joined texts after the last whole row; likewise `validation_dropped_tokens`"),
     (
         "trials_done",
         "curve of a study, as are `spent_usd`, `hypervolume` and `best_f1` (or `best_` and another metric)",

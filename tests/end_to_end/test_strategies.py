@@ -27,6 +27,7 @@ from tests.support.instances import (
     run,
     running,
     wait_for_step,
+    weights_of,
 )
 from tests.support.processes import wait_until
 from tests.support.sentences import sentences, write_csv
@@ -165,6 +166,62 @@ def test_adapters_frozen_encoders_language_models_and_four_bit_weights_are_train
     assert not [*sharded.model.glob("adapter*"), *alone.model.glob("adapter*")]  # they are merged
     parameters = JobReport.model_validate_json(alone.report.read_text()).metrics
     assert 0 < parameters["trainable_parameters"] < parameters["total_parameters"] / 3
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_train_the_language_model_of_one_without_its_logits(
+    one_process: JobSpec, tiny_causal_model: Path, tmp_path: Path, strategy: str
+) -> None:
+    sober = str(model_without_dropout(tiny_causal_model, tmp_path / "sober-causal"))
+    spec = one_process.replace(task="causal-lm", model=sober)
+    alone = make_job(tmp_path / "alone", spec)
+    together = make_job(tmp_path / "together", on_two_processes(spec, strategy=strategy))
+    (tmp_path / "sitecustomize.py").write_text(NO_LOGITS)
+    environment = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": f"{tmp_path}:{SOURCE}"}
+
+    run([alone], environment=environment)
+    run([together], environment=environment)
+
+    check_it_is_the_same_training(together, alone)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_step_whose_gradients_are_not_finite_changes_nothing_in_any_process(
+    one_process: JobSpec, tmp_path: Path, precision: str
+) -> None:
+    job = make_job(tmp_path / "job", on_two_processes(one_process, precision=precision))
+    (tmp_path / "sitecustomize.py").write_text(INFINITE_GRADIENT)
+
+    run([job], environment={"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": f"{tmp_path}:{SOURCE}"})
+
+    assert JobReport.model_validate_json(job.report.read_text()).metrics["skipped_steps"] == 1
+    assert all(bool((abs(item) < 1e3).all()) for item in weights_of(job).values())
+
+
+INFINITE_GRADIENT = '''
+"""Makes the loss of one micro-batch in one process infinite, and so all gradients of the fourth step."""
+import math, os, sys
+
+if os.environ.get("RANK") == "1" and "paretune.training" in " ".join(sys.orig_argv):
+    import paretune.training.tasks as tasks
+
+    of_logits, calls = tasks.SummedLoss.of_logits, []
+
+    def broken(loss, logits, labels):
+        calls.append(1)
+        return of_logits(loss, logits, labels) * (math.inf if len(calls) == 7 else 1.0)
+
+    tasks.SummedLoss.of_logits = broken
+'''
+NO_LOGITS = '''
+"""Lets a job fail if it computes the loss of a language model from logits."""
+import sys
+
+if "paretune.training" in " ".join(sys.orig_argv):
+    import paretune.training.tasks as tasks
+
+    del tasks.SummedLoss.of_logits
+'''
 
 
 def test_one_process_loads_the_model_and_each_holds_its_share_of_weights_and_optimizer_state(

@@ -38,6 +38,8 @@ _WITHOUT_LIMIT = ("t5", "mpt", "bloom", "xlnet")  # relative positions; `n_posit
 _GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "phi3", "modernbert", "olmo", "smollm")
 # Families with rotary or relative positions, which need no table. All models with rope_parameters have them, too.
 _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falcon")
+# Factors and limits of the logits of a language model; None or 1 if it has none.
+_OF_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 _COUNTED = ("parameters", "matrices", "layers", "hidden_size", "vocabulary", "adapted_widths")
 
 
@@ -55,6 +57,7 @@ class Architecture:
     kind: str = ""  # the `model_type` of transformers, or "" if unknown
     positions: int | None = None  # longest row in tokens, or None if nothing limits it
     stored: str = "fp32"  # number format of the weights in its files
+    changes_logits: bool = False  # whether a language model scales or caps what its output layer computes
 
 
 def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
@@ -149,6 +152,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
         kind=kind_of_all,
         positions=positions_of(config),
         stored=stored_in(config),
+        changes_logits=any(config.get(name) not in (None, 1.0) for name in _OF_LOGITS),
     )
 
 
@@ -270,7 +274,7 @@ def _architectures() -> Mapping[str, tuple[Architecture, int]]:
     return {
         row["model"]: (
             Architecture(
-                **{name: int(row[name]) for name in _COUNTED},
+                **{name: int(row[name]) for name in _COUNTED},  # type: ignore[arg-type]  # none of them is the bool
                 kind=row["kind"],
                 stored=row["stored"],
                 positions=int(row["positions"]) if row["positions"] else None,

@@ -1,6 +1,6 @@
 """Predicts the peak memory of a device with a formula; the activations are fitted to measured peaks of the same model.
 
-    bytes       = framework + weights + training state + activations + gathered
+    bytes       = framework + weights + training state + activations + logits + gathered
     weights     = 4 T / n,  2 T / n more if fp32 weights are multiplied in half precision,  and f F / n
     state       = 12 T / n            gradient and two moments of AdamW for each trained weight
                   12 T                instead, for bf16 weights: masters and moments. The weights and their gradients
@@ -9,8 +9,13 @@
                   4 T / n             instead, with bf16-true: moments. The weights and their gradients take
                                       (2 + 2) T / n, in place of the 4 T / n above
                   4 T / n             more on a CPU with load_best_model_at_end, which keeps the best weights
-    activations = a x rows x tokens x layers x hidden size,  and for a language model 12 x rows x tokens x vocabulary,
-                  or 4 x evaluated rows x tokens x vocabulary if that is more
+                  4 T / n             more if a step has several micro-batches and weights are bf16, whose gradients are
+                                      added up in fp32. The update then needs no more memory for fp32 gradients
+    activations = a x rows x tokens x layers x hidden size
+    logits      = of a language model, 4 x tokens x vocabulary for at most 1,024 tokens (6 in half precision), and 4 H
+                  for the gradients of its H weights in the output layer if a step has several micro-batches. A script
+                  with the Trainer, a model that changes its logits and a pipeline compute all logits: 12 x rows x
+                  tokens x vocabulary, or 4 x evaluated rows x tokens x vocabulary if that is more
     gathered    = with fsdp, the weights of two layers and all weights outside layers in the format of the products,
                   and the gradients of one layer and of the weights outside layers
 
@@ -55,6 +60,8 @@ _NOISE = 0.06  # standard deviation of the logarithm of a peak
 # Tokens per row in the longest batches, relative to the mean tokens per row in a data set that is not padded.
 _LONGEST_OVER_MEAN = 2.5
 _KEPT_OF_A_LAYER = 2 / 34  # a layer's input as a share of the layer's activations (Korthikanti et al., table 2)
+CHUNK_TOKENS = 1024
+"""Tokens whose logits paretune's own training computes at once, enough for a GPU to be fast."""
 _TOLERANCE = 1.001  # allows for rounding errors of sizes that were summed in different orders
 
 
@@ -69,7 +76,7 @@ class MemorySetting:
     half: bool  # whether the device multiplies in bf16 or fp16
     sharers: int  # number of devices that share weights, gradients and moments; 1 if each device has all of them
     units: float  # rows of a micro-batch x tokens x layers that keep activations x hidden size
-    logit_bytes: float  # bytes of a language model's logits; 0 for other tasks
+    logit_bytes: float  # bytes of a language model's logits that exist at once; 0 for other tasks
     score_bytes: float = 0.0  # bytes of attention scores that are kept; 0 with fused attention
     frozen_bytes: float = 4.0  # bytes per weight that is not trained
     kept_bytes: float = 0.0  # bytes per trained weight for the copy of the best weights so far
@@ -111,6 +118,7 @@ def describe(setting: Setting) -> MemorySetting:
         layers = 1 + (min(2.0, layers) if is_offloaded else layers) * _KEPT_OF_A_LAYER
     in_layers = share_in_layers(share.degrees.tensor)
     evaluated = min(work.evaluation_batch, work.evaluated_rows)
+    sums_gradients = spec.trained_by.is_paretune and plan.gradient_accumulation_steps > 1 and formats.weights == "bf16"
     return MemorySetting(
         model=work.model,
         on_processor=share.on_processor,
@@ -122,8 +130,8 @@ def describe(setting: Setting) -> MemorySetting:
         else 0.0,
         half=formats.is_half,
         score_bytes=kept_score_bytes(setting),
-        state_bytes=_state_bytes(formats),
-        update_bytes=4.0 if formats.has_masters else 0.0,
+        state_bytes=_state_bytes(formats) + (4.0 if sums_gradients else 0.0),
+        update_bytes=4.0 if formats.has_masters and not sums_gradients else 0.0,
         whole_bytes=_whole_bytes(setting) / parts,
         offloads_weights=spec.cpu_offload and not share.on_processor,
         sharers=share.sharers,
@@ -162,11 +170,17 @@ class MemoryModel:
 def _logit_bytes(setting: Setting, tokens: float, evaluated: float) -> float:
     """Return the bytes of the logits of a language model on one device; DataParallel gathers those of all devices.
 
-    A Trainer with use_liger_kernel computes the loss without them.
+    A Trainer with use_liger_kernel computes the loss without them. paretune's own training computes few at once.
     """
     spec, rows, each = setting.spec, setting.plan.per_device_train_batch_size, 12.0
     if spec.task != CAUSAL_LM or (is_trainer(spec) and spec.training_arguments.get("use_liger_kernel")):
         return 0.0
+    is_divided = spec.degrees.tensor * spec.degrees.pipeline > 1
+    if not (is_trainer(spec) or is_divided or setting.built.changes_logits):
+        chunk = min(CHUNK_TOKENS, max(rows, evaluated) * tokens)
+        has_gradients = spec.fine_tuning in ("full", "head") and setting.plan.gradient_accumulation_steps > 1
+        gradients = 4.0 * setting.work.output_weights if has_gradients else 0.0
+        return (6.0 if setting.formats.is_half else 4.0) * chunk * setting.built.vocabulary + gradients
     if runs_in_one_process(spec):
         each += 4.0 * spec.processes
     return max(each * rows, 4 * evaluated) * tokens * setting.built.vocabulary

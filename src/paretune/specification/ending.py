@@ -40,7 +40,7 @@ class Cause(Enum):
     BAD_INPUT = "bad_input"  # only a different request helps
     CODE = "code"  # an error in the code, or a package that is missing: each job with this code fails in the same way
     DISK_FULL = "disk_full"  # free space, or ask for a larger volume
-    DIVERGED = "diverged"  # the loss is NaN or infinite: lower the learning rate; a retry would diverge again
+    DIVERGED = "diverged"  # loss or gradients are NaN or infinite: lower the learning rate; a retry would diverge again
     CAPACITY = "capacity"  # the service had no instance: retry later or with another instance type
     INTERNAL = "internal"  # a fault inside the service: retry from the last checkpoint
     TIME_LIMIT = "time_limit"  # it reached its maximum runtime: allow more time, or train less

@@ -47,6 +47,8 @@ BASELINE_WORDS = "baseline_f1_words"
 """F1 of entities if each word gets its most frequent label."""
 TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimizer changes
 TOTAL_PARAMETERS = "total_parameters"  # all parameters of the model
+SKIPPED_STEPS = "skipped_steps"
+"""Steps that changed no weight, because their gradients were not finite numbers; absent if there were none."""
 DROPPED_ROWS = "dropped_rows"  # rows that missing_rows=drop left out
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
 KEPT_SHARE = "kept_share"  # share of the training rows' tokens within max_seq_length
@@ -124,6 +126,7 @@ SHOWN: Mapping[str, tuple[str, str, str]] = {
     JOB_SECONDS: ("whole job", ",.1f", " s"),
     COST_USD: ("cost", ".5f", " USD"),
     TRUNCATED_SHARE: ("truncated texts", ".1%", ""),
+    SKIPPED_STEPS: ("steps with gradients that are not finite", ",.0f", ""),
 }
 """Label, format and unit of each metric in the table of a finished job, in the order of the table."""
 OF_MODELS = (F1, "test_f1", F1_MICRO, SUBSET_ACCURACY, PERPLEXITY)
@@ -148,7 +151,8 @@ _OF_SECONDS = frozenset({TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, STARTING_
     WARM_POOL_SECONDS,
 }
 _ESTIMATES = (ESTIMATED_SECONDS, ESTIMATED_COST_USD, ESTIMATED_MEMORY_GIB)  # prefixes: names may end in _low or _high
-_OF_SPLITS = tuple(f"{split}_{unit}" for split in ("train", "validation", "test") for unit in ("rows", "tokens"))
+_UNITS = ("rows", "tokens", "dropped_tokens")
+_OF_SPLITS = tuple(f"{split}_{unit}" for split in ("train", "validation", "test") for unit in _UNITS)
 BASELINES = frozenset({BASELINE_MAJORITY, BASELINE_TFIDF, BASELINE_WORDS})
 FACTS = frozenset(
     {

@@ -12,7 +12,7 @@ from paretune.specification import metrics
 from paretune.training import processes
 from paretune.training.rows.tokenized import TokenRows
 from paretune.training.strategies import Replicas, Shards
-from paretune.training.tasks import Evaluation, summed_loss
+from paretune.training.tasks import Evaluation, SummedLoss
 
 Result = tuple[Any, ...]
 """One batch: the sum of its losses, the number of labels in it, predictions and labels (both None if not judged)."""
@@ -52,11 +52,12 @@ def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, ju
     for start in range(0, -(-len(rows) // strategy.shares), size):
         index = share[start : start + size].tolist()
         batch = rows.batch(index or [0])
-        output = strategy.logits(batch)
+        output = strategy.outputs(batch, SummedLoss(task=task))
         if output is None or not index or not strategy.reports:
             continue
-        results = (None, None) if judge is None else (judge.predict(output[0]), batch["labels"])
-        measured.append((summed_loss(task, *output), int(rows.label_counts[index].sum()), *results))
+        loss, logits = output
+        results = (None, None) if judge is None or logits is None else (judge.predict(logits), batch["labels"])
+        measured.append((loss, int(rows.label_counts[index].sum()), *results))
     # Results are read at the end: reading them after each batch would leave the device idle between batches.
     return [
         (float(loss), items, *(None if result is None else result.cpu().numpy() for result in results))

@@ -29,7 +29,7 @@ from paretune.training.model import (
 )
 from paretune.training.rows.tokenized import OF_TENSOR_CORES, GlobalBatchSampler, TokenRows
 from paretune.training.strategies import Replicas, Shards
-from paretune.training.tasks import Evaluation, summed_loss
+from paretune.training.tasks import Evaluation, SummedLoss
 
 
 def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[], bool]) -> bool:
@@ -98,7 +98,7 @@ class _Job:
             rows,
             GlobalBatchSampler(rows.lengths, plan, rank=strategy.rank, seed=spec.seed),
             arguments,
-            loss=partial(summed_loss, spec.task, smoothing=arguments.label_smoothing_factor),
+            loss=SummedLoss(task=spec.task, smoothing=arguments.label_smoothing_factor),
             evaluate=partial(self._evaluate, self._rows("validation")),
             folder=self._folder,
             on_spot=spec.spot,
@@ -139,6 +139,8 @@ class _Job:
             self._write_model()
         if not processes.is_first():
             return
+        if self.loop.progress.skipped_steps:
+            speed[metrics.SKIPPED_STEPS] = self.loop.progress.skipped_steps
         report = JobReport(
             model_fault="" if is_probe else mlflow_model.describe(folder.model, spec.text_column),
             metrics=quality | speed | ({"resumed": 1.0} if is_resumed else {}),  # seconds cover the last attempt only

@@ -8,9 +8,9 @@ For example, take 64 rows per step on two processes in micro-batches of 16. `Glo
 processes the same 64 rows, so each can count the labels of the step without asking the other. `micro_batches` cuts the
 rows into two parts of 32, and each process takes every second row of a part. The loss of a micro-batch is summed over
 its labels and divided by the number of labels in all 64 rows. It is then doubled, because DDP averages the gradients of
-the two processes. The first micro-batch only accumulates gradients. After the second, the processes exchange them and
-both make the same update. If a part has fewer rows than there are processes, a process without a row computes a row of
-another process and multiplies its loss by 0.
+the two processes. The first micro-batch only accumulates gradients, in fp32. After the second, the processes exchange
+them and both make the same update, or none if the gradients are not finite numbers. If a part has fewer rows than there
+are processes, a process without a row computes a row of another process and multiplies its loss by 0.
 
 The random numbers of a step depend only on seed, step and rank. So if a job continues on the same number of devices,
 its result is the same as without a stop (except that with fp16 the loss scale may grow at a later step). If it
@@ -22,8 +22,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import distributed
@@ -32,13 +31,15 @@ from transformers import TrainingArguments
 
 from paretune.estimating.workload import Schedule
 from paretune.specification.container import CHECKPOINT_EVERY_S, JobFolder
+from paretune.specification.metrics import SKIPPED_STEPS
 from paretune.training import checkpoints, processes
 from paretune.training.arguments import schedule_of
-from paretune.training.meter import EventWriter, Meter
-from paretune.training.optimizer import MasterAdamW
+from paretune.training.meter import Diverged, EventWriter, Meter
+from paretune.training.optimizer import MasterAdamW, Update
 from paretune.training.profile import BATCH, Profile
 from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows
-from paretune.training.strategies import Loss, Replicas
+from paretune.training.strategies import Replicas
+from paretune.training.tasks import SummedLoss
 
 _BETWEEN_SAVES = 20.0  # shortest time between checkpoints on spot, as a multiple of the time to write one
 
@@ -68,6 +69,7 @@ class Progress:
     best: float | None = None  # best metric so far; higher is better, so losses are negated
     best_step: int | None = None
     loss_scale: float | None = None
+    skipped_steps: int = 0  # steps whose gradients were not finite numbers
 
 
 class Loop:
@@ -87,7 +89,7 @@ class Loop:
         sampler: GlobalBatchSampler,
         arguments: TrainingArguments,
         *,
-        loss: Loss,
+        loss: SummedLoss,
         evaluate: Callable[[], dict[str, float]],
         folder: JobFolder,
         on_spot: bool = False,
@@ -132,8 +134,8 @@ class Loop:
             for step in range(self.progress.step, self.arguments.max_steps):
                 for group in self.optimizer.inner.param_groups:
                     group["lr"] = rate = self._rate_of(step)
-                norm = self._step(step)
-                stops = self._after_step(rate, norm, stop_requested())
+                update = self._step(step)
+                stops = self._after_step(rate, update, stop_requested())
                 if profile is not None:
                     profile.after(step + 1, self.arguments.max_steps)
                 if stops:
@@ -148,10 +150,11 @@ class Loop:
                 weight.copy_(self._best[f"best.{name}"])
             self.optimizer.round()
             self._evaluation = None
+        self._require_finite_weights()
         return True
 
-    def _step(self, step: int) -> torch.Tensor:
-        """Perform optimizer step `step`, counted from 0. Returns the norm of its gradients before clipping."""
+    def _step(self, step: int) -> Update:
+        """Perform optimizer step `step`, counted from 0."""
         strategy, rows = self.strategy, self._sampler.rows(step)  # indices into `self.rows`
         torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # for dropout; a rerun gets the same seed
         strategy.model.train()
@@ -161,25 +164,27 @@ class Loop:
         # If `is_real` is false, the rows are another process's. Their loss is multiplied by 0: this process computes
         # them only because the other processes would wait for it.
         for number, (own, is_real) in enumerate(micro_batches, 1):
+            is_last = number == len(micro_batches)
             with record_function(BATCH):
                 batch = self.rows.batch(own)
+            if is_last and strategy.averages_in_backward:
+                self.optimizer.round_sums()
             losses.append(
                 strategy.backward(
                     batch,
-                    partial(self._share_of_loss, factor if is_real else 0.0),
+                    replace(self._loss, factor=factor if is_real else 0.0),
                     scale=self.optimizer.scale,
-                    is_last=number == len(micro_batches),
+                    is_last=is_last,
                 )
             )
-        norm = self.optimizer.step(strategy.norm)
+            if not is_last:
+                self.optimizer.keep_gradients()
+        update = self.optimizer.step(strategy.norm)
         self.progress.step, self._evaluation = step + 1, None
-        self.meter.count(step + 1, losses, len(rows), int(self.rows.lengths[rows].sum()))
-        return norm
+        self.meter.count(step + 1, losses, update, len(rows), int(self.rows.lengths[rows].sum()))
+        return update
 
-    def _share_of_loss(self, factor: float, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return self._loss(logits, labels) * factor
-
-    def _after_step(self, rate: float, norm: torch.Tensor, stop_requested: bool) -> bool:
+    def _after_step(self, rate: float, update: Update, stop_requested: bool) -> bool:
         """Write curves, evaluate and save when due. Returns whether to stop, which is the same in all processes."""
         arguments, step = self.arguments, self.progress.step
         is_last = step == arguments.max_steps
@@ -195,7 +200,8 @@ class Loop:
         stops_now = stop_requested and not distributed.is_initialized()  # there is no other process to agree with
         if logs or evaluates or saves or is_last or stops_now or step >= self.meter.next_exchange:
             is_late = self._on_spot and time.perf_counter() >= self._save_due_at
-            stops, saves_now, norm_value = self.meter.exchange(step, norm, stops=stop_requested, saves=is_late)
+            stops, saves_now, norm_value = self.meter.exchange(step, update.norm, stops=stop_requested, saves=is_late)
+            self._count_skipped_steps()
             saves = saves or saves_now or stops
             if logs:
                 curves = {"learning_rate": rate, "grad_norm": norm_value, "epoch": step / self._sampler.steps}
@@ -205,6 +211,21 @@ class Loop:
         if saves and not is_last:  # not needed after the last step: the caller writes the model itself
             self._save()
         return stops and not is_last
+
+    def _count_skipped_steps(self) -> None:
+        """Record the steps since the last exchange that were skipped, if any."""
+        skipped, progress = self.meter.skipped_steps(), self.progress
+        if not skipped:
+            return
+        progress.skipped_steps += skipped
+        reason = "their gradients are not finite numbers (NaN or infinite), so the weights stayed the same"
+        message = f"{skipped} of the steps up to {progress.step} skipped: {reason}"
+        self.events.write(progress.step, {f"train/{SKIPPED_STEPS}": progress.skipped_steps}, message=message)
+
+    def _require_finite_weights(self) -> None:
+        """Raise Diverged if a weight is not a finite number, in any process: such weights are never written."""
+        if not all(processes.gather(self.optimizer.is_finite())):
+            raise Diverged("a weight is not a finite number (NaN or infinite)")
 
     def evaluate(self) -> dict[str, float]:
         """Evaluate the model, and log and return its metrics. Later calls reuse them until the weights change."""
@@ -249,6 +270,7 @@ class Loop:
         scale = self.optimizer.scale
         progress.loss_scale = None if scale is None else float(scale)
         with self.meter.stopwatch.paused():
+            self._require_finite_weights()
             keep = self.arguments.save_total_limit
             checkpoints.write(path, self.optimizer.state() | self._best, asdict(progress), keep=keep)
         now = time.perf_counter()

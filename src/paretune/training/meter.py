@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ from torch.profiler import record_function
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import Event
 from paretune.training import device, processes
+from paretune.training.optimizer import Update
 
 NOT_TRAINING = "paretune: evaluation or checkpoint"  # name of blocks in a profile that are not training
-DIVERGED_STEPS = 10  # consecutive optimizer steps with a non-finite loss after which training ends
+DIVERGED_STEPS = 10  # consecutive optimizer steps without a finite loss and norm after which training ends
 LOAD_S = 10.0  # at least this long between two measurements of the machine's load, as in MLflow
 AGREE_STEPS, AGREE_S = 10, 5.0  # maximum steps and seconds between two exchanges; one step may take longer
 
 
 class Diverged(Exception):
-    """The loss was not a finite number for DIVERGED_STEPS steps in a row, so training cannot recover."""
+    """The loss, its gradients or the weights are not finite numbers, so training cannot recover."""
 
 
 class EventWriter:
@@ -96,7 +98,9 @@ class Meter:
         self._losses: list[torch.Tensor] = []  # of this process's micro-batches since the last exchange
         self._counts: list[int] = []  # number of micro-batches in each of these steps
         self._logged: list[float] = []  # losses of the steps since the last point of the curves
-        self._not_finite = 0  # consecutive steps so far whose loss was not finite
+        self._updates: list[Update] = []  # of these steps
+        self._skipped = 0  # steps that were skipped since the last call of `skipped_steps`
+        self._not_finite = 0  # consecutive steps so far without a finite loss or norm
         self._rows = self._tokens = 0  # of all devices: the sampler counts them without communication
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._last = (0.0, 0)  # seconds and rows at the last point of the curves
@@ -105,13 +109,14 @@ class Meter:
         self._exchanged_at = time.perf_counter()
         self.stopwatch.start()
 
-    def count(self, step: int, losses: list[torch.Tensor], rows: int, tokens: int) -> None:
-        """Record a step: the losses of this process's micro-batches, and the rows and tokens of all devices.
+    def count(self, step: int, losses: list[torch.Tensor], update: Update, rows: int, tokens: int) -> None:
+        """Record a step: the losses of this process's micro-batches, its update, and rows and tokens of all devices.
 
         The losses must be weighted like the gradients: their sum, averaged over processes, is the loss of the step.
         """
         self._losses += losses
         self._counts.append(len(losses))
+        self._updates.append(update)
         if self.stopwatch.is_running:
             self._rows, self._tokens = self._rows + rows, self._tokens + tokens
         if step == self.warm_step:
@@ -121,28 +126,39 @@ class Meter:
         """Tell all processes whether this one wants to stop or save after this step.
 
         Returns whether any process wants to stop, whether any wants to save, and the norm of the gradients. All
-        processes must call this after the same step. Raises Diverged if the loss was not finite for ten steps in a row.
+        processes must call this after the same step. Raises Diverged if the loss or the norm of the gradients was not
+        finite for ten steps in a row. In fp16, a norm counts only if the loss is not scaled up.
         """
         seconds = (time.perf_counter() - self._exchanged_at) / max(1, step - self._last_exchange)  # per step
         wanted = torch.tensor([float(stops), float(saves), seconds], device=self._place)
-        values = torch.cat([wanted, norm.to(self._place).float()[None], torch.stack(self._losses).float()])
+        flags = [flag for update in self._updates for flag in (update.is_skipped, update.is_lost)]
+        shown = torch.stack([norm.to(self._place), *(flag.to(self._place) for flag in flags)]).float()
+        values = torch.cat([wanted, shown, torch.stack(self._losses).float()])
         if distributed.is_initialized():
             distributed.all_reduce(values)
             values /= distributed.get_world_size()
-        stop_share, save_share, seconds, mean_norm, *losses = values.tolist()
-        for count in self._counts:
-            loss, losses = sum(losses[:count]), losses[count:]
+        stop_share, save_share, seconds, mean_norm, *rest = values.tolist()
+        losses = iter(rest[len(flags) :])
+        for count, is_skipped, is_lost in zip(
+            self._counts, rest[: len(flags) : 2], rest[1 : len(flags) : 2], strict=True
+        ):
+            loss = sum(islice(losses, count))
             self._logged.append(loss)
-            self._not_finite = 0 if math.isfinite(loss) else self._not_finite + 1
+            self._skipped += is_skipped > 0
+            self._not_finite = self._not_finite + 1 if is_lost > 0 or not math.isfinite(loss) else 0
             if self._not_finite >= DIVERGED_STEPS:
-                raise Diverged(
-                    f"the loss was not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row"
-                )
-        self._losses, self._counts = [], []
+                rule = "the loss or the norm of its gradients was not a finite number (NaN or infinite)"
+                raise Diverged(f"{rule} for {DIVERGED_STEPS} steps in a row")
+        self._losses, self._counts, self._updates = [], [], []
         gc.collect(1)  # the loop has switched automatic collections off
         self._exchanged_at, self._last_exchange = time.perf_counter(), step
         self.next_exchange = step + max(1, int(min(AGREE_STEPS, AGREE_S / max(seconds, 1e-9))))
         return stop_share > 0, save_share > 0, mean_norm
+
+    def skipped_steps(self) -> int:
+        """Return how many steps were skipped since the last call, as far as the processes have exchanged them."""
+        skipped, self._skipped = self._skipped, 0
+        return skipped
 
     def curves(self) -> dict[str, float]:
         """Return mean loss and throughput since the last call.

@@ -5,18 +5,32 @@ master and rounds it into the model. So a bf16 model needs no autocast, which wo
 activations in every pass. In the backward pass, a weight takes 16 bytes either way: 2 + 2 (gradient) + 4 (master) + 8
 (moments) with masters, and 4 + 4 (gradient) + 8 (moments) with autocast. In fp16, the loss is scaled, and so are the
 gradients.
+
+If a step has several micro-batches, gradients of bf16 weights are added up in fp32, which takes 4 more bytes per weight
+(`keep_gradients`). If the norm of the gradients is not a finite number, a step changes nothing.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import TrainingArguments
 
 from paretune.estimating.formats import Formats
 from paretune.training import cpu, device
 
 _FIRST_SCALE, _GROWTH, _BACKOFF, _GROWS_AFTER = 2.0**16, 2.0, 0.5, 2000  # defaults of PyTorch's GradScaler
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """What a step did; each value is a tensor of one number on the device."""
+
+    norm: torch.Tensor  # of the gradients before they were clipped
+    is_skipped: torch.Tensor  # 1 if the norm was not a finite number, so that the weights stayed as they were; else 0
+    is_lost: torch.Tensor  # 1 if the step was skipped and no smaller scale of the loss can help; else 0
 
 
 class MasterAdamW:
@@ -37,7 +51,8 @@ class MasterAdamW:
     ) -> None:
         rounded = device.DTYPES[formats.weights] if formats.has_masters else None
         self._masters: dict[str, torch.Tensor] = {}
-        self._rounded: list[tuple[torch.nn.Parameter, torch.Tensor]] = []  # weights of the model with their masters
+        self._rounded: list[tuple[torch.Tensor, torch.Tensor]] = []  # weights of the model with their masters
+        self._sums: dict[torch.Tensor, torch.Tensor] = {}  # gradients of bf16 weights in this step so far, fp32
         for name, weight in named:
             if not weight.requires_grad:
                 continue
@@ -46,6 +61,7 @@ class MasterAdamW:
                 weight.data = master.to(rounded)
                 self._rounded.append((weight, master))
         self._all = list(self._masters.values())
+        self._halves = self._rounded or [(weight, weight) for weight in self._all if weight.dtype != torch.float32]
         self._buffers = cpu.kept_for_gradients(master for _, master in self._rounded)
         decaying = [weight for name, weight in self._masters.items() if weight.ndim >= 2 and "bias" not in name]
         others = [weight for name, weight in self._masters.items() if weight.ndim < 2 or "bias" in name]
@@ -64,30 +80,76 @@ class MasterAdamW:
         self._good_steps = torch.zeros((), dtype=torch.int32, device=first.device)
 
     @torch.no_grad()
-    def step(self, norm_of: Callable[[list[torch.Tensor]], torch.Tensor]) -> torch.Tensor:
-        """Update the weights and drop the gradients. Returns the norm of the gradients before they were clipped.
+    def keep_gradients(self) -> None:
+        """Add the gradients of bf16 weights to their sums in fp32, and drop them.
+
+        Call this after each micro-batch of a step except the last one. In bf16, each addition would be rounded to 8
+        significant bits.
+        """
+        for weight, master in self._halves:
+            if weight.grad is None:
+                continue
+            if weight in self._sums:
+                self._sums[weight] += weight.grad
+            else:
+                self._sums[weight] = self._wide(master).copy_(weight.grad)
+            weight.grad = None
+
+    @torch.no_grad()
+    def round_sums(self) -> None:
+        """Replace the sums with bf16 gradients, so that DDP averages the gradients of a whole step over the processes.
+
+        Call this before the last micro-batch of a step. DDP sends the gradients during its backward pass, in bf16.
+        """
+        for weight, total in self._sums.items():
+            weight.grad = total.to(weight.dtype)
+        self._sums.clear()
+
+    def _wide(self, master: torch.Tensor) -> torch.Tensor:
+        """Return memory for the fp32 gradient of a master."""
+        buffer = self._buffers.get(master)
+        return torch.empty_like(master, dtype=torch.float32) if buffer is None else buffer
+
+    @torch.no_grad()
+    def step(self, norm_of: Callable[[list[torch.Tensor]], torch.Tensor]) -> Update:
+        """Update the weights and drop the gradients. If their norm is not a finite number, the weights stay the same.
 
         `norm_of` returns the norm of the gradients of the given weights. The host does not wait for the device.
         """
-        rounded = [(weight, master, weight.grad) for weight, master in self._rounded if weight.grad is not None]
-        if rounded:
-            buffers, masters = self._buffers, [master for _, master, _ in rounded]
-            wide = [buffers[master] if master in buffers else torch.empty_like(master) for master in masters]
-            torch._foreach_copy_(wide, [gradient for *_, gradient in rounded])
-            for (weight, master, _), gradient in zip(rounded, wide, strict=True):
-                weight.grad, master.grad = None, gradient
+        self._give_gradients_to_masters()
         norm = norm_of(self._all)
-        if self.scale is None:
-            self.inner.grad_scale = self._clipping(norm)
-        else:
-            norm = norm / self.scale
-            self.inner.grad_scale = self._clipping(norm) * self.scale
-            self.inner.found_inf = overflows = (~norm.isfinite()).float().to(self.scale.device)
-            torch._amp_update_scale_(self.scale, self._good_steps, overflows, _GROWTH, _BACKOFF, _GROWS_AFTER)
+        norm = norm if self.scale is None else norm / self.scale
+        is_skipped = (~norm.isfinite()).float().to(self._good_steps.device)
+        self.inner.grad_scale, self.inner.found_inf, is_lost = self._clipping(norm), is_skipped, is_skipped
+        if self.scale is not None:
+            self.inner.grad_scale *= self.scale
+            is_lost = is_skipped * (self.scale <= 1)
+            torch._amp_update_scale_(self.scale, self._good_steps, is_skipped, _GROWTH, _BACKOFF, _GROWS_AFTER)
         self.inner.step()
         self.inner.zero_grad()
         self.round()
-        return norm
+        return Update(norm=norm, is_skipped=is_skipped, is_lost=is_lost)
+
+    def _give_gradients_to_masters(self) -> None:
+        """Move the gradients of the model's weights to the weights that are updated, in their format."""
+        for weight, total in self._sums.items():
+            if weight.grad is not None:
+                total += weight.grad
+                weight.grad = None
+        sums = [(weight, master) for weight, master in self._halves if weight in self._sums]
+        for weight, master in sums:
+            master.grad = self._sums.pop(weight).to(master.dtype)
+        rounded = [(weight, master) for weight, master in self._rounded if weight.grad is not None]
+        if rounded:
+            wide = [self._wide(master) for _, master in rounded]
+            torch._foreach_copy_(wide, [weight.grad for weight, _ in rounded if weight.grad is not None])
+            for (weight, master), gradient in zip(rounded, wide, strict=True):
+                weight.grad, master.grad = None, gradient
+
+    def is_finite(self) -> bool:
+        """Return whether all trained weights of this process are finite numbers."""
+        local = [master.to_local() if isinstance(master, DTensor) else master for master in self._all]
+        return all(bool(master.isfinite().all()) for master in local)
 
     def _clipping(self, norm: torch.Tensor) -> torch.Tensor:
         """Return the divisor that clips gradients of this norm as PyTorch does. AdamW divides each gradient by it."""

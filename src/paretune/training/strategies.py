@@ -28,11 +28,14 @@ from torch.utils.checkpoint import checkpoint
 from paretune.core.errors import BadInput
 from paretune.core.packages import can_be_imported
 from paretune.estimating.formats import Formats, is_plain, kind_of
+from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.training import device, processes
 from paretune.training.model import four_bit_layers, layers_of, needs_masks, pack
 from paretune.training.optimizer import MasterAdamW
+from paretune.training.output_layer import OutputLayer, find_output_layer
 from paretune.training.rows.tokenized import masked
+from paretune.training.tasks import SummedLoss
 
 PROCESS_TIMEOUT_S = 600
 """Timeout of the process group in seconds, NCCL's default. If an instance ends without closing its connections, the
@@ -41,7 +44,6 @@ other processes fail after this time. If one process works alone for longer, use
 Build = Callable[..., tuple[Any, list[str]]]
 """Builds the model, on the meta device if given `drawn`; also returns the names of drawn layers (see `build_model`)."""
 Batch = Mapping[str, torch.Tensor]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # takes logits and labels, returns their summed loss
 
 
 def begin(spec: JobSpec) -> None:
@@ -116,6 +118,7 @@ class Replicas:
         self.formats = formats
         self._build(spec, build)
         self._wrapped = self.model
+        self._output_layer: OutputLayer | None = None
         self._is_plain = spec.fine_tuning == "full" and is_plain(kind_of(self.model.config.to_dict()))
         self.uses_cache = bool(getattr(self.model.config, "use_cache", False))  # of keys and values, to generate text
         if self.uses_cache:  # training does not need it, and each layer would copy its keys and values
@@ -141,28 +144,46 @@ class Replicas:
             backend, mode = arguments.torch_compile_backend or "inductor", arguments.torch_compile_mode
             self._wrapped = torch.compile(self._wrapped, backend=backend, mode=mode)
 
-    def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """Compute a micro-batch, and add its gradients, times `scale` if given. Returns the loss from `loss_of`.
+    @property
+    def averages_in_backward(self) -> bool:
+        """Whether DDP averages the gradients during the backward pass of the last micro-batch of a step."""
+        return hasattr(self._wrapped, "no_sync")
+
+    def find_output_layer(self) -> None:
+        """Let a language model compute its losses without its logits, if its own code does not change its logits."""
+        with self._autocast():
+            self._output_layer = find_output_layer(self.model, self.device)
+        self.reshard()
+
+    def backward(self, batch: Batch, loss: SummedLoss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
+        """Compute a micro-batch, and add its gradients, times `scale` if given. Returns its loss.
 
         With DDP, gradients are averaged over the processes only after the last micro-batch of a step (`is_last`).
         Sharded gradients are averaged over the shards after each micro-batch, so that they stay sharded.
         """
-        skips = not is_last and hasattr(self._wrapped, "no_sync")  # only DDP has no_sync
+        skips = not is_last and self.averages_in_backward
         exchange: AbstractContextManager[Any] = self._wrapped.no_sync() if skips else nullcontext()
         with exchange:
-            loss = loss_of(*self._forward(self._wrapped, batch))
-            (loss if scale is None else loss * scale).backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+            value, _ = self._forward(self._wrapped, batch, loss)
+            (value if scale is None else value * scale).backward()  # type: ignore[no-untyped-call]
+        return value.detach()
 
-    def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return logits and labels of a batch, on the device, or None if another process computes them."""
-        return self._forward(self.model, batch)
+    def outputs(self, batch: Batch, loss: SummedLoss) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """Return loss and logits of a batch, on the device, or None if another process computes them.
 
-    def _forward(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        If a language model computes its loss without its logits, they are None.
+        """
+        return self._forward(self.model, batch, loss)
+
+    def _forward(self, model: Any, batch: Batch, loss: SummedLoss) -> tuple[torch.Tensor, torch.Tensor | None]:
         inputs = self._on_device(batch)
         labels = inputs.pop("labels")
-        with self._autocast():
-            return model(**inputs)["logits"], labels
+        if self._output_layer is None:
+            with self._autocast():
+                logits = model(**inputs)["logits"]
+            return loss.of_logits(logits, labels), logits
+        with self._autocast(), self._output_layer.computing(partial(loss.of_hidden, labels)):
+            return model(**inputs)["logits"], None
 
     def _autocast(self) -> AbstractContextManager[Any]:
         formats = self.formats
@@ -237,11 +258,11 @@ class Shards(Replicas):
                 )
         self._fill(whole, torch.device("cpu") if spec.cpu_offload else self.device)
 
-    def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
+    def backward(self, batch: Batch, loss: SummedLoss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
         """Compute a micro-batch like `Replicas`. Gradients are averaged over replicas only after a step's last one."""
         if isinstance(self.model, FSDPModule):
             self.model.set_requires_all_reduce(is_last)
-        return super().backward(batch, loss_of, scale=scale, is_last=is_last)
+        return super().backward(batch, loss, scale=scale, is_last=is_last)
 
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
         """Divide the model before it is sharded. This does nothing, but subclasses override it."""
@@ -310,10 +331,13 @@ def begin_training(
     """Build the model of the job with the strategy class `kind`. Returns the strategy and the optimizer.
 
     The order matters. First the model is built and divided. Then the optimizer casts the model's weights to their
-    format in training. DDP and the compiler come last, because they need weights in their final format.
+    format in training. Then the output layer of a language model is looked for. DDP and the compiler come last, because
+    they need weights in their final format.
     """
     strategy = kind(spec, formats, build)
     optimizer = MasterAdamW(strategy.model.named_parameters(), arguments, learning_rate, formats)
+    if spec.task == metrics.CAUSAL_LM:
+        strategy.find_output_layer()
     strategy.wrap(arguments)
     return strategy, optimizer
 

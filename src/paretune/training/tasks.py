@@ -14,6 +14,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from paretune.specification import metrics
 from paretune.specification.container import MOST_CLASSES_IN_MATRIX
 from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns
 from paretune.specification.job import JobSpec
+from paretune.training.output_layer import summed_entropy
 
 _TFIDF_ROWS = 50_000  # maximum rows for fitting a baseline: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # multi-label: maximum rows x labels (at least 2,000 rows); each label has its own regression
@@ -44,23 +46,43 @@ _GAP = re.compile(r"""(?<=['"])\s+(?=['"])|(?<=\d)\s+(?=-?\d)(?=[^'"]*$)""")  # 
 Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
 
 
-def summed_loss(task: str, logits: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
-    """Return the sum of the cross-entropies of B rows, in fp32.
+@dataclass(frozen=True, kw_only=True)
+class SummedLoss:
+    """The sum of the cross-entropies of B rows, in fp32, times `factor`.
 
-    Shapes: `logits` (B, C) with `labels` (B,) of classes or (B, C) of flags; or `logits` (B, T, V) and `labels` (B, T)
-    for T tokens with V possible labels, where -100 means no label. For causal-lm, labels are the tokens themselves.
     `smoothing` has no effect on flags. The caller divides the sum by the number of labels in a step on all devices. The
     models of transformers would divide it by the number of labels in one batch.
     """
-    functional = torch.nn.functional
-    if task == metrics.MULTI_LABEL:
-        return functional.binary_cross_entropy_with_logits(logits.float(), labels.float(), reduction="sum")
-    if task == metrics.CAUSAL_LM:
-        logits, labels = logits[:, :-1], labels[:, 1:]
-    entropy = partial(functional.cross_entropy, reduction="sum", label_smoothing=smoothing)
-    if task == metrics.CAUSAL_LM and not logits.requires_grad:  # row by row: cross_entropy copies the large logits
-        return torch.stack([entropy(row.float(), of_row) for row, of_row in zip(logits, labels, strict=True)]).sum()
-    return entropy(logits.flatten(0, -2).float(), labels.flatten())
+
+    task: str
+    smoothing: float = 0.0
+    factor: float = 1.0
+
+    def of_logits(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the loss of logits.
+
+        Shapes: `logits` (B, C) with `labels` (B,) of classes or (B, C) of flags; or `logits` (B, T, V) and `labels`
+        (B, T) for T tokens with V possible labels, where IGNORED means no label. For causal-lm, labels are the tokens
+        themselves.
+        """
+        functional = torch.nn.functional
+        if self.task == metrics.MULTI_LABEL:
+            entropy = partial(functional.binary_cross_entropy_with_logits, reduction="sum")
+            return entropy(logits.float(), labels.float()) * self.factor
+        if self.task == metrics.CAUSAL_LM:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        entropy = partial(functional.cross_entropy, reduction="sum", label_smoothing=self.smoothing)
+        if self.task == metrics.CAUSAL_LM and not logits.requires_grad:  # row by row: else all logits are copied
+            rows = [entropy(row.float(), of_row) for row, of_row in zip(logits, labels, strict=True)]
+            return torch.stack(rows).sum() * self.factor
+        return entropy(logits.flatten(0, -2).float(), labels.flatten()) * self.factor
+
+    def of_hidden(
+        self, labels: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Return the loss of a language model from the input (B, T, H) of its output layer, without its logits."""
+        inputs, targets = hidden[:, :-1].flatten(0, 1), labels[:, 1:].flatten().to(hidden.device)
+        return summed_entropy(inputs, weight, bias, targets, self.smoothing) * self.factor
 
 
 class Evaluation:

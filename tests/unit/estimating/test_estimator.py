@@ -209,14 +209,7 @@ def fitting(**changes: Any) -> Estimate | None:
 @pytest.mark.parametrize(
     ("changes", "remedy"),
     [
-        (
-            {"fine_tuning": "lora"},
-            {
-                "training_arguments.gradient_checkpointing": True,
-                "per_device_train_batch_size": 1,
-                "gradient_accumulation_steps": 2,
-            },
-        ),
+        ({"fine_tuning": "lora"}, {"training_arguments.gradient_checkpointing": True}),
         ({"fine_tuning": "qlora"}, {"training_arguments.gradient_checkpointing": True}),
         (
             {"fine_tuning": "qlora", "per_device_train_batch_size": 32, "instance_type": "ml.p4d.24xlarge"},

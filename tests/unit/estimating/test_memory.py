@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paretune.estimating.architecture import Architecture
+from paretune.estimating.architecture import Architecture, of_config, well_known
 from paretune.estimating.memory import GIB, Footprint, MemoryModel, MemoryPrediction, MemorySetting, describe
 from paretune.estimating.setting import setting_of
 from paretune.specification import catalog
@@ -106,8 +106,10 @@ def test_a_peak_makes_the_interval_narrower_by_as_much_as_it_tells() -> None:
         assert predicted.gib / predicted.gib_low == pytest.approx(math.exp(1.2816 * width), rel=1e-4)
 
 
-def described(**changes: Any) -> MemorySetting:
-    built = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50, adapted_widths=1080)
+def described(kind: str = "", **changes: Any) -> MemorySetting:
+    built = Architecture(
+        parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50, adapted_widths=1080, kind=kind
+    )
     spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
     setting = setting_of(spec, spec.plan(), built)
     assert setting is not None
@@ -175,11 +177,80 @@ def test_a_device_has_its_share_of_weights_in_full_what_it_computes_with_and_the
 
 
 @pytest.mark.parametrize(("batch", "bytes_of_rows"), [(1, 4 * 64), (64, 12 * 64)])  # 64 rows are evaluated
-def test_a_language_model_has_logits_of_a_training_or_an_evaluation_batch(batch: int, bytes_of_rows: int) -> None:
+def test_a_script_with_the_trainer_has_logits_of_a_training_or_an_evaluation_batch(
+    batch: int, bytes_of_rows: int
+) -> None:
     job: dict[str, Any] = {"task": "causal-lm", "max_seq_length": 128, "per_device_train_batch_size": batch}
-    setting = described(instance_type="ml.g5.xlarge", **job)
+    setting = described(instance_type="ml.g5.xlarge", program="trainer", **job)
 
     assert setting.logit_bytes == pytest.approx(bytes_of_rows * 128 * 50)
+
+
+def test_our_own_training_has_logits_of_1024_tokens_however_many_rows_a_batch_has() -> None:
+    job: dict[str, Any] = {"task": "causal-lm", "instance_type": "ml.g5.xlarge", "max_seq_length": 128}
+
+    for batch in (8, 64):
+        assert described(**job, per_device_train_batch_size=batch, precision="fp32").logit_bytes == 4 * 1024 * 50
+        assert described(**job, per_device_train_batch_size=batch, precision="bf16").logit_bytes == 6 * 1024 * 50
+
+
+def test_a_step_of_several_micro_batches_has_gradients_in_fp32_of_bf16_weights() -> None:
+    job: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "per_device_train_batch_size": 4}
+
+    for precision, state, in_the_update in (("bf16-true", 8, 0), ("bf16", 16, 4)):
+        once = described("bert", **job, precision=precision)
+        often = described("bert", **job, precision=precision, gradient_accumulation_steps=2)
+        assert (once.state_bytes, once.update_bytes) == (state, in_the_update)
+        assert (often.state_bytes, often.update_bytes) == (state + 4, 0)
+    often = described(**job, precision="bf16-true", gradient_accumulation_steps=2, program="trainer")
+    assert often.state_bytes == 8
+
+
+QWEN3_600M: dict[str, Any] = {  # of Qwen/Qwen3-0.6B
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 3072,
+    "vocab_size": 151_936,
+    "tie_word_embeddings": True,
+    "dtype": "bfloat16",
+}
+
+
+@pytest.mark.parametrize("instance_type", ["ml.p5.48xlarge", "ml.g6e.xlarge"])
+def test_a_small_model_with_a_large_vocabulary_fits_with_rows_that_its_logits_alone_would_not_let_fit(
+    instance_type: str,
+) -> None:
+    built = of_config(QWEN3_600M, "causal-lm")
+    assert built is not None
+    arguments = {"gradient_checkpointing": True}
+    job: dict[str, Any] = {"max_seq_length": 4096, "per_device_train_batch_size": 16, "training_arguments": arguments}
+    job |= {"task": "causal-lm", "instance_type": instance_type, "dataset": "a/b", "max_train_samples": 9000}
+    memory = [
+        MemoryModel().predict(describe(whole))
+        for model in (built, replace(built, changes_logits=True))
+        for spec in [JobSpec(precision="bf16", **job)]
+        if (whole := setting_of(spec, spec.plan(), model)) is not None
+    ]
+
+    assert [each.fits for each in memory] == ["yes", "no"]
+    assert memory[1].gib - memory[0].gib == pytest.approx(12 * 16 * 4096 * 151_936 / GIB, rel=0.02)
+
+
+def test_a_full_8b_model_in_bf16_true_fits_on_one_h100_with_two_rows_of_8192_tokens() -> None:
+    built = well_known("Llama-3.1-8B")
+    assert built is not None
+    arguments = {"gradient_checkpointing": True}
+    job: dict[str, Any] = {"max_seq_length": 8192, "per_device_train_batch_size": 2, "training_arguments": arguments}
+    job |= {"task": "causal-lm", "instance_type": "ml.p5.4xlarge", "dataset": "a/b", "max_train_samples": 9000}
+    spec = JobSpec(precision="bf16-true", **job)
+    whole = setting_of(spec, spec.plan(), built)
+    assert whole is not None
+
+    assert MemoryModel().predict(describe(whole)).fits == "yes"
 
 
 SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB

@@ -13,8 +13,10 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from paretune.estimating.architecture import of_config
 from paretune.estimating.workload import flops_of_row
 from paretune.specification.container import Event, JobDocument, JobFolder, PreparedDataset
+from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
-from paretune.training import device, meter, strategies
+from paretune.training import checkpoints, device, meter, strategies
+from paretune.training.__main__ import classify_failure
 from paretune.training.job import train
 from paretune.training.meter import Diverged
 from paretune.training.model import load_tokenizer
@@ -137,6 +139,59 @@ def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
 
     assert len(steps) == 21 * accumulation  # checked after 1, after 11, when 8 were wrong, and after 21
     assert not folder.report.exists()
+
+
+def break_gradients(monkeypatch: pytest.MonkeyPatch, first: int, last: int) -> None:
+    """Make a gradient infinite in the micro-batches `first` to `last`, counted from 1."""
+    steps, backward = [], strategies.Replicas.backward
+
+    def broken(strategy: strategies.Replicas, *args: Any, **kwargs: Any) -> torch.Tensor:
+        steps.append(1)
+        loss = backward(strategy, *args, **kwargs)
+        gradient = next(item.grad for item in strategy.model.parameters() if item.grad is not None)
+        if first <= len(steps) <= last:
+            gradient.view(-1)[0] = math.inf
+        return loss
+
+    monkeypatch.setattr(strategies.Replicas, "backward", broken)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_step_whose_gradients_are_not_finite_is_skipped_and_counted_and_no_checkpoint_has_it(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, precision: Any
+) -> None:
+    break_gradients(monkeypatch, 3, 3)
+    write, finite = checkpoints.write, list[bool]()
+
+    def noted(path: Path, tensors: dict[str, torch.Tensor], *args: Any, **kwargs: Any) -> None:
+        finite.extend(bool(item.isfinite().all()) for item in tensors.values())
+        write(path, tensors, *args, **kwargs)
+
+    monkeypatch.setattr(checkpoints, "write", noted)
+    arguments = {**SPEC.training_arguments, "save_strategy": "steps", "save_steps": 1, "logging_steps": 1}
+
+    report = report_of(SPEC.replace(precision=precision, training_arguments=arguments), folder)
+
+    assert report.metrics["skipped_steps"] == 1
+    assert math.isfinite(report.metrics["eval_loss"])
+    assert all(finite)
+    assert finite
+    messages = [Event.model_validate_json(line).message for line in folder.events.read_text().splitlines()]
+    assert [message.partition(" skipped")[0] for message in messages if message] == ["1 of the steps up to 3"]
+
+
+def test_gradients_that_are_not_finite_for_ten_steps_end_the_job_as_diverged(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_gradients(monkeypatch, 3, 10_000)
+    spec = SPEC.replace(num_train_epochs=5.0, training_arguments={"save_strategy": "no"})
+
+    with pytest.raises(
+        Diverged, match=r"norm of its gradients was not a finite number .* for 10 steps in a row"
+    ) as caught:
+        train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, lambda: False)
+
+    assert classify_failure(caught.value)[0] is Cause.DIVERGED
 
 
 def test_words_are_learned_and_judged_by_their_entities(folder: JobFolder, tmp_path: Path) -> None:

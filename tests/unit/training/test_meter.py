@@ -13,6 +13,7 @@ import torch
 from paretune.specification.container import Event, JobFolder
 from paretune.training import checkpoints, loop, meter
 from paretune.training.meter import Meter
+from paretune.training.optimizer import Update
 from tests.support.trainings import SPEC, report_of
 
 
@@ -37,6 +38,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> HandTurned:
     return turned
 
 
+UPDATE = Update(norm=torch.tensor(1.0), is_skipped=torch.tensor(0.0), is_lost=torch.tensor(0.0))
+
+
 class Training:
     """A training run without a model, with 8 rows of 10 tokens per step."""
 
@@ -48,7 +52,7 @@ class Training:
         """Return whether all agreed to stop, or None if they did not ask each other."""
         self._clock.seconds += seconds
         self.done += 1
-        self.meter.count(self.done, [torch.tensor(loss / 2)] * 2, 8, 80)
+        self.meter.count(self.done, [torch.tensor(loss / 2)] * 2, UPDATE, 8, 80)
         if self.done < self.meter.next_exchange:
             return None
         return self.meter.exchange(self.done, torch.tensor(1.0), stops=stops, saves=False)[0]
@@ -107,7 +111,7 @@ def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_t
 ) -> None:
     written, step = [], loop.Loop._step
 
-    def slow_step(self: loop.Loop, number: int) -> torch.Tensor:
+    def slow_step(self: loop.Loop, number: int) -> Update:
         clock.seconds += 10.0
         return step(self, number)
 

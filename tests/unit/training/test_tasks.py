@@ -2,7 +2,6 @@
 
 import csv
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ from paretune.training import tasks
 from paretune.training.rows.sources import read_rows
 from paretune.training.tasks import (
     Evaluation,
+    SummedLoss,
     entities,
     read_targets,
-    summed_loss,
     text_baselines,
     word_baselines,
     word_metrics,
@@ -195,7 +194,7 @@ def test_rows_with_equally_many_words_are_rows_of_words() -> None:
 
 
 def test_the_loss_of_labels_is_that_of_transformers_also_in_parts(tiny_model: Path) -> None:
-    labels, loss = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]]), partial(summed_loss, "multi-label")
+    labels, loss = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]]), SummedLoss(task="multi-label").of_logits
     torch.manual_seed(0)
     problem: dict[str, Any] = {"num_labels": 4, "problem_type": "multi_label_classification"}
     model = AutoModelForSequenceClassification.from_pretrained(tiny_model, **problem).eval()
@@ -216,14 +215,14 @@ def test_the_loss_of_next_tokens_is_that_of_transformers() -> None:
     outputs = model(input_ids=tokens, labels=labels)
 
     for logits in (outputs.logits, outputs.logits.detach()):
-        assert summed_loss("causal-lm", logits, labels).item() == pytest.approx(12 * outputs.loss.item())
+        assert SummedLoss(task="causal-lm").of_logits(logits, labels).item() == pytest.approx(12 * outputs.loss.item())
 
 
 def test_the_loss_of_words_takes_as_many_operators_for_one_row_as_for_many() -> None:
     numbers = []
     for rows in (1, 32):
         with Calls() as calls:
-            summed_loss("token-classification", torch.zeros(rows, 5, 3), torch.zeros(rows, 5).long())
+            SummedLoss(task="token-classification").of_logits(torch.zeros(rows, 5, 3), torch.zeros(rows, 5).long())
         numbers.append(calls.count)
     assert numbers[0] == numbers[1]
 

@@ -22,7 +22,8 @@ from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import pipeline_parts
 from paretune.training import device, processes
-from paretune.training.strategies import Batch, Loss, Shards, sent
+from paretune.training.strategies import Batch, Shards, sent
+from paretune.training.tasks import SummedLoss
 
 
 class _Family(NamedTuple):
@@ -125,10 +126,10 @@ class Stages(Shards):
         last = (positions * (tokens != model.config.pad_token_id)).argmax(-1)  # as in transformers
         return scores[torch.arange(len(tokens), device=tokens.device), last]
 
-    def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
+    def backward(self, batch: Batch, loss: SummedLoss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
         """Cut a micro-batch into smaller ones, and add their gradients. All stages return the loss of the whole."""
         inputs = _pad_rows(self._on_device(batch), self._micro_batches)
-        self._loss: Loss = loss_of  # the schedules read it
+        self._loss = loss  # the schedules read it
         tokens, losses = inputs["input_ids"], list[torch.Tensor]()
         self._schedule(tokens).step(
             *((tokens,) if self._is_first else ()),
@@ -145,8 +146,8 @@ class Stages(Shards):
         return total
 
     @torch.no_grad()
-    def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return logits and labels of a batch in the last stage, and None in the others."""
+    def outputs(self, batch: Batch, loss: SummedLoss) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """Return loss and logits of a batch in the last stage, and None in the others."""
         inputs = self._on_device(batch)
         received = tokens = inputs["input_ids"]
         if not self._is_first:
@@ -154,9 +155,12 @@ class Stages(Shards):
             distributed.recv(received, group=self._group, group_src=self._number - 1)
         output: torch.Tensor = self.model(received, tokens=tokens, **_others(inputs))
         if self._is_last:
-            return output, inputs["labels"]
+            return loss.of_logits(output, inputs["labels"]), output
         distributed.send(output.contiguous(), group=self._group, group_dst=self._number + 1)
         return None
+
+    def find_output_layer(self) -> None:
+        """Do nothing: the schedules exchange logits."""
 
     def _masked(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return batch  # keeps the mask (B, T), which the schedule cuts together with the tokens
@@ -232,7 +236,7 @@ class Stages(Shards):
             self._schedules[key] = Schedule1F1B(
                 stage,
                 self._micro_batches,
-                loss_fn=lambda logits, labels: self._loss(logits, labels),
+                loss_fn=lambda logits, labels: self._loss.of_logits(logits, labels),
                 scale_grads=False,
             )
         return self._schedules[key]

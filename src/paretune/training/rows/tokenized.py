@@ -294,7 +294,8 @@ def prepare(
 ) -> PreparedDataset:
     """Tokenize `rows`, or reuse them from `cache` if they were prepared with the same tokenizer, task and length.
 
-    The facts of the result are row and token counts, the shares of truncated rows and of kept tokens, and baselines.
+    The facts of the result are row and token counts, the shares of truncated rows and of kept tokens, dropped
+    tokens, and baselines.
     `say` is called with messages about progress. `joins` says whether a language model's texts share rows; otherwise,
     each text is a row, or several if it is long. Raises BadInput if conversations cannot be written as text.
     """
@@ -362,6 +363,7 @@ class _Tokens:
     labels: Any = None
     uncut: list[int] | None = None
     documents: list[int] | None = None
+    dropped: int | None = None  # tokens of joined texts after the last whole row
     unlearned: int = 0  # conversations that have lengths but no ids, because nothing to learn is left after the cut
 
     def facts(self, limit: int) -> dict[str, float]:
@@ -387,6 +389,11 @@ def _write_splits(
         say(f"tokenizing {len(part):,} {split} rows")
         if spec.task == CAUSAL_LM:
             tokens = _of_language_model(split, part, tokenizer, spec.max_seq_length, joins=joins)
+            if tokens.dropped is not None:
+                facts[f"{split}_dropped_tokens"] = tokens.dropped
+            if tokens.dropped:
+                share = tokens.dropped / (tokens.dropped + sum(map(len, tokens.ids)))
+                say(f"{tokens.dropped:,} {split} tokens after the last whole row are left out ({share:.1%})")
         elif spec.task == TOKEN_CLASSIFICATION and part.labels is not None:
             tokens = tokenize_words(part.texts, part.labels, tokenizer, spec.max_seq_length)
         else:
@@ -509,8 +516,11 @@ def _blocks(texts: Sequence[Sequence[int]], length: int) -> _Tokens:
     lengths = [len(text) for text in texts if text]
     documents = np.cumsum([0, *lengths[:-1]]).tolist()
     length = min(length, len(stream))
-    blocks = [stream[start : start + length] for start in range(0, len(stream) - length + 1, length)] if length else []
-    return _Tokens(ids=blocks, documents=documents)
+    if not length:
+        return _Tokens(ids=[], documents=documents, dropped=0)
+    kept = len(stream) - len(stream) % length
+    blocks = [stream[start : start + length] for start in range(0, kept, length)]
+    return _Tokens(ids=blocks, documents=documents, dropped=len(stream) - kept)
 
 
 def _write_split(

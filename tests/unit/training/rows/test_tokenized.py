@@ -194,11 +194,16 @@ def test_causal_text_is_joined_with_an_end_after_each_and_cut_into_equal_blocks(
     spec = SPEC.replace(task="causal-lm", max_seq_length=4)
     rows = {"train": Rows(texts=["a b c", "d", "", "a b c d e"]), "validation": Rows(texts=["a b"])}
 
-    prepared = prepare_words(tmp_path, spec, rows)
+    messages: list[str] = []
+    prepared = prepare(spec, rows, (), word_tokenizer(), tmp_path, messages.append)
 
     stream = [2, 3, 4, 1, 5, 1, 1, 2, 3, 4, 5, 6, 1]
     assert tokens_of(prepared, "train") == [stream[0:4], stream[4:8], stream[8:12]]
     assert tokens_of(prepared, "validation") == [[2, 3, 1]]  # shorter than one block: kept whole
+    assert {name: prepared.facts[f"{name}_dropped_tokens"] for name in rows} == {"train": 1, "validation": 0}
+    assert [message for message in messages if "left out" in message] == [
+        "1 train tokens after the last whole row are left out (7.7%)"
+    ]
     assert TRUNCATED_SHARE not in prepared.facts
 
 
