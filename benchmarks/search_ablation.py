@@ -6,8 +6,9 @@
 The sampler alone, without the rest of a study, searches the tables that may be looked at (search_fronts.py), until its
 budget is spent. Then one part of the search at a time is left out. *Sooner* and *later* count the tables on which 90 %
 of the front is found sooner or later without the part, by more than a tenth, with the probability of so uneven counts
-by chance (a two-sided sign test). A part that can act only on paretune's own training is left out on worlds only. Each
-search is one line of --results; a search that has its line is not run again. Nothing is billed and nothing is trained.
+by chance (a two-sided sign test). A part that needs failing jobs, probes or paretune's own training is left out on
+worlds only, because measured tables have none of these. Each search is one line of --results; a search that has its
+line is not run again. Nothing is billed and nothing is trained.
 """
 
 import argparse
@@ -66,13 +67,21 @@ _KNOWN_WEIGHTS = dict.fromkeys(quality._BELIEFS, (0.0, 1e-6)) | {"level": qualit
 WITHOUT: Mapping[str, Part] = {
     _WHOLE: Part(attributes={}),
     "lengths that are learned": _without(process, _LENGTH_SD=0.01),
-    "draws around the mode": _without(process, _FEW=0),
+    "draws of the lengths": _without(process, _FEW=0),
     "a noise that is learned": _without(process, _NOISE_SD=0.01),
     "wider deviations of quality": _without(quality, _DOUBT=1.0),
     "compressing bad runs": _without(quality, _tamed=_as_it_is),
     "the corners of the front": _without(decision, margin_of=lambda count, objectives: 0.1),
     "uncertain dollars": _without(decision, _NODES=np.zeros(3)),
     "what the price tells of seconds": _without(seconds, _PRICE=(0.0, 1e-6)),
+    "the model of failures": _without(
+        decision, on_worlds_only=True, lost_probability=lambda axes, runs, is_lost, keys: np.zeros(len(keys))
+    ),
+    "collapses that are not reported": _without(
+        quality.QualityModel,
+        on_worlds_only=True,
+        _find_collapsed=lambda self: np.zeros(len(self.collapsed), dtype=bool),
+    ),
     "the probability of success": _without(
         Decision, on_worlds_only=True, _chance=property(lambda self: np.ones(len(self._jobs)))
     ),
@@ -149,7 +158,7 @@ def main() -> None:
         parser,
         measured="",
         worlds="tiny/0",
-        without=f"{_WHOLE}|probes first",
+        without=f"{_WHOLE}|probes",
         budget=3.0,
         results=Path(tempfile.mkdtemp()) / "few.jsonl",
     )

@@ -88,21 +88,27 @@ def test_intervals_have_the_factors_that_the_first_half_of_the_published_rates_g
     assert {kind: float(stored[kind]) for kind in CALIBRATION} == CALIBRATION
 
 
-def test_readme_shows_the_stored_searches_of_every_family_that_was_left_out() -> None:
+@pytest.fixture
+def left_out() -> list[list[str]]:
+    """Return the cells of each line of the stored tables of the families that were left out."""
     import published
+
+    block = published.blocks((RESULTS / "search_fronts_left_out.txt").read_text())["search_fronts_left_out"]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if line[:1] == "|"]
+
+
+def test_readme_shows_the_stored_searches_of_every_family_that_was_left_out(left_out: list[list[str]]) -> None:
     import search_fronts
 
     readme = (REPOSITORY / "README.md").read_text()
-    block = published.blocks((RESULTS / "search_fronts_left_out.txt").read_text())["search_fronts_left_out"]
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if line[:1] == "|"]
-    names = next(cells for cells in lines if cells[0] == "family (tables)")
+    names = next(cells for cells in left_out if cells[0] == "family (tables)")
     columns = [number for method in ("stops", "plain", "tpe") for number, name in enumerate(names) if method in name]
     families = {
         cells[0]: [cells[number].partition(" / ")[0] for number in columns]
-        for cells in lines
+        for cells in left_out
         if cells[0].partition(" (")[0] in search_fronts.FAMILIES["left_out"]
     }
-    summary = {cells[0]: cells[1] for cells in lines if len(cells) == len(lines[0])}
+    summary = {cells[0]: cells[1] for cells in left_out if len(cells) == len(left_out[0])}
 
     shown = re.findall(r"^\| ([\w, ]+ \(\d+\))((?: \| \**[\w.]+\**){3}) \|$", readme, re.MULTILINE)
     assert {family: re.findall(r"[\w.]+", cells) for family, cells in shown} == families
@@ -110,6 +116,26 @@ def test_readme_shows_the_stored_searches_of_every_family_that_was_left_out() ->
     (medians,) = re.findall(r"^\| median of all (\d+) tables \| (.+) \|$", readme, re.MULTILINE)
     assert int(medians[0]) == len(search_fronts.LEFT_OUT)
     assert re.findall(r"[\w.]+", medians[1]) == [summary[name] for name in ("stops", "plain", "tpe")]
+
+
+def test_the_sentences_of_readme_about_searches_have_the_stored_figures(left_out: list[list[str]]) -> None:
+    readme = " ".join((REPOSITORY / "README.md").read_text().split())
+    summary = {cells[0]: dict(zip(left_out[0], cells, strict=True)) for cells in left_out[:6]}
+    (sooner, later), *others = [
+        re.findall(r"\d+", cells[1])[:2] for cells in left_out if cells[0] == "plain" and len(cells) == 2
+    ]
+    to_90 = {cells[0]: [cell.partition(" / ")[0] for cell in cells[2:4]] for cells in left_out if "lcbench" in cells[0]}
+    too_early = sum(stops == "not" and never != "not" for stops, never in to_90.values())
+
+    assert not others
+    assert (
+        f"for fewer dollars (by more than a tenth) on {sooner} tables, and for more on {later}, which is chance"
+        in readme
+    )
+    missed = [summary[method]["never"] for method in ("never", "plain")]
+    assert f"never finds 90 % of the front on {missed[0]} tables, and the Gaussian process on {missed[1]}." in readme
+    assert f"it ends too early on {('no', 'one', 'two', 'three')[too_early]} tables" in readme
+    assert f"its worst search ends with {float(summary['stops']['worst end']):.0%} of".replace("%", " %") in readme
 
 
 def test_every_picture_shows_the_stored_figures_and_stands_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,8 +152,8 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         "",
         f"Simulated in {duration(took_s)}. Nothing was trained, sent or spent: seconds and F1 come from formulas",
         f"fitted to the published runs ({_SOURCE}).",
-        "The demo wrote only to the folder of its page, apart from a lock file next to that folder and one in "
-        f"{tempfile.gettempdir()}.",
+        "The demo wrote only to the folder of its page, apart from a lock file next to that folder and an empty folder "
+        f"in {tempfile.gettempdir()}.",
         "",
         "Next, try your own rows, for example in reviews.csv with the columns text and label:",
         *(f"  {command}  # {about}" for command, about in steps.items()),

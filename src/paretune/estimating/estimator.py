@@ -203,7 +203,14 @@ class Estimator:
         setting = setting_of(spec, plan, built, facts) if spec.leaves_batch_open else None
         if setting is None or math.isnan(setting.share.usable_gib) or _fits(*self._memory_of(setting)) == "yes":
             return plan
-        return plan.in_parts(max(1, self.largest_batch(spec, built, facts)))
+        parts = plan.in_parts(max(1, self.largest_batch(spec, built, facts)))
+        # Parts of a step may need more memory than a step of as many rows: their gradients are summed.
+        while _fits(*self._memory_of(setting_of(spec, parts, built, facts))) != "yes":
+            smaller = parts.with_less_memory()
+            if smaller is None:
+                break
+            parts = smaller
+        return parts
 
     def with_remedy(
         self,

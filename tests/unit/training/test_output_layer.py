@@ -206,8 +206,9 @@ def test_in_bf16_the_gradients_are_no_further_from_those_of_fp32_than_with_all_l
 def in_process(rank: int, port: int, kind: type[Replicas], precision: Any, results: Any) -> None:
     """Compute every second row of a batch, and send the loss, all gradients, and the size of the logits."""
     torch.set_num_threads(1)
+    output_layer.CHUNK_TOKENS = 10  # this process is new, and has no `monkeypatch`
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}  # threads do not survive a fork
+    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     spec = SPEC.replace(instance_count=2, precision=precision, strategy="fsdp" if kind is Shards else "ddp")
 
     def build(drawn: Any = None, *, packs: bool = True) -> Any:
@@ -229,10 +230,11 @@ def in_process(rank: int, port: int, kind: type[Replicas], precision: Any, resul
 TIED = {"tie_word_embeddings": True, "vocab_size": VOCABULARY}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Replicas, Shards])
 def test_two_processes_have_the_loss_and_the_gradients_of_one_without_all_logits(kind: type[Replicas]) -> None:
     expected, gradients = expected_of(model_of("llama", TIED), batch_of_rows())
-    context = torch.multiprocessing.get_context("fork")  # a new interpreter would import everything again
+    context = torch.multiprocessing.get_context("spawn")  # threads of earlier tests do not survive a fork
     results, port = context.SimpleQueue(), free_port()
     workers = [context.Process(target=in_process, args=(rank, port, kind, "fp32", results)) for rank in (0, 1)]
     for worker in workers:

@@ -84,11 +84,6 @@ class Aims:
         is_about_usd = metrics.COST_USD in self.objectives or not is_about_time
         return [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time
 
-    @cached_property
-    def limits_time(self) -> bool:
-        """Whether an objective or a constraint depends on time."""
-        return not {*metrics.TIMES}.isdisjoint([*self.costs, *self.constraints])
-
     def unmet(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> list[str]:
         """Describe the bounds that none of N jobs meets. If every bound is met by some job, describe all bounds."""
         texts = []
@@ -99,27 +94,22 @@ class Aims:
                 texts.append((text, not alone.meets(usd, seconds, quality).any()))
         return [text for text, is_unmet in texts if is_unmet] or [text for text, _ in texts]
 
-    def excess(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
-        """Return the sum of each job's violations, as shares of the violated bounds, shape (N,); 0 if all are met."""
-        total = np.zeros(len(quality))
-        for name, values in self._measures(usd, seconds, quality).items():
-            for end, bound in self.constraints.get(name, {}).items():
-                total += np.maximum((values - bound) * (1.0 if end == "max" else -1.0), 0.0) / (abs(bound) or 1.0)
-        return total
-
     def meets(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
         """Return which of N jobs meet the constraints on dollars, seconds and quality, shape (N,)."""
         meets = np.ones(len(quality), dtype=bool)
-        for name, values in self._measures(usd, seconds, quality).items():
+        for name, values in {**self.measures(usd, seconds), self.metric: quality}.items():
             bounds = self.constraints.get(name, {})
             meets &= (values >= bounds.get("min", -math.inf)) & (values <= bounds.get("max", math.inf))
         return meets
 
-    def _measures(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the metrics that can be predicted, each with its values, shape (N,)."""
-        columns = {metrics.JOB_SECONDS: seconds, metrics.BILLABLE_SECONDS: seconds}
-        columns[metrics.TRAIN_SECONDS] = self.train_seconds(seconds)
-        return columns | {metrics.COST_USD: usd, self.metric: quality}
+    def measures(self, usd: np.ndarray, seconds: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the metrics that follow from dollars and seconds, each with its values, shape (N,)."""
+        return {
+            metrics.COST_USD: usd,
+            metrics.JOB_SECONDS: seconds,
+            metrics.BILLABLE_SECONDS: seconds,
+            metrics.TRAIN_SECONDS: self.train_seconds(seconds),
+        }
 
     def train_seconds(self, seconds: np.ndarray) -> np.ndarray:
         """Return the seconds of the training in the billed seconds of N jobs, shape (N,)."""
@@ -191,12 +181,12 @@ class Decision:
 
     def last(self) -> Candidate | None:
         """Return the completed training job with the highest trial number, or None if no training job has completed."""
-        return next((row.job for row in reversed(self._rows) if row.values), None)
+        return self._measured[-1].job if self._measured else None
 
-    @cached_property
+    @property
     def has_quality(self) -> bool:
         """Whether any training job has completed, and so measured quality."""
-        return any(row.values for row in self._rows if row.is_training)
+        return bool(self._measured)
 
     @cached_property
     def job(self) -> Candidate | None:
@@ -314,6 +304,11 @@ class Decision:
         return np.asarray(self._expected[0] * self._jobs.usd_per_s)
 
     @cached_property
+    def _factors(self) -> np.ndarray:
+        """Costs of each candidate at each node, as multiples of the expected ones, shape (N, nodes)."""
+        return np.asarray(np.exp(self._expected[1][:, None] * _NODES))
+
+    @cached_property
     def _mean_usd(self) -> np.ndarray:
         """Mean dollars of each candidate, shape (N,)."""
         return np.asarray(self._usd * np.exp(0.5 * np.minimum(self._expected[1], _LARGE_SD) ** 2))
@@ -345,10 +340,8 @@ class Decision:
         if running:
             more = Jobs(space, running)
             values = [*values, *model.predict(more.quality)[0]]
-            seconds, collapsed = (
-                np.append(seconds, self._seconds.predict(more)[0]),
-                np.append(collapsed, [False] * len(running)),
-            )
+            seconds = np.append(seconds, self._seconds.predict(more)[0])
+            collapsed = np.append(collapsed, [False] * len(running))
             jobs = Jobs(space, [*jobs.jobs, *running])
             model = QualityModel(space.quality_axes, jobs.quality, values, spread, collapsed=collapsed)
         trained = np.flatnonzero(~collapsed)
@@ -394,17 +387,11 @@ class Decision:
     def _within(self) -> np.ndarray:
         """Probability that each candidate meets the constraints on costs that are no objectives' own, shape (N,)."""
         seconds, log_deviation = self._expected
-        deviation = np.maximum(log_deviation, 1e-9)
-        columns = {
-            metrics.COST_USD: self._usd,
-            metrics.JOB_SECONDS: seconds,
-            metrics.BILLABLE_SECONDS: seconds,
-            metrics.TRAIN_SECONDS: np.maximum(self._aims.train_seconds(seconds), 1e-9),
-        }
+        deviation, columns = np.maximum(log_deviation, 1e-9), self._aims.measures(self._usd, seconds)
         within = np.ones(len(seconds))
         for name, bounds in self._aims.constraints.items():
             for end, bound in bounds.items() if name in columns else ():
-                off = np.log(max(bound, 1e-12) / columns[name]) / deviation
+                off = np.log(max(bound, 1e-12) / np.maximum(columns[name], 1e-12)) / deviation
                 within *= ndtr(off if end == "max" else -off)
         return within
 
@@ -425,10 +412,8 @@ class Decision:
     def _measured_points(self) -> np.ndarray:
         """Points of the completed training jobs in objective space, with their measured quality, shape (K, M)."""
         position = self._aims.objectives.index(self._aims.metric)
-        seconds = np.array([row.seconds for row in self._measured])
-        usd = seconds * np.array([self._space.price_of(row.job.spec) for row in self._measured])
         quality = [self._sign * row.values[position] for row in self._measured if row.values]
-        return np.column_stack([self._costs(usd, seconds), -np.array(quality)])
+        return np.column_stack([self._costs(*self._billed(self._measured)), -np.array(quality)])
 
     @cached_property
     def _reference(self) -> np.ndarray:
@@ -486,9 +471,10 @@ class Decision:
         front = _front_of(np.column_stack([self._ran_costs, -model.predict(jobs.quality)[0]]))
         moved = belief.deviation**2 / np.sqrt(belief.deviation**2 + model.noise**2)  # by one more noisy run
         costs = self._costs(self._usd, belief.seconds)
-        spreads = [np.exp(node * belief.log_deviation)[:, None] for node in _NODES]
-        gains = [log_expected_improvement(costs * each, belief.mean, moved, front, reference) for each in spreads]
-        return np.column_stack(gains)
+        at_nodes = [costs * factors[:, None] for factors in self._factors.T]
+        return np.column_stack(
+            [log_expected_improvement(each, belief.mean, moved, front, reference) for each in at_nodes]
+        )
 
     @cached_property
     def _log_worth(self) -> np.ndarray:
@@ -529,24 +515,25 @@ class Decision:
         if not self._can_probe:
             return None
         worth = self._worth_of_knowing
-        final = self._final()
-        for index in map(int, np.argsort(-worth, kind="stable")[: np.count_nonzero(worth > 0)]):
-            probe = self._space.job(self._jobs.jobs[index].point, is_probe=True)
-            if probe is not None and probe.identity not in final and self._accepts(probe):
-                return probe
-        return None
+        return self._first_probe(np.argsort(-worth, kind="stable")[: np.count_nonzero(worth > 0)])
 
     def _probe_of_unseen(self) -> Candidate | None:
         """Return a probe that may start, of the cheapest job on a type of unknown speed; None if there is none.
 
         Where no job may start, for example within a budget, a measured speed may allow one.
         """
-        final, jobs = self._final(), self._jobs.jobs
-        for index in map(int, np.argsort(self._usd, kind="stable") if self._can_probe else []):
-            if self._is_open[index] and not self._seconds.is_seen[self._jobs.types[index]]:
-                probe = self._space.job(jobs[index].point, is_probe=True)
-                if probe is not None and probe.identity not in final and self._accepts(probe):
-                    return probe
+        if not self._can_probe:
+            return None
+        cheapest, is_unseen = np.argsort(self._usd, kind="stable"), ~self._seconds.is_seen[self._jobs.types]
+        return self._first_probe(cheapest[(self._is_open & is_unseen)[cheapest]])
+
+    def _first_probe(self, order: np.ndarray) -> Candidate | None:
+        """Return the first probe that may start of the candidates with these indices, or None if none may."""
+        final = self._final()
+        for index in order.tolist():
+            probe = self._space.job(self._jobs.jobs[index].point, is_probe=True)
+            if probe is not None and probe.identity not in final and self._accepts(probe):
+                return probe
         return None
 
     @cached_property
@@ -557,11 +544,11 @@ class Decision:
         search choose it only if that is positive. Before any quality is known, all jobs gain the same, so knowing the
         costs of one saves dollars.
         """
-        log_deviation, usable = self._expected[1], self._is_open & self._is_new
+        usable = self._is_open & self._is_new
         probe_s = self._seconds.startup_s + (self._expected[0] - self._seconds.startup_s) * PROBE_STEPS / np.maximum(
             self._jobs.steps, PROBE_STEPS
         )
-        usd = self._usd[:, None] * np.exp(log_deviation[:, None] * _NODES)
+        usd, seconds = (each[:, None] * self._factors for each in (self._usd, self._expected[0]))
         if self.has_quality:
             gains = np.exp(self._log_gains - self._log_gains.max()) * self._chance[:, None]
             rates = np.where(usable, np.exp(self._log_worth - self._log_gains.max()), 0.0)
@@ -571,7 +558,6 @@ class Decision:
             )
             gains = np.where(is_usual, self._chance, 0.0)[:, None] * np.ones(len(_NODES))
             rates = gains[:, 0] / self._mean_usd
-        seconds = self._expected[0][:, None] * np.exp(log_deviation[:, None] * _NODES)
         unbounded = np.full(len(usd), self._sign * math.inf)
         gains = gains * np.column_stack(
             [self._aims.meets(*both, unbounded) for both in zip(usd.T, seconds.T, strict=True)]
@@ -595,7 +581,12 @@ class Decision:
     @cached_property
     def _paid_usd(self) -> np.ndarray:
         """Dollars of each ended job, in the order of the trials."""
-        return np.array([row.seconds * self._space.price_of(row.job.spec) for row in self._rows if not row.is_running])
+        return self._billed([row for row in self._rows if not row.is_running])[0]
+
+    def _billed(self, rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the dollars and the seconds of N ended jobs, each of shape (N,)."""
+        seconds = np.array([row.seconds for row in rows])
+        return seconds * np.array([self._space.price_of(row.job.spec) for row in rows]), seconds
 
     @cached_property
     def since_growth_usd(self) -> float:
@@ -605,9 +596,7 @@ class Decision:
         If no completed job meets the constraints, these are all dollars spent.
         """
         points, ended = self._measured_points, [row for row in self._rows if not row.is_running]
-        seconds = np.array([row.seconds for row in self._measured])
-        usd = seconds * np.array([self._space.price_of(row.job.spec) for row in self._measured])
-        is_met = self._aims.meets(usd, seconds, -self._sign * points[:, -1])
+        is_met = self._aims.meets(*self._billed(self._measured), -self._sign * points[:, -1])
         front = _front_of(points[is_met])
         if not len(front):
             return float(self._paid_usd.sum())
@@ -642,9 +631,10 @@ class Decision:
         luck = (np.arange(_DRAWS) + 0.5)[:, None] / _DRAWS  # one for all jobs of a draw: what fails, fails together
         succeeds = luck < (self._chance * self._within)[pool]
         quality[:, ran:] = np.where(succeeds, quality[:, ran:], -math.inf)
-        cells, volumes = _cells(costs, reference[:-1])
-        covers = np.asarray((costs[:, None] <= cells).all(axis=2))  # which cells each job beats in all costs
-        best = np.full((_DRAWS, len(cells)), -reference[-1])
+        lows, highs = _cells(costs, reference[:-1])
+        volumes = (highs - lows).prod(axis=1)
+        covers = np.asarray((costs[:, None] <= lows).all(axis=2))  # which cells each job beats in all costs
+        best = np.full((_DRAWS, len(lows)), -reference[-1])
         for index in range(ran):
             best[:, covers[index]] = np.maximum(best[:, covers[index]], quality[:, [index]])
         before = (best + reference[-1]) @ volumes
@@ -712,15 +702,12 @@ def _front_of(points: np.ndarray) -> np.ndarray:
 def _cells(costs: np.ndarray, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Divide the costs below a reference into cells between the costs of K jobs, shape (K, M - 1).
 
-    Returns the lower corners of the cells, shape (C, M - 1), and their volumes, shape (C,).
+    Returns the lower and the upper corners of the cells, each of shape (C, M - 1).
     """
-    lows, widths = [], []
-    for column, end in zip(costs.T, reference, strict=True):
-        edges = np.append(np.unique(column[column < end]), end)
-        lows.append(edges[:-1])
-        widths.append(np.diff(edges))
-    corners = np.array(list(itertools.product(*lows))).reshape(-1, len(reference))
-    return corners, np.array([math.prod(each) for each in itertools.product(*widths)])
+    edges = [np.append(np.unique(c[c < end]), end) for c, end in zip(costs.T, reference, strict=True)]
+    corners = ([each[:-1] for each in edges], [each[1:] for each in edges])
+    low, high = (np.array(list(itertools.product(*sides))).reshape(-1, len(reference)) for sides in corners)
+    return low, high
 
 
 def log_expected_improvement(
@@ -733,15 +720,9 @@ def log_expected_improvement(
     cells between those of the front. In a cell, a job gains what its quality exceeds the front's best.
     """
     inside = front[(front < reference).all(axis=1)]
-    edges = [
-        np.concatenate([[-math.inf], np.unique(column), [end]])
-        for column, end in zip(inside[:, :-1].T, reference[:-1], strict=True)
-    ]
-    cells = list(itertools.product(*(range(len(each) - 1) for each in edges)))
+    least = np.full((1, len(reference) - 1), -math.inf)
     total = np.full(len(mean), -math.inf)
-    for cell in cells:
-        low = np.array([each[i] for each, i in zip(edges, cell, strict=True)])
-        high = np.array([each[i + 1] for each, i in zip(edges, cell, strict=True)])
+    for low, high in zip(*_cells(np.vstack([least, inside[:, :-1]]), reference[:-1]), strict=True):
         rivals = inside[(inside[:, :-1] <= low).all(axis=1), -1]
         best = -min(float(rivals.min(initial=math.inf)), float(reference[-1]))
         sides = np.clip(high - np.maximum(costs, low), 0.0, None)

@@ -188,10 +188,8 @@ class Process:
 
     def covariance(self, left: Points, right: Points) -> np.ndarray:
         """Return the posterior covariances between M and K points, shape (M, K)."""
-        total, means = (
-            np.zeros((len(left.keys), len(right.keys))),
-            (np.zeros(len(left.keys)), np.zeros(len(right.keys))),
-        )
+        total = np.zeros((len(left.keys), len(right.keys)))
+        mean_left, mean_right = np.zeros(len(left.keys)), np.zeros(len(right.keys))
         for fit, weight in zip(self._fits, self._weights, strict=True):
             across = [self._covariance(fit.logs, self._runs, each) for each in (left, right)]
             to_left, to_right = (solve_triangular(fit.root, each, lower=True, check_finite=False) for each in across)
@@ -199,18 +197,20 @@ class Process:
             total += weight * (
                 self._covariance(fit.logs, left, right) - to_left.T @ to_right + np.outer(of_left, of_right)
             )
-            means[0][:] += weight * of_left
-            means[1][:] += weight * of_right
-        return np.asarray(self._doubt**2 * (total - np.outer(*means)))
+            mean_left += weight * of_left
+            mean_right += weight * of_right
+        return np.asarray(self._doubt**2 * (total - np.outer(mean_left, mean_right)))
 
-    def weights(self) -> dict[str, tuple[float, float]]:
-        """Return the learned weights by name: the means and standard deviations of their posterior."""
-        variances, fit = self._basis.deviations**2, self._fits[0]
+    def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
+        """Return what is believed of each weight, by name: mean and standard deviation before and after the runs."""
+        basis, fit = self._basis, self._fits[0]
+        variances = basis.deviations**2
         across = self._runs.terms * variances
-        means = self._basis.means + across.T @ fit.solved
+        means = basis.means + across.T @ fit.solved
         explained = solve_triangular(fit.root, across, lower=True, check_finite=False)
         deviations = np.sqrt(np.maximum(variances - (explained**2).sum(axis=0), 0.0))
-        return dict(zip(self._basis.names, zip(means.tolist(), deviations.tolist(), strict=True), strict=True))
+        columns = (each.tolist() for each in (basis.means, basis.deviations, means, deviations))
+        return dict(zip(basis.names, zip(*columns, strict=True), strict=True))
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return how far each value is above its leave-one-out prediction, and that difference's standard deviation.

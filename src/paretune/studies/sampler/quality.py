@@ -177,13 +177,9 @@ class QualityModel:
         return lost_probability(self._axes, self.runs.keys, self.collapsed, points.keys)
 
     def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
-        """Return what was assumed and learned, by name: mean and deviation before and after the runs."""
-        prior = dict(zip(self._basis.names, zip(self._basis.means, self._basis.deviations, strict=True), strict=True))
-        return {
-            f"quality changes with {name}": (float(prior[name][0]), float(prior[name][1]), *learned)
-            for name, learned in self.process.weights().items()
-            if name != "level"
-        }
+        """Return what was assumed and learned, by name, see `Process.beliefs`."""
+        beliefs = self.process.beliefs().items()
+        return {f"quality changes with {name}": each for name, each in beliefs if name != "level"}
 
     def _fit(self) -> None:
         """Fit the surface and the noise to the runs that did not collapse."""
@@ -192,7 +188,7 @@ class QualityModel:
         values = _tamed(values, 0.5 * self.spread if self._is_known else 0.05 * float(np.abs(values).max()))
         spread = self.spread if self._is_known else _spread_of(values)
         beliefs = _BELIEFS if runs.terms.shape[1] > 1 else {"level": _LEVEL}
-        self._basis = Basis.of({name: (m * spread, s * spread) for name, (m, s) in beliefs.items()})
+        basis = Basis.of({name: (m * spread, s * spread) for name, (m, s) in beliefs.items()})
         self._level = float(np.median(values))
         usual = (_NOISE if self._is_known else _NOISE_OF_ANY) * spread
         noise = posterior_deviation(usual, 1, _scatter_of_repeats(runs.keys, values))
@@ -200,7 +196,7 @@ class QualityModel:
             self._axes,
             runs,
             values - self._level,
-            self._basis,
+            basis,
             scale=spread,
             noise=max(noise, 0.02 * usual),
             doubt=_DOUBT,
@@ -227,9 +223,8 @@ def lost_probability(axes: Axes, runs: np.ndarray, is_lost: np.ndarray, keys: np
     """
     if not is_lost.any():
         return np.full(len(keys), 0.5 / (len(runs) + 10.0))
-    names = [
-        f"column {index}" for index in range(keys.shape[1])
-    ]  # a value that fails, mostly fails whatever the others
+    # A value that fails mostly fails with any values of the other parameters.
+    names = [f"column {index}" for index in range(keys.shape[1])]
     basis = Basis.of({"level": (0.0, _LOST_SD)} | dict.fromkeys(names, (0.0, _LOST_SLOPE)))
     points, at = (Points(each, np.column_stack([np.ones(len(each)), each])) for each in (runs, keys))
     process = Process(axes, points, is_lost - _LOST, basis, scale=_LOST_SCALE, noise=_LOST_NOISE)

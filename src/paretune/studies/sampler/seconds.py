@@ -91,10 +91,9 @@ class SecondsModel:
         return seconds, deviation * training_s / seconds
 
     def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
-        """Return what was assumed and learned, by name: mean and deviation before and after the runs."""
-        is_own = self._space.runs_user_code
-        name, assumed = ("price of the cluster", _PRICE) if is_own else ("estimate from data sheets", _ESTIMATE)
-        return {f"seconds grow with a power of the {name}": (*assumed, *self._process.weights()[name])}
+        """Return what was assumed and learned, by name, see `Process.beliefs`."""
+        name = "price of the cluster" if self._space.runs_user_code else "estimate from data sheets"
+        return {f"seconds grow with a power of the {name}": self._process.beliefs()[name]}
 
     def _fit(self, points: Points, values: np.ndarray) -> None:
         beliefs: dict[str, tuple[float, float]]
