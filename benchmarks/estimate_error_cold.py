@@ -28,13 +28,16 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 
 import arguments
 import estimate_error
+import numpy as np
 import pandas as pd
 import published
 
 from paretune.core.errors import BadInput
+from paretune.estimating import timing
 from paretune.estimating.architecture import of_config
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.estimator import Estimate, Estimator
@@ -52,6 +55,11 @@ ROWS = 10_000_000
 """Training rows of a predicted job, so many that all other phases are negligible."""
 LEAST_ROWS = 4
 """Fewest rows of a source whose rows are predicted from half of them."""
+COVERED = 0.85
+"""Share of the rates of the first half that the calibrated intervals should contain. It is more than the 80 % that the
+intervals state, because the same rates served to choose the constants."""
+ROWS_OF_ALL = 20
+"""Number of rates as much as which the factor of all rates counts in the factor of each kind."""
 NOT_COMPARABLE = ("not comparable", "offloaded")
 """Parts of the `memory_note` of jobs whose memory cannot be compared with that of a job of paretune."""
 
@@ -262,6 +270,35 @@ def halves(rates: Sequence[Rate], seed: int = 1) -> list[Forecast]:
     return made
 
 
+def calibration(rates: Sequence[Rate]) -> dict[str, tuple[int, float, float]]:
+    """Return `timing.CALIBRATION` from the rates that constants were chosen on.
+
+    For each kind of job: the number of rates, the factor that these rates alone need, and the factor after averaging.
+    """
+    with mock.patch.dict(timing.CALIBRATION, clear=True):
+        made = forecasts([rate for rate in rates if rate.source.startswith(FITTED_ON) and rate.work.kind], [])
+    needed: dict[str, list[float]] = {}
+    for item in made:
+        needed.setdefault(item.rate.work.kind, []).append(abs(math.log(item.ratio)) / math.log(item.width))
+    of_all = _covering([value for values in needed.values() for value in values])
+    return {
+        kind: (len(values), alone, (len(values) * alone + ROWS_OF_ALL * of_all) / (len(values) + ROWS_OF_ALL))
+        for kind, values in sorted(needed.items())
+        if (alone := _covering(values))
+    }
+
+
+def _covering(values: Sequence[float]) -> float:
+    return float(np.quantile(values, COVERED))
+
+
+def calibration_table(rates: Sequence[Rate]) -> list[str]:
+    """Return a table of the factors of the intervals."""
+    header = ["kind of job", "rates", "factor that they need", "factor"]
+    rows = calibration(rates).items()
+    return published.table(header, [[kind, f"{n}", f"{alone:.2f}", f"{made:.2f}"] for kind, (n, alone, made) in rows])
+
+
 def summary(name: str, made: Sequence[Forecast]) -> list[str]:
     """Return a row of a table: median ratio, mean error of seconds, number inside the interval, and half-width."""
     ratios = [item.ratio for item in made]
@@ -283,6 +320,8 @@ def tables(rates: Sequence[Rate]) -> list[str]:
         kinds = {name: [item for item in of_half if holds(item.rate)] for name, holds in KINDS.items()}
         lines += ["", f"{half}, from data sheets alone:", ""]
         lines += published.table(header, [summary(name, made) for name, made in kinds.items() if made])
+    lines += ["", "Factors of the intervals, from the sources that constants were chosen on:", ""]
+    lines += calibration_table(rates)
     sources = dict.fromkeys(rate.source for rate in rates)
     by_source = {source: [item for item in cold if item.rate.source == source] for source in sources}
     lines += ["", "The same by source:", ""]

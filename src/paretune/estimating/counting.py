@@ -66,6 +66,7 @@ class Work:
 
     constants: Mapping[str, str]  # name of the constant by role; empty if the role does not apply to the job
     cluster: str  # instance type, count, and how the devices share the model
+    kind: str  # kind of job by which intervals are calibrated (timing.CALIBRATION); empty if no rates judge it
     is_local: bool  # whether the job runs as processes on this machine rather than on instances
     is_ahead: bool  # whether the host launches kernels ahead, while earlier ones still run
     instances: int
@@ -153,6 +154,7 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
     return Work(
         constants=_constants(setting, cluster, stack, by_tcp=by_tcp),
         cluster=cluster,
+        kind=_kind(spec, share),
         is_local=is_local,
         is_ahead=not share.on_processor,
         instances=share.instances,
@@ -178,6 +180,17 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
         network=gbps * _GBPS,
         flow=(instance.flow_gbps if instance and by_tcp else gbps) * _GBPS,
     )
+
+
+def _kind(spec: JobSpec, share: DeviceShare) -> str:
+    """Return the kind of job by which intervals are calibrated, or "" for devices whose speed is a guess."""
+    if not spec.has_instances or share.on_processor or not share.device.is_listed:
+        return ""
+    if share.instances > 1:
+        return "several machines"
+    if spec.task == CAUSAL_LM:
+        return "language model, full" if spec.fine_tuning == "full" else "language model, adapters"
+    return "one GPU" if share.devices == 1 else "several GPUs"
 
 
 def _arithmetic(share: DeviceShare, formats: Formats) -> float:

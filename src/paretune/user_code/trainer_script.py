@@ -31,6 +31,7 @@ _OF_A_JOB = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_
 _USUAL = {"per_device_train_batch_size": 8, "num_train_epochs": 3.0}
 """Defaults of TrainingArguments that differ from those of a job."""
 _HALVES = ("fp16", "bf16")
+_FORMAT = ("dtype", "torch_dtype")  # arguments of from_pretrained, since transformers 4.56 and before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,7 @@ class ScriptTraining:
     fine_tuning: str  # full, lora or qlora
     lora_rank: int | None
     max_seq_length: int | None
+    loads_bf16: bool  # whether it loads the model in bf16, whatever the format of its files
     gets_plan: bool  # whether it has Hugging Face's parser, so that paretune passes batch and epochs
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of TrainingArguments, as far as the text shows them
 
@@ -102,9 +104,26 @@ def training_in(text: str, requirements: str = "", given: Mapping[str, Any] | No
         fine_tuning="qlora" if packs else "lora" if adapts else "full",
         lora_rank=next((rank for rank in ranks if isinstance(rank, int)), None),
         max_seq_length=next((length for length in lengths if isinstance(length, int)), None),
+        loads_bf16=any(_is_bf16(item.value, values) for item in _formats(calls)),
         gets_plan=gets_plan,
         arguments=arguments,
     )
+
+
+def _formats(calls: list[ast.Call]) -> Iterator[ast.keyword]:
+    """Yield the arguments that name the format in which models are loaded, also those that TRL's classes pass on."""
+    for call in calls:
+        is_load = _name(call.func) == "from_pretrained" and "Model" in ast.unparse(call.func)
+        yield from (item for item in call.keywords if is_load and item.arg in _FORMAT)
+        for item in call.keywords:
+            if item.arg == "model_init_kwargs" and isinstance(item.value, ast.Dict):
+                pairs = zip(item.value.keys, item.value.values, strict=True)
+                named = ((key.value, value) for key, value in pairs if isinstance(key, ast.Constant))
+                yield from (ast.keyword(str(name), value) for name, value in named if name in _FORMAT)
+
+
+def _is_bf16(node: ast.expr, values: "_Values") -> bool:
+    return str(values.of(node) or ast.unparse(node)).rpartition(".")[2] in ("bfloat16", "bf16")
 
 
 def _imports_trainer(node: ast.AST) -> bool:
@@ -188,10 +207,9 @@ def _completed(spec: JobSpec, training: ScriptTraining) -> JobSpec | None:
     read, arguments = training.arguments, dict(training.arguments)
     if "model" not in spec.model_fields_set and training.model is None:
         return None
-    halves = [name for name in _HALVES if read.get(name) is True]
     values: dict[str, Any] = {"model": training.model, "program": training.program, "task": training.task}
     values |= {"fine_tuning": training.fine_tuning, "lora.r": training.lora_rank}
-    values |= {"max_seq_length": training.max_seq_length, "precision": halves[0] if halves else None}
+    values |= {"max_seq_length": training.max_seq_length, "precision": _precision(training)}
     values |= _USUAL | {name: read[name] for name in _OF_A_JOB if name in read}
     values = {name: value for name, value in values.items() if value is not None}
     values = {name: value for name, value in values.items() if name.partition(".")[0] not in spec.model_fields_set}
@@ -204,3 +222,10 @@ def _completed(spec: JobSpec, training: ScriptTraining) -> JobSpec | None:
         arguments["save_strategy"] = "no"  # what is outside the model folder is not uploaded
     arguments = {name: value for name, value in arguments.items() if name not in RESERVED_TRAINING_ARGUMENTS}
     return spec.replace(**values, training_arguments=arguments)
+
+
+def _precision(training: ScriptTraining) -> str | None:
+    """Return the precision of a job. With adapters, only frozen weights have the format in which a model is loaded."""
+    half = next((name for name in _HALVES if training.arguments.get(name) is True), None)
+    is_pure = training.loads_bf16 and (half is None or (half == "bf16" and training.fine_tuning == "full"))
+    return "bf16-true" if is_pure and training.fine_tuning != "qlora" else half

@@ -1,11 +1,13 @@
 """The time model: sums worked out by hand, and the effect of measurements."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
+from paretune.core.noise import SECONDS_NOISE_OF_OTHER_DATA, Z80
 from paretune.estimating.counting import Work
-from paretune.estimating.timing import Measurement, Prediction, TimeModel, fit
+from paretune.estimating.timing import CALIBRATION, Measurement, Prediction, TimeModel, fit
 
 CONSTANTS = {
     "chip": "chip:a",
@@ -23,6 +25,7 @@ CONSTANTS = {
 ROUND = Work(
     constants=CONSTANTS,
     cluster="one",
+    kind="",
     is_local=False,
     is_ahead=True,
     instances=1,
@@ -201,3 +204,31 @@ def test_language_models_and_well_measured_chips_have_narrower_intervals_than_th
 
     assert width("NVIDIA A100 bf16", "decoder:a") < width("NVIDIA A100 bf16", "model:a") < width("a", "model:a")
     assert width("NVIDIA V100 fp16", "model:a") > width("NVIDIA V100 fp32", "model:a")
+
+
+def spread(work: Work, measured: list[Measurement]) -> float:
+    """Return the deviation of the logarithm of a job's seconds that comes from constants."""
+    item = predict(work, fit(measured))
+    return math.sqrt((math.log(item.seconds_high / item.seconds) / Z80) ** 2 - SECONDS_NOISE_OF_OTHER_DATA**2)
+
+
+@pytest.mark.parametrize("kind", CALIBRATION)
+def test_the_interval_of_steps_is_calibrated_by_the_kind_of_job(kind: str) -> None:
+    steps = replace(ROUND, steps=1e7)  # so many that nothing else counts
+    around = replace(ROUND, steps=0)
+
+    assert spread(replace(steps, kind=kind), []) == pytest.approx(CALIBRATION[kind] * spread(steps, []), rel=1e-3)
+    assert spread(replace(around, kind=kind), []) == pytest.approx(spread(around, []), rel=0.01)
+
+
+@pytest.mark.parametrize("kind", CALIBRATION)
+def test_each_measurement_narrows_a_calibrated_interval_and_makes_its_factor_matter_less(kind: str) -> None:
+    asked = replace(ROUND, steps=1e7)
+    other_model = Measurement(work=replace(ROUND, constants=CONSTANTS | {"model": "model:b"}), step_seconds=STEP)
+    known = [[], [other_model], [other_model, Measurement(work=replace(ROUND, flops=1e10), step_seconds=STEP)]]
+
+    calibrated = [spread(replace(asked, kind=kind), list(measured)) for measured in known]
+    factors = [narrow / spread(asked, list(measured)) for narrow, measured in zip(calibrated, known, strict=True)]
+
+    assert calibrated == sorted(calibrated, reverse=True)
+    assert factors == sorted(factors)

@@ -1,16 +1,17 @@
 """What a script with Hugging Face's Trainer adds to the work of a job, compared with sums worked out by hand."""
 
+import weakref
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from paretune.estimating import memory
-from paretune.estimating.architecture import Architecture, well_known
+from paretune.estimating.architecture import Architecture, of_config, well_known
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
-from paretune.estimating.memory import MemoryModel
+from paretune.estimating.memory import MemoryModel, MemoryPrediction
 from paretune.estimating.setting import Setting, setting_of
 from paretune.specification.job import JobSpec
 
@@ -49,8 +50,12 @@ def work_of(known: Architecture | None = None, **changes: Any) -> Work:
     return describe(setting(known, **changes))
 
 
+def memory_of(known: Architecture, **changes: Any) -> MemoryPrediction:
+    return MemoryModel().predict(memory.describe(setting(known, **changes)))
+
+
 def gib_of(known: Architecture, **changes: Any) -> float:
-    return MemoryModel().predict(memory.describe(setting(known, **changes))).gib
+    return memory_of(known, **changes).gib
 
 
 def estimated(**changes: Any) -> Estimate:
@@ -194,3 +199,86 @@ def test_runs_of_a_program_are_evidence_for_the_speed_of_that_program() -> None:
     assert job.constants["stack"] == "stack:trainer-4.x"
     assert work_of(model="bert-base-uncased").constants["stack"] == "stack:own"
     assert replace(job, constants={}).steps == 100
+
+
+def decoder(hidden: int, layers: int, wide: int, vocabulary: int, *, ties: bool) -> Architecture:
+    sizes = {"hidden_size": hidden, "num_hidden_layers": layers, "intermediate_size": wide, "vocab_size": vocabulary}
+    heads = {"num_attention_heads": hidden // 128, "num_key_value_heads": 8, "head_dim": 128}
+    config = {"model_type": "llama", **sizes, **heads, "tie_word_embeddings": ties, "torch_dtype": "bfloat16"}
+    built = of_config(config, "causal-lm")
+    assert built is not None
+    return built
+
+
+@pytest.mark.parametrize(
+    ("sizes", "job"),
+    [
+        (  # 3 billion weights on an L40S
+            {"hidden": 3072, "layers": 28, "wide": 8192, "vocabulary": 128_256, "ties": True},
+            {"instance_type": "ml.g6e.xlarge", "per_device_train_batch_size": 4, "max_seq_length": 768},
+        ),
+        (  # 0.6 billion weights by DDP on four L40S, without the logits of all tokens
+            {"hidden": 1024, "layers": 28, "wide": 3072, "vocabulary": 151_936, "ties": True},
+            {
+                "instance_type": "ml.g6e.12xlarge",
+                "per_device_train_batch_size": 16,
+                "max_seq_length": 4096,
+                "training_arguments": {"gradient_checkpointing": True, "use_liger_kernel": True},
+            },
+        ),
+        (  # 8 billion weights on a card with 96 GB
+            {"hidden": 4096, "layers": 32, "wide": 14_336, "vocabulary": 128_256, "ties": False},
+            {
+                "instance_type": "ml.g7e.2xlarge",
+                "per_device_train_batch_size": 2,
+                "max_seq_length": 8192,
+                "training_arguments": {"gradient_checkpointing": True},
+            },
+        ),
+    ],
+)
+def test_a_script_in_bf16_alone_is_not_refused_where_the_same_script_in_fp32_is(
+    sizes: dict[str, Any], job: dict[str, Any]
+) -> None:
+    built = decoder(**sizes)
+    job |= {"task": "causal-lm", "program": "trainer-4.49", "max_train_samples": 10_000}
+
+    assert memory_of(built, **job, precision="bf16-true").fits != "no"
+    assert memory_of(built, **job | {"training_arguments": {}}, precision="fp32").fits == "no"
+
+
+@pytest.mark.parametrize("format_", ["bfloat16", "float32"])
+def test_transformers_needs_as_many_bytes_for_its_logits_as_the_estimate_counts(format_: str) -> None:
+    """Count the bytes of all tensors that exist at once while transformers computes a loss and its gradients."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of PyTorch
+        most = 0
+
+        def __torch_dispatch__(self, operator: Any, _: Any, given: Any = (), named: Any = None) -> Any:
+            made = operator(*given, **(named or {}))
+            for tensor in [made] if isinstance(made, torch.Tensor) else made if isinstance(made, tuple | list) else []:
+                storage = tensor.untyped_storage() if isinstance(tensor, torch.Tensor) else None
+                if storage is not None and storage.data_ptr() not in held:
+                    held[storage.data_ptr()] = storage.nbytes()
+                    weakref.finalize(storage, held.pop, storage.data_ptr(), None)
+            self.most = max(self.most, sum(held.values()))
+            return made
+
+    held: dict[int, int] = {}
+    vocabulary, tokens, width = 20_000, 256, {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**width, **heads, vocab_size=vocabulary))
+    model = model.to(getattr(torch, format_))
+    rows = torch.randint(0, vocabulary, (1, tokens))
+
+    with Tally() as tally:  # type: ignore[no-untyped-call]
+        model(input_ids=rows, labels=rows).loss.backward()
+
+    one = Architecture(
+        parameters=1, matrices=1, layers=1, hidden_size=1, vocabulary=vocabulary, adapted_widths=1, kind="llama"
+    )
+    job: dict[str, Any] = {"task": "causal-lm", "max_seq_length": tokens, "per_device_train_batch_size": 16}
+    counted = memory.describe(setting(one, **job, program="trainer", max_train_samples=1600)).logit_bytes
+    assert 16 * tally.most == pytest.approx(counted, rel=0.05)

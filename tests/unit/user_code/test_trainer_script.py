@@ -112,3 +112,37 @@ def test_checkpoints_outside_the_model_folder_are_not_uploaded(tmp_path: Path) -
     assert read is not None
     assert read.training_arguments["save_strategy"] == "no"
     assert (read.lora.r, read.fine_tuning, read.checkpoints_activations) == (16, "qlora", True)
+
+
+@pytest.mark.parametrize(
+    ("loading", "arguments", "precision"),
+    [
+        ("torch_dtype=torch.bfloat16", "", "bf16-true"),
+        ("dtype='bfloat16'", "bf16=True", "bf16-true"),  # no fp32 copy of any weight
+        ("torch_dtype=args.torch_dtype", "", "bf16-true"),
+        ("torch_dtype=torch.float32", "bf16=True", "bf16"),
+        ("", "model_init_kwargs={'torch_dtype': torch.bfloat16}", "bf16-true"),
+        ("attn_implementation='sdpa'", "", "auto"),
+    ],
+)
+def test_a_model_that_is_loaded_in_bf16_is_trained_in_bf16(
+    tmp_path: Path, loading: str, arguments: str, precision: str
+) -> None:
+    """Without this, the weights, gradients and moments of transformers 4 are counted as fp32: twice the memory."""
+    (tmp_path / "train.py").write_text(f"""
+import argparse, torch
+from transformers import AutoModelForCausalLM
+from trl import SFTConfig, SFTTrainer
+parser = argparse.ArgumentParser()
+parser.add_argument("--torch_dtype", default="bfloat16")
+args = parser.parse_args()
+model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-3.2-3B", {loading})
+SFTTrainer(model, args=SFTConfig(output_dir="/opt/ml/model", {arguments})).train()
+""")
+    (tmp_path / "requirements.txt").write_text("transformers==4.46.3")
+    job = JobSpec(entry_script=str(tmp_path / "train.py"), max_train_samples=1000)
+
+    read = training_of(job, Script.read(tmp_path / "train.py"))
+
+    assert read is not None
+    assert read.precision == precision
