@@ -417,6 +417,18 @@ def test_a_script_with_the_trainer_is_estimated_from_its_text_before_its_first_r
     assert "1 run of the same job on this cluster" in known  # a run says more than the text
 
 
+def test_a_script_that_loads_its_model_in_bf16_is_estimated_with_less_memory(run: Command, workplace: Path) -> None:
+    job = {"entry_script": "train.py", "max_train_samples": "100000", "instance_type": "ml.g5.xlarge", "json": "true"}
+    needed = []
+    for arguments in ("", ", torch_dtype=torch.bfloat16"):
+        script = SCRIPT.replace('base-uncased")', f'base-uncased"{arguments})')
+        (workplace / "train.py").write_text(f"import torch\n{script}")
+        (row,) = json.loads(run(**job)[1])["rows"]
+        needed.append(row["memory_gib_per_device"])
+
+    assert needed[1] < needed[0]
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/evidence.md"])
 def test_the_command_above_the_table_of_bills_prints_its_first_row(
     no_settings: None, workplace: Path, typed: Command, page: str

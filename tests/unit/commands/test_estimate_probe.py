@@ -56,6 +56,18 @@ def test_a_probe_is_paid_for_once_and_narrows_the_intervals_of_types_with_the_sa
     assert "probe: trains" not in err
 
 
+def test_a_probe_whose_table_would_be_refused_is_not_paid_for(
+    typed: Typed, no_settings: None, workplace: Path, client: MlflowClient
+) -> None:
+    data = ["--dataset=someone/reviews", "--text_column=text", "--label_column=label"]
+
+    code, _, err = typed("estimate", "--launcher=simulated", "--probe=ml.g5.xlarge", *data)
+
+    assert code == 2
+    assert "number of rows" in err
+    assert jobs(client) == []
+
+
 def test_a_probe_beyond_the_most_that_a_job_may_cost_is_refused_before_anything_is_paid(
     run: Typed, workplace: Path, client: MlflowClient
 ) -> None:

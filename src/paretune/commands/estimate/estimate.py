@@ -242,7 +242,7 @@ def run_estimate(request: EstimateRequest, probe: Measurement | None = None) -> 
 
         table = compare(request)
     else:
-        table = _estimated(request, is_recorded, probe)
+        table = estimated(request, is_recorded, probe)
     if not is_recorded:
         return table
     note = f"**{table.title.capitalize()}.** Seconds, dollars and memory with their intervals: `estimate.csv`."
@@ -251,8 +251,8 @@ def run_estimate(request: EstimateRequest, probe: Measurement | None = None) -> 
     return replace(table, run_id=run_id, open_command=open_command)
 
 
-def _estimated(request: EstimateRequest, is_recorded: bool, probe: Measurement | None) -> EstimateTable:
-    """Return the table of jobs that have not run."""
+def estimated(request: EstimateRequest, is_recorded: bool = False, probe: Measurement | None = None) -> EstimateTable:
+    """Return the table of jobs that have not run. Raises BadInput if they cannot be estimated."""
     environment, first = dict(os.environ), request.specs[0]
     prices, regions = PriceList.read(environment), [usual_region(spec.region, environment) for spec in request.specs]
     all_regions = ", ".join(dict.fromkeys(regions))

@@ -12,7 +12,7 @@ import os
 from dataclasses import replace
 
 from paretune.commands.estimate import EstimateRequest
-from paretune.commands.estimate.estimate import run_estimate
+from paretune.commands.estimate.estimate import estimated, run_estimate
 from paretune.core.clock import SystemClock
 from paretune.core.errors import NoAccount, refuse
 from paretune.core.machine import machine_name
@@ -55,6 +55,7 @@ def run_probe(request: EstimateRequest) -> Result:
     if run_id:
         remark = f"probe: run {run_id} has measured it before; {options(force='again')} pays for another one"
     else:
+        estimated(request)  # what cannot be estimated after the probe is refused before it is paid for
         say_on_stderr(_announcement(probe))
         job = launch_here(probe)
         assert isinstance(job, JobOutcome)  # it is no dry run
