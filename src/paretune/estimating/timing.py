@@ -192,7 +192,7 @@ class TimeModel:
         is_repeat = np.array([not self._steps or _step_of(work) in self._steps for work in works])
         noise = np.hypot(self._noise, np.where(is_repeat, 0.0, _NOISE_OF_OTHER_STEPS))
         noise = noise * np.where(all_.is_local, _NOISE_OF_LOCAL, 1.0)
-        variance = _variance(slopes, covariance) + _calibrated(works, names, slopes, covariance)
+        variance = _variance(_calibrated(works, names, slopes, covariance), covariance)
         widths = np.exp(Z80 * np.sqrt(variance + noise**2))
         parts = parts_at(mean)
         step, around, total = _observables(all_, parts).tolist()
@@ -218,16 +218,17 @@ def _variance(slopes: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 
 
 def _calibrated(works: Sequence[Work], names: Sequence[str], slopes: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Return what calibration adds to the variance of the logarithm of each job's seconds.
+    """Return the slopes of each job's seconds, with those for the constants of a step made smaller by calibration.
 
-    It concerns the constants of a step. Without measurements, it multiplies their share of the variance by the square
-    of the factor. In general, it changes the precision by the same amount, so that each measurement narrows the
-    interval.
+    Without measurements, their share of the variance is multiplied by the square of the factor. In general, calibration
+    changes the precision by the same amount, so that each measurement narrows the interval.
     """
-    of_step = slopes * np.array([not name.startswith(_AROUND_STEPS) for name in names])
+    is_of_step = np.array([not name.startswith(_AROUND_STEPS) for name in names])
+    of_step = slopes * is_of_step
     factors = np.array([CALIBRATION.get(work.kind, 1.0) for work in works]) ** 2
     left, whole = _variance(of_step, covariance), of_step**2 @ _prior(names)[1] ** 2
-    return np.asarray(left * whole * factors / (whole * factors + (1 - factors) * left + 1e-12) - left)
+    shares = whole * factors / (whole * factors + (1 - factors) * left + 1e-12)  # of `left` that remains
+    return np.where(is_of_step, slopes * np.sqrt(shares)[:, None], slopes)
 
 
 def fit(measurements: Sequence[Measurement] = ()) -> TimeModel:

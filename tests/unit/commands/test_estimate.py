@@ -348,7 +348,7 @@ def test_a_bill_of_a_script_with_the_trainer_is_what_its_command_prints(run: Com
     code, out, _ = run(**job, **{"training_arguments.eval_strategy": "epoch"})
 
     assert code == 0
-    assert "18.7 h (13." in out
+    assert "18.7 h (15." in out
     assert "max_runtime_minutes" not in out  # nothing is launched, so no limit of paretune ends it
 
 
