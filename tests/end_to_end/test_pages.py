@@ -29,6 +29,7 @@ ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers, o
     "mcp": "test_agents.py",
     "prices --refresh": "../unit/commands/test_prices.py",
     "estimate --like": "../unit/commands/test_estimate_like.py",
+    "estimate --probe": "../unit/commands/test_estimate_probe.py",
     "study --storage": "test_two_drivers.py",
 }
 ENDS_WITH = {"max_cost_usd": 4, "once": 75}

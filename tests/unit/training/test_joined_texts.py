@@ -11,7 +11,7 @@ from transformers import AutoConfig
 from paretune.specification.job import JobSpec
 from paretune.training.model import keeps_texts_apart
 from paretune.training.rows.tokenized import Rows, TokenRows, masked, prepare
-from paretune.training.tasks import summed_loss
+from paretune.training.tasks import SummedLoss
 from tests.support import chats
 from tests.support.small_models import SMALL, small
 
@@ -39,7 +39,8 @@ def test_the_loss_of_joined_texts_is_that_of_each_text_alone(kind: str, attentio
     with torch.no_grad():
         logits = model(**batch).logits
 
-    words, total, count, at = chats.tokenizer(), torch.zeros(()), 0, 0
+    words, loss = chats.tokenizer(), SummedLoss(task="causal-lm")
+    total, count, at = torch.zeros(()), 0, 0
     for text in words(TEXTS)["input_ids"]:
         rest = [*text, words.eos_token_id]
         while rest and at < LENGTH * len(rows):  # a text that does not fit in its row goes on in the next one, alone
@@ -49,10 +50,10 @@ def test_the_loss_of_joined_texts_is_that_of_each_text_alone(kind: str, attentio
             with torch.no_grad():
                 alone = model(input_ids=tokens).logits
             torch.testing.assert_close(logits[number, begin : begin + len(part)], alone[0], rtol=0, atol=1e-5)
-            total += summed_loss("causal-lm", alone, tokens)
+            total += loss.of_logits(alone, tokens)
             count, at = count + len(part) - 1, at + len(part)
     assert int(rows.label_counts.sum()) == count > 40
-    torch.testing.assert_close(summed_loss("causal-lm", logits, labels), total, rtol=1e-5, atol=0)
+    torch.testing.assert_close(loss.of_logits(logits, labels), total, rtol=1e-5, atol=0)
 
 
 def test_rows_of_one_text_need_no_positions(tmp_path: Path) -> None:
