@@ -45,7 +45,7 @@ Costs = tuple[float, float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Bought:
-    """What one study bought: its full training jobs in their order, its probes, and the dollars of each kind."""
+    """The full training jobs of one study in their order, its probes, and the dollars of each kind."""
 
     jobs: Sequence[Key]
     probes: int

@@ -83,10 +83,15 @@ def document_faults(source: str, split: str, columns: Mapping[str, Sequence[obje
             wrong.append(f"row {total}: {error}")
     if not wrong:
         return []
-    more = f"; and {len(wrong) - _EXAMPLES} more" if len(wrong) > _EXAMPLES else ""
     kind = "a conversation" if len(columns) == 1 else "a prompt with its completion"
     rule = f"{source}: {len(wrong)} of {total} {split} rows {'is' if len(wrong) == 1 else 'are'} not {kind} to learn"
-    return [f"{rule}: {'; '.join(wrong[:_EXAMPLES])}{more}"]
+    return [f"{rule}: {first_of(wrong)}"]
+
+
+def first_of(wrong: Sequence[str]) -> str:
+    """Return the sentences about the first wrong rows, and how many more there are."""
+    more = f"; and {len(wrong) - _EXAMPLES} more" if len(wrong) > _EXAMPLES else ""
+    return "; ".join(wrong[:_EXAMPLES]) + more
 
 
 def read_document(names: Sequence[str], cells: Sequence[object]) -> Document:

@@ -26,7 +26,7 @@ _FIRST_SCALE, _GROWTH, _BACKOFF, _GROWS_AFTER = 2.0**16, 2.0, 0.5, 2000  # defau
 
 @dataclass(frozen=True, kw_only=True)
 class Update:
-    """What a step did; each value is a tensor of one number on the device."""
+    """The result of a step; each value is a tensor of one number on the device."""
 
     norm: torch.Tensor  # of the gradients before they were clipped
     is_skipped: torch.Tensor  # 1 if the norm was not a finite number, so that the weights stayed as they were; else 0

@@ -68,7 +68,7 @@ class Candidate:
 
     @cached_property
     def quality_settings(self) -> Mapping[str, Any]:
-        """What the quality of the job depends on."""
+        """The settings that the quality of the job depends on."""
         return quality_settings(self.spec, self.plan, self.point)
 
 

@@ -538,7 +538,7 @@ class Decision:
 
     @cached_property
     def _worth_of_knowing(self) -> np.ndarray:
-        """What knowing each candidate's costs gains, less what its probe's dollars would gain elsewhere, shape (N,).
+        """Gain of knowing each candidate's costs, less what its probe's dollars would gain elsewhere, shape (N,).
 
         A job is worth its gain less its dollars at the best gain per dollar of all others. Knowing its costs lets the
         search choose it only if that is positive. Before any quality is known, all jobs gain the same, so knowing the

@@ -109,7 +109,7 @@ class Axes:
 
 @dataclass(frozen=True)
 class Basis:
-    """What is believed before any run: names of the weights, and their prior means and deviations, each shape (B,)."""
+    """The beliefs before any run: names of the weights, and their prior means and deviations, each shape (B,)."""
 
     names: tuple[str, ...]
     means: np.ndarray
@@ -123,7 +123,7 @@ class Basis:
 
 
 class Points(NamedTuple):
-    """What a process knows of N jobs: keys, shape (N, D), see `Axes.keys`; terms of the basis, shape (N, B)."""
+    """The inputs of a process for N jobs: keys, shape (N, D), see `Axes.keys`; terms of the basis, shape (N, B)."""
 
     keys: np.ndarray
     terms: np.ndarray

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from paretune.core.errors import BadInput
-from paretune.specification.chats import Chat, Completion, Document
+from paretune.specification.chats import Chat, Completion, Document, first_of
 from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import (
@@ -47,7 +47,6 @@ _SHOWN_DIGEST = 16  # MLflow shows this many hexadecimal digits of the digest of
 _BATCH = 1000  # texts given to the tokenizer at once
 MOST_LENGTHS = 8  # maximum number of distinct batch lengths of a compiled model, so that few shapes are compiled
 OF_TENSOR_CORES = 8  # on a GPU, batch lengths are multiples of this
-_EXAMPLES = 5  # a fault names at most this many rows
 _COUNTED_BATCH = 16  # rows of the batches for which the padding of a data set is counted, the default of a job
 POOL_STEPS = 50  # number of steps whose rows are sorted by length together, as in transformers' LengthGroupedSampler
 
@@ -487,9 +486,8 @@ def _tokenize_chats(split: str, rows: Rows, tokenizer: Any, limit: int) -> _Toke
         ids.append(kept)
         labels.append(learned)
     if wrong:
-        more = f"; and {len(wrong) - _EXAMPLES} more" if len(wrong) > _EXAMPLES else ""
         rule = f"{len(wrong)} of {len(rows)} {split} rows of {rows.source} cannot be learned"
-        raise BadInput([f"{rule}: {'; '.join(wrong[:_EXAMPLES])}{more}"])
+        raise BadInput([f"{rule}: {first_of(wrong)}"])
     if not ids:
         raise BadInput(
             [f"no {split} row of {rows.source} has a token to learn within max_seq_length={limit}: raise it"]
