@@ -198,6 +198,7 @@ def test_a_dry_run_on_sagemaker_needs_no_account_and_says_that_it_asked_none(
         assert "no AWS region is set" in capsys.readouterr().err
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize(
     "parameters",
     [

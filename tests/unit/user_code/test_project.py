@@ -140,6 +140,7 @@ def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_p
     assert declared_parameters(str(tmp_path / "scripts"), "run.py") == {}
 
 
+@pytest.mark.linux
 def test_a_script_of_a_folder_may_be_asked_for_its_arguments(tmp_path: Path) -> None:
     (folder := tmp_path / "scripts").mkdir()
     loop = "for name in ('alpha', 'beta'):\n    p.add_argument(f'--{name}')\np.parse_args()\n"

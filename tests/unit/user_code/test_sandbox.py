@@ -121,6 +121,7 @@ def test_a_system_that_cannot_keep_it_from_the_network_does_not_ask(
         ask_options(script)
 
 
+@pytest.mark.linux
 def test_a_script_that_prints_without_end_is_read_to_a_limit(script: Path) -> None:
     script.write_text("for _ in range(40): print('x' * 50_000)\n")
 

@@ -21,6 +21,7 @@ REQUIREMENTS = "requirements.txt"
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 # Strings that pip 25 prints if it cannot reach the package index.
 UNREACHABLE = ("Failed to establish a new connection", "ConnectTimeoutError", "NewConnectionError", "Retrying (")
+NO_PIP = "No module named pip"  # what Python prints
 LOOK = """
 import torch
 try:
@@ -115,6 +116,7 @@ def install(needed: list[str], folder: Path) -> None:
         print(line, end="", flush=True)
         is_unreachable |= any(words in line for words in UNREACHABLE)
         errors += [line.removeprefix("ERROR: ").strip()] if line.startswith("ERROR: ") else []
+        errors += [NO_PIP] if line.strip() == f"{sys.executable}: {NO_PIP}" else []
     if process.wait():
         reason = "; ".join(errors[-2:]) or f"exit code {process.returncode}"
         step = "check the versions in requirements.txt"
@@ -123,6 +125,8 @@ def install(needed: list[str], folder: Path) -> None:
                 "no package index could be reached from the job: give its subnets a route to a NAT gateway, set a "
                 "sagemaker.package_index that they can reach, or set a sagemaker.training_image that has the packages"
             )
+        elif errors == [NO_PIP]:
+            step = "install pip in the sagemaker.training_image, or set one that has the packages"
         fail(f"code: pip could not install what the job needs ({reason}): {step}")
 
 

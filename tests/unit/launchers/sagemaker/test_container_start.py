@@ -1,6 +1,7 @@
 """What a job does before its command, as the entry point of AWS's images would do it."""
 
 import ctypes
+import importlib.util
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import venv
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -42,9 +44,18 @@ def ml(tmp_path: Path) -> Path:
 
 
 def run(ml: Path, *command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    whole = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment}
+    whole = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": "", **environment}
     words = ["bash", "container_start.sh", *command, str(ml)]
     return subprocess.run(words, env=whole, capture_output=True, text=True, check=False, cwd=ml.parent / "code")
+
+
+@pytest.fixture
+def pip() -> str:
+    """Return a PYTHONPATH with which this Python can import pip, even in an environment of uv, which has none."""
+    if importlib.util.find_spec("pip") is not None:
+        return ""
+    bundled = Path(str(pytest.importorskip("ensurepip").__file__)).with_name("_bundled")
+    return str(next(bundled.glob("pip-*.whl")))
 
 
 def test_the_cuda_compatibility_script_of_the_image_is_sourced_first(ml: Path) -> None:
@@ -71,12 +82,12 @@ def test_the_command_runs_unchanged_as_the_same_process_with_sagemaker_s_variabl
     assert rest == [f'two words {ml}/model {ml}/input/data/train 1 text {{"a": 1}} ["algo-1", "algo-2"] 0']
 
 
-def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step(ml: Path) -> None:
+def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step(ml: Path, pip: str) -> None:
     folder = ml.parent / "code" / "script"
     folder.mkdir()
     (folder / "requirements.txt").write_text("./no_such_package-1.0-py3-none-any.whl\n")
 
-    done = run(ml, "echo", "never")
+    done = run(ml, "echo", "never", PYTHONPATH=pip)
 
     assert done.returncode == 1
     assert "never" not in done.stdout
@@ -85,7 +96,20 @@ def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step
     assert "no_such_package-1.0-py3-none-any.whl" in reason
 
 
-def test_requirements_name_files_next_to_them(ml: Path) -> None:
+def test_an_image_without_pip_is_the_reason_of_the_failure_with_the_next_step(ml: Path) -> None:
+    (ml / "input" / "data" / "job" / "job.json").write_text('{"packages": ["mlflow"]}')
+    venv.create(ml.parent / "bare", with_pip=False)
+
+    done = run(ml, "echo", "never", PATH=f"{ml.parent}/bare/bin:{os.environ['PATH']}")
+
+    assert done.returncode == 1
+    assert (ml / "output" / "failure").read_text() == (
+        "code: pip could not install what the job needs (No module named pip): "
+        "install pip in the sagemaker.training_image, or set one that has the packages"
+    )
+
+
+def test_requirements_name_files_next_to_them(ml: Path, pip: str) -> None:
     folder, wheel = ml.parent / "code" / SCRIPT_FOLDER, "own-1.0-py3-none-any.whl"
     (folder / "wheels").mkdir(parents=True)
     with zipfile.ZipFile(folder / "wheels" / wheel, "w") as archive:
@@ -101,17 +125,17 @@ def test_requirements_name_files_next_to_them(ml: Path) -> None:
     (folder / "logging.py").write_text("raise SystemExit('pip must not import the modules of a script')\n")
     (folder / "requirements.txt").write_text(f"-r base.txt\n-c constraints.txt\n./wheels/{wheel}\n")
 
-    done = run(ml, "pwd", PIP_TARGET=str(ml / "installed"))
+    done = run(ml, "pwd", PIP_TARGET=str(ml / "installed"), PYTHONPATH=pip)
 
     assert done.returncode == 0, done.stdout
     assert (ml / "installed" / "own.py").is_file()
 
 
-def test_an_index_that_cannot_be_reached_names_what_the_subnets_need(ml: Path) -> None:
+def test_an_index_that_cannot_be_reached_names_what_the_subnets_need(ml: Path, pip: str) -> None:
     (ml / "input" / "data" / "job" / "job.json").write_text('{"packages": ["not-there==1"]}')
     closed = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1"}
 
-    run(ml, "echo", "never", **closed)
+    run(ml, "echo", "never", PYTHONPATH=pip, **closed)
 
     reason = (ml / "output" / "failure").read_text()
     for part in ("not-there==1", "NAT gateway", "package_index", "training_image"):

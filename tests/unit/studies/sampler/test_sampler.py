@@ -386,7 +386,8 @@ def test_rates_alone_are_searched_although_they_change_no_seconds() -> None:
         study.tell(trial, [0.1, 0.8 + 1000 * trial.params["learning_rate"]])
 
     space = {"learning_rate": CategoricalDistribution([1e-5, 3e-5, 1e-4])}
-    study = searched(SplitSampler(job(), space, stop="never"), train_for_a_minute, most=8)
+    sampler = SplitSampler(job(instance_type="ml.g5.xlarge"), space, stop="never")
+    study = searched(sampler, train_for_a_minute, most=8)
 
     assert {trial.params["learning_rate"] for trial in study.trials} == {1e-5, 3e-5, 1e-4}
 
