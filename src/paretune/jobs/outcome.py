@@ -217,7 +217,7 @@ def end_job(
     if over_usd := _above_worst_case(record, bill):
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
         longer = "stopping or uploading took longer than the worst case allows for; the whole cost is recorded"
-        remarks.append(f"it cost {usd(bill.cost_usd)}, {usd(over_usd)} more than its worst case: {longer}")
+        remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
     # The cost is recorded while the run is still open. If this process is killed before that, `sync` records the cost.
     unrecorded = workplace.record_cost(spec, record.owner, bill.cost_usd, bill.kept_usd)
     still_reserved = [unrecorded.sentence] if unrecorded is not None and unrecorded.is_reserved else []
