@@ -75,7 +75,9 @@ def alone(one_process: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> Job
 
 
 @pytest.fixture(scope="module")
-def in_two_processes(one_process: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], JobFolder]:
+def in_two_processes(
+    one_process: JobSpec, alone: JobFolder, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], JobFolder]:
     """Return a function from a strategy to the finished job of two processes.
 
     With fsdp, `held-RANK.json` next to the job says what each process held.
@@ -84,7 +86,7 @@ def in_two_processes(one_process: JobSpec, tmp_path_factory: pytest.TempPathFact
     @cache
     def finished(strategy: str) -> JobFolder:
         folder = tmp_path_factory.mktemp(strategy)
-        job = make_job(folder / "job", on_two_processes(one_process, strategy=strategy))
+        job = make_job(folder / "job", on_two_processes(one_process, strategy=strategy), inputs=alone)
         environment = {"GLOO_SOCKET_IFNAME": "lo"}
         if strategy == "fsdp":
             (folder / "sitecustomize.py").write_text(WEIGH)

@@ -23,17 +23,31 @@ from tests.support.processes import wait_until
 SOURCE = Path(__file__).parents[2] / "src"
 
 
-def make_job(root: Path, spec: JobSpec) -> JobFolder:
-    """Return a job folder with everything that `paretune.training` reads, as a launcher would create it."""
-    request, answer = root.with_suffix(".request"), root.with_suffix(".answer")
-    request.write_text(json.dumps(spec.as_text()))
-    words = [sys.executable, "-m", "paretune.training.prepare", str(request), str(root.parent / "data"), str(answer)]
-    subprocess.run(words, check=True, capture_output=True)
-    made = json.loads(answer.read_text())
+def make_job(root: Path, spec: JobSpec, *, inputs: JobFolder | None = None) -> JobFolder:
+    """Return a job folder with everything that `paretune.training` reads, as a launcher would create it.
+
+    The job is prepared, unless it trains the rows and the model of `inputs`, a job that differs only in its cluster.
+    """
+    if inputs is None:
+        request, answer = root.with_suffix(".request"), root.with_suffix(".answer")
+        request.write_text(json.dumps(spec.as_text()))
+        words = [
+            sys.executable,
+            "-m",
+            "paretune.training.prepare",
+            str(request),
+            str(root.parent / "data"),
+            str(answer),
+        ]
+        subprocess.run(words, check=True, capture_output=True)
+        made = json.loads(answer.read_text())
+        dataset, model = Path(made["dataset"]), Path(made["model"])
+    else:
+        dataset, model = inputs.dataset.resolve(), inputs.model_source.resolve()
     folder = JobFolder(root)
     folder.make()
     write_json(folder.document, JobDocument(job_name=root.name, spec=spec, plan=spec.plan()).as_json())
-    for link, target in ((folder.dataset, made["dataset"]), (folder.model_source, made["model"])):
+    for link, target in ((folder.dataset, dataset), (folder.model_source, model)):
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
     return folder

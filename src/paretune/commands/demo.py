@@ -119,7 +119,8 @@ def _isolated(folder: Path, store: str) -> Iterator[None]:
 def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bool, took_s: float) -> str:
     """Return the study's answer compared with the published figures, the places of its files, and commands to try."""
     front, picks, rows = answer.front, answer.picks, {"dataset": "reviews.csv"}
-    install = {install_command("demo"): "PyTorch, transformers and a small model, 2 GB"} if missing("train") else {}
+    about = "PyTorch, transformers and a small model, 2 GB, or 6 GB with CUDA"
+    install = {install_command("demo"): about} if missing("train") else {}
     steps = {
         **install,
         command_line("train", rows): "one training on this machine",

@@ -146,11 +146,8 @@ def _quality(spec: JobSpec, texts: Mapping[str, str]) -> Objective | None:
     if metric == metrics.COST_USD:
         raise BadInput(["cost_usd is always minimized: name a metric that the script reports"])
     stated = next((name for name in ("minimize", "maximize") if name in given), "")
-    faults, direction = _metric_faults(spec, metric), ""
-    with collecting(faults):
-        direction = stated_direction(metric, stated)
-    refuse(faults)
-    return Objective(metric=metric, direction=direction)
+    refuse(_metric_faults(spec, metric))
+    return Objective(metric=metric, direction=stated_direction(metric, stated))
 
 
 def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
@@ -173,9 +170,9 @@ def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
     words = {word.lower() for word in re.findall(r"[A-Za-z0-9]+", script.text)}
     if not same and words.issuperset(word.lower() for word in re.findall(r"[A-Za-z0-9]+", metric)):
         return []
-    remedy = "if it does, show paretune where: set metric_definitions, or name it in the objectives of a study file"
-    hint = f"{question} It reports" if question else "as far as its text shows, it reports"
-    return [f"{script.path.name} does not report {metric}: {hint} {', '.join(reported)}; {remedy}"]
+    shown = f"{question} Its" if question else "its"
+    remedy = f"if it reports {metric}, too, set metric_definitions, or name it in the objectives of a study file"
+    return [f"{script.path.name} does not report {metric}: {shown} text shows {', '.join(reported)}; {remedy}"]
 
 
 def _run(study: StudyFile | StudyRequest) -> CommandOutput | Result:

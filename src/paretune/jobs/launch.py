@@ -6,8 +6,8 @@ already opened it. The job starts last, so a job always has a record.
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, overload
 
@@ -160,23 +160,44 @@ def finish_job(job: Attempts) -> JobOutcome:
 
 def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
     """Prepare a job, and launch or adopt it. This is the first half of `run_job`; it raises the same errors."""
-    with _opened_run(spec, workplace) as (opened, has_job, parent):
-        if opened is not None and has_job:
-            return _begun(_adopted(spec, workplace, opened.run_id, opened))
-        job = admit(spec, workplace)
-        if spec.runs_on.runs_here and (busy := busy_sentence()):
-            job = replace(job, warnings=(*job.warnings, busy))
+    with _opened_run(spec, workplace) as (opened, parent):
+        record, job, names = _chosen(spec, workplace, opened, parent)
+    if job is not None:
+        workplace.say(*_announcement(job, job_name(record.job, 1)))
+    return _begun(record, job, names)
+
+
+def _chosen(
+    spec: JobSpec, workplace: Workplace, opened: "_OpenedRun | None", parent: str
+) -> tuple[JobRecord, Admitted | None, Iterator[str] | None]:
+    """Return the record of the job to launch, the admitted job, and further names for it.
+
+    The admitted job is None if an earlier job is followed, whose record this is. The names are None if no other job may
+    have the job's name.
+    """
+    if opened is not None and opened.has_job:
+        return _adopted(spec, workplace, opened.run.run_id), None, None
+    job = admit(spec, workplace)
+    if spec.runs_on.runs_here and (busy := busy_sentence()):
+        job = replace(job, warnings=(*job.warnings, busy))
+    with nullcontext() if opened is None else alone_with(opened.run.run_id):
         equal = _equal_runs(job, workplace)
         names = None if equal is None else _names(job, workplace, equal, opened)
-        if equal and (run_id := _to_follow(equal, workplace)) is not None:
-            return _begun(_adopted(spec, workplace, run_id, opened), names=names)
+        followed = None if opened is None else opened.choice(workplace)
+        if followed is None and equal:
+            followed = _to_follow(equal, workplace)
+        if followed is not None:
+            if opened is not None:
+                _make_watcher(opened.run, followed)
+            return _adopted(spec, workplace, followed), None, names
         workplace.check_budgets(spec, worst_usd=job.worst_usd)  # before a run is opened
         run = None if opened is None else workplace.tracking.begin(run_name(spec, takes_seed=job.takes_seed))
         record = JobRecord(spec, workplace, run=run, parent=parent, command=job.command)
         record.job = record.job if names is None else next(names)
-        record.describe(job)
-    workplace.say(*_announcement(job, job_name(record.job, 1)))
-    return _begun(record, job, names)
+        if opened is not None:
+            record.claim()
+    record.describe(job)
+    return record, job, names
 
 
 def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[str] | None = None) -> Attempts:
@@ -200,8 +221,13 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
             return job
         taken = workplace.tracking.recorder_of(job.taken_by)
         if taken is not None and not (taken.is_deleted and taken.state in ENDED):
-            workplace.record_cost(record.spec, record.run.run_id, 0.0, None)
-            return _begun(_adopted(record.spec, workplace, taken.run_id, record.run))
+            run_id = record.run.run_id
+            with alone_with(run_id):
+                recorded = workplace.tracking.recorded(run_id)
+                if recorded is None or recorded.tags.get(schema.JOB_NAME) == job.document.job_name:
+                    workplace.record_cost(record.spec, run_id, 0.0, None)
+                    _make_watcher(record.run, taken.run_id)
+            return _begun(_adopted(record.spec, workplace, taken.run_id))
         if taken is None and _runs(job.document.job_name, workplace):
             record.take_over(job.taken_by)
             gone = f"run {job.taken_by} of job {job.document.job_name} was removed from MLflow, but the job runs"
@@ -237,7 +263,7 @@ def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None
     ]
 
 
-def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened: Run | None) -> Iterator[str]:
+def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened: "_OpenedRun | None") -> Iterator[str]:
     """Return names for the job. All processes that run this command try them in the same order.
 
     A name is a hash and a number. The hash covers the MLflow store, the location, the specification, the data and the
@@ -250,7 +276,7 @@ def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened
     ended = [
         job_of(run.tags.get(schema.JOB_NAME, "")).rpartition("-")
         for run in equal
-        if run.tags.get(schema.STATE) != JobState.RUNNING.value and (opened is None or run.run_id != opened.run_id)
+        if run.tags.get(schema.STATE) != JobState.RUNNING.value and (opened is None or run.run_id != opened.run.run_id)
     ]
     first = max((int(number) + 1 for base, _, number in ended if base == key and number.isdigit()), default=0)
     return (f"{key}-{number}" for number in count(first))
@@ -289,9 +315,30 @@ def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
     return dead
 
 
+@dataclass(frozen=True)
+class _OpenedRun:
+    """The run that `mlflow run` has opened for this job. Several launchers may have it, such as a restarted command.
+
+    These launchers decide one after the other, and the first one decides for all: the run gets its own job, which
+    `JobRecord.claim` records, or it watches the job of another run.
+    """
+
+    run: Run
+    has_job: bool
+    job_name: str  # recorded when this launcher began; "" if none
+
+    def choice(self, workplace: Workplace) -> str | None:
+        """Return the id of the run whose job another launcher of this run has chosen since this one began, or None."""
+        recorded = workplace.tracking.recorded(self.run.run_id)
+        tags = {} if recorded is None else recorded.tags
+        if tags.get(schema.KIND) == "watcher":
+            return tags[schema.WATCHED_RUN]
+        return self.run.run_id if tags.get(schema.JOB_NAME, "") not in ("", self.job_name) else None
+
+
 @contextmanager
-def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | None, bool, str]]:
-    """Yield the run that `mlflow run` has opened for this job, whether the job exists, and the id of a parent run.
+def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[_OpenedRun | None, str]]:
+    """Yield the run that `mlflow run` has opened for this job, and the id of a parent run.
 
     Without `mlflow run`, the run is None and the id is "". A run records only one job. So if the opened run belongs to
     another job, or to a command without a job, the run is None and the id is that of the opened run: this job gets a
@@ -302,11 +349,11 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
     """
     if "MLFLOW_RUN_ID" not in workplace.environment and is_absent_file(tracking_uri()):
         require_answer(tracking_uri())  # MLflow creates the file later, so that a refused job leaves none
-        yield None, False, ""
+        yield None, ""
         return
     run_id = workplace.tracking.opened_run_id()
     if run_id is None:
-        yield None, False, ""
+        yield None, ""
         return
     run, is_ours, has_job = workplace.tracking.run(run_id), True, False
     try:
@@ -322,7 +369,7 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
             is_watcher = tags.get(schema.KIND) == "watcher"  # until now, this run followed another run's job
             no_watcher = {schema.KIND: "", schema.WATCHED_RUN: ""} if is_watcher else {}
             run.set_tags(no_watcher | opening_tags(spec, workplace))
-        yield (run, has_job, "") if is_ours else (None, False, run_id)
+        yield (_OpenedRun(run, has_job, tags.get(schema.JOB_NAME, "")), "") if is_ours else (None, run_id)
     except LostContact:
         raise  # the job may run
     except ParetuneError as error:
@@ -357,15 +404,16 @@ def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool
         raise
 
 
-def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | None) -> JobRecord:
-    """Return the record of a job that another process started.
-
-    If this command has opened a run of its own, that run is tagged with `run_id` and closed.
-    """
-    if opened is not None and opened.run_id != run_id:
+def _make_watcher(run: Run, watched: str) -> None:
+    """Close the run of a command that follows the job of the run with the id `watched`; the same run stays as it is."""
+    if run.run_id != watched:
         no_job = {schema.JOB_NAME: "", schema.STATE: "", schema.WATCHED_BY: ""}  # so that `sync` and reports skip it
-        opened.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id, **no_job})
-        opened.end("FINISHED")
+        run.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: watched, **no_job})
+        run.end("FINISHED")
+
+
+def _adopted(spec: JobSpec, workplace: Workplace, run_id: str) -> JobRecord:
+    """Return the record of a job that another process started."""
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run_id))
     record.adopt()
     note = "; Ctrl-C here does not stop it, because another process also watches it" * record.is_watched_elsewhere

@@ -21,6 +21,7 @@ from paretune.jobs.model import record_model
 from paretune.jobs.record import RESTORED, JobRecord, params_of
 from paretune.jobs.run_names import new_name, run_name
 from paretune.launchers.base import Job
+from paretune.presentation.text import usd
 from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
 from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, Command, JobReport
@@ -144,9 +145,7 @@ class JobOutcome(Result):
         rows["cost"] = "unknown: no price" if self.price is None else "unknown"
         if self.price is not None and metrics.COST_USD in self.metrics:
             price = self.price
-            rows["cost"] = (
-                f"{self.metrics[metrics.COST_USD]:.5f} USD ({price.doubt}{price.plain_source}, {price.stated})"
-            )
+            rows["cost"] = f"{usd(self.metrics[metrics.COST_USD])} ({price.doubt}{price.plain_source}, {price.stated})"
         where = {self.origin: self.facts.get("basis", ""), "model": self.model.removeprefix(f"{Path.cwd()}/")}
         where["model in MLflow"] = self.model_uri if self.model_uri != self.model else ""
         return rows | {name: text for name, text in where.items() if text}
@@ -161,14 +160,14 @@ class JobOutcome(Result):
         parts = [
             f"{run_name(spec, takes_seed=self.takes_seed)}{where} ({self.job_name}{kind}) {self.state.value}{reason}"
         ]
-        f1, perplexity, usd = map(self.metrics.get, (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD))
+        f1, perplexity, cost_usd = map(self.metrics.get, (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD))
         if f1 is not None:
             rows = int(self.metrics.get("validation_rows", 0))
             error = f" ± {binomial_error(f1, rows):.3f} on {rows:,} validation rows" if rows else ""
             parts.append(f"F1 {f1:.3f}{error}")
         elif perplexity is not None:
             parts.append(f"perplexity {perplexity:.2f}")
-        return "; ".join(parts if usd is None else [*parts, f"{usd:.4g} USD"])
+        return "; ".join(parts if cost_usd is None else [*parts, usd(cost_usd)])
 
     def note(self) -> str:
         """Return the note of the run, as Markdown: a first line as in `in_one_line`, figures, verdicts, the command."""
@@ -218,7 +217,7 @@ def end_job(
     if over_usd := _above_worst_case(record, bill):
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
         longer = "stopping or uploading took longer than the worst case allows for; the whole cost is recorded"
-        remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
+        remarks.append(f"it cost {usd(bill.cost_usd)}, {usd(over_usd)} more than its worst case: {longer}")
     # The cost is recorded while the run is still open. If this process is killed before that, `sync` records the cost.
     unrecorded = workplace.record_cost(spec, record.owner, bill.cost_usd, bill.kept_usd)
     still_reserved = [unrecorded.sentence] if unrecorded is not None and unrecorded.is_reserved else []

@@ -263,6 +263,11 @@ class JobRecord:
         self.run.reopen()
         self.run.delete_tags(schema.FAILURE_REASON, schema.CAUSE)
 
+    def claim(self) -> None:
+        """Record the name of the job that this process will create, so that other launchers of the run follow it."""
+        self.name_attempt(job_name(self.job, 1))
+        self.watch()
+
     def name_attempt(self, name: str) -> None:
         """Record the name of a job before it is created, so that any later process can find it."""
         claimed = None if self.is_adopted else _now(self.workplace)

@@ -84,10 +84,10 @@ def instance(instance_type: str) -> Instance:
     return listed
 
 
-def unknown_type(instance_type: str, types: Collection[str]) -> str:
-    """Return the message for an instance type that is not in `types`."""
+def unknown_type(instance_type: str, types: Collection[str], parameter: str = "instance_type") -> str:
+    """Return the message for an instance type that is not in `types`; `parameter` is the option that names it."""
     hint = similar_types(instance_type, types)
-    return f"instance_type must be one of the {len(types)} known types, got {instance_type!r}{hint}"
+    return f"{parameter} must be one of the {len(types)} known types, got {instance_type!r}{hint}"
 
 
 def similar_types(instance_type: str, types: Collection[str]) -> str:

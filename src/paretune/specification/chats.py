@@ -85,7 +85,7 @@ def document_faults(source: str, split: str, columns: Mapping[str, Sequence[obje
         return []
     kind = "a conversation" if len(columns) == 1 else "a prompt with its completion"
     rule = f"{source}: {len(wrong)} of {total} {split} rows {'is' if len(wrong) == 1 else 'are'} not {kind} to learn"
-    return [f"{rule}: {first_of(wrong)}"]
+    return [f"{rule}: {first_of(wrong)}; correct these rows, or remove them"]
 
 
 def first_of(wrong: Sequence[str]) -> str:

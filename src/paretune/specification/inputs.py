@@ -232,7 +232,8 @@ def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[o
 def _json_rows(path: Path, parameter: str, text: str) -> Iterator[Any]:
     """Yield the value of each line that is not blank.
 
-    If a line is not JSON, raises BadInput if the first line was an object, and otherwise the parser's ValueError.
+    If a line is not JSON, raises BadInput if the first line was an object or if the text does not begin with JSON.
+    Otherwise raises the parser's ValueError, since `datasets` reads a list, and objects that take several lines.
     """
     first: object = None
     for number, line in enumerate(text.split("\n"), 1):  # a text in a row may contain other line separators
@@ -241,12 +242,22 @@ def _json_rows(path: Path, parameter: str, text: str) -> Iterator[Any]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            if not isinstance(first, dict):
+            if not isinstance(first, dict) and (first is not None or _begins_with_json(text)):
                 raise
             reason = f"{parameter} {path}: line {number} is not a JSON object ({error})"
-            raise BadInput([f"{reason}: each line must be one, such as {json.dumps(first)[:80]}"]) from error
+            example = "" if first is None else f", such as {json.dumps(first)[:80]}"
+            raise BadInput([f"{reason}: each line must be one{example}"]) from error
         first = row if first is None else first
         yield row
+
+
+def _begins_with_json(text: str) -> bool:
+    """Return whether a text begins with a JSON value, which may take several lines."""
+    try:
+        json.JSONDecoder().raw_decode(text.lstrip())
+    except ValueError:
+        return False
+    return True
 
 
 def _ragged_fault(
@@ -326,7 +337,10 @@ def used_columns(spec: "JobSpec", columns: Sequence[str]) -> list[tuple[str, str
 
 
 def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[object]]) -> list[str]:
-    """Return a fault for each required column that is missing or, with missing_rows=refuse, has missing cells."""
+    """Return a fault for each required column that is missing or, with missing_rows=refuse, has missing cells.
+
+    If a file of conversations has no text column, this is the only fault: the remedy is another task or column.
+    """
     faults = []
     for parameter, column in used_columns(spec, [*columns]):
         if column not in columns:
@@ -336,7 +350,7 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
             absent = f"{parameter} {column!r} is not in the {split} rows of {source}"
             names, remedy = ", ".join(columns), f"set {parameter} to one of them"
             if parameter == "text_column" and (chats := {MESSAGES, PROMPT, COMPLETION} & {*columns}):
-                meant, remedy = "", _chat_remedy(spec, chats)
+                return [f"{absent}: they have {names}; {_chat_remedy(spec, chats)}"]
             if "," in names and len(columns) == 1:
                 meant, remedy = "", "its columns are separated by commas: name it .csv"
             elif any(name in cells for name, cells in columns.items()):

@@ -2,13 +2,14 @@
 
 import importlib.metadata
 import platform
+import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
-import transformers
 
 from paretune.estimating.architecture import of_config
 from paretune.estimating.workload import evaluation_batch, flops_of_row, training_steps
@@ -58,12 +59,19 @@ def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[],
     return True
 
 
+def _seed_all(seed: int) -> None:
+    """Seed all random generators that a model may use, as `transformers.set_seed` does, which imports peft."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)  # of all devices
+
+
 class _Job:
     """The model of a job, its rows, and the loop that trains it."""
 
     def __init__(self, document: JobDocument, folder: JobFolder) -> None:
         self._document, self._spec, self._folder = document, document.spec, folder
-        transformers.set_seed(self._spec.seed)
+        _seed_all(self._spec.seed)
         self._labels = PreparedDataset.read(folder.dataset).labels
         self._tokenizer = load_tokenizer(folder.model_source.resolve())
         self._formats = find_formats(self._spec, folder.model_source.resolve())

@@ -27,13 +27,12 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import distributed
 from torch.profiler import record_function
-from transformers import TrainingArguments
 
 from paretune.estimating.workload import Schedule
 from paretune.specification.container import CHECKPOINT_EVERY_S, JobFolder
 from paretune.specification.metrics import SKIPPED_STEPS
 from paretune.training import checkpoints, processes
-from paretune.training.arguments import schedule_of
+from paretune.training.arguments import Arguments, schedule_of
 from paretune.training.meter import Diverged, EventWriter, Meter
 from paretune.training.optimizer import MasterAdamW, Update
 from paretune.training.profile import BATCH, Profile
@@ -87,7 +86,7 @@ class Loop:
         optimizer: MasterAdamW,
         rows: TokenRows,
         sampler: GlobalBatchSampler,
-        arguments: TrainingArguments,
+        arguments: Arguments,
         *,
         loss: SummedLoss,
         evaluate: Callable[[], dict[str, float]],
@@ -192,8 +191,8 @@ class Loop:
             Schedule(strategy, every).is_due(step, arguments.max_steps, self._sampler.steps)
             for strategy, every in (
                 ("steps", arguments.logging_steps),
-                (arguments.eval_strategy.value, arguments.eval_steps or 1),
-                (arguments.save_strategy.value, arguments.save_steps),
+                (arguments.eval_strategy, arguments.eval_steps or 1),
+                (arguments.save_strategy, arguments.save_steps),
             )
         )
         stops = False
@@ -207,7 +206,7 @@ class Loop:
                 curves = {"learning_rate": rate, "grad_norm": norm_value, "epoch": step / self._sampler.steps}
                 self._log({f"train/{name}": value for name, value in curves.items()} | self.meter.curves())
         if evaluates and self._update_best(self.evaluate()):
-            saves = saves or arguments.save_strategy.value == "best"
+            saves = saves or arguments.save_strategy == "best"
         if saves and not is_last:  # not needed after the last step: the caller writes the model itself
             self._save()
         return stops and not is_last

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
-from transformers import TrainingArguments
 
 from paretune.estimating.formats import Formats
 from paretune.training import cpu, device
+from paretune.training.arguments import Arguments
 
 _FIRST_SCALE, _GROWTH, _BACKOFF, _GROWS_AFTER = 2.0**16, 2.0, 0.5, 2000  # defaults of PyTorch's GradScaler
 
@@ -45,7 +45,7 @@ class MasterAdamW:
     def __init__(
         self,
         named: Iterable[tuple[str, torch.nn.Parameter]],
-        arguments: TrainingArguments,
+        arguments: Arguments,
         learning_rate: float,
         formats: Formats,
     ) -> None:

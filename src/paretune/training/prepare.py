@@ -62,7 +62,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
     datasets.disable_progress_bars()
     faults = device.device_faults(spec)
     if spec.training_arguments:
-        from paretune.training.arguments import argument_faults  # imports accelerate
+        from paretune.training.arguments import argument_faults  # imports peft
 
         faults = argument_faults(spec) + faults
     if spec.fine_tuning == "qlora" and not spec.has_instances and not can_be_imported("bitsandbytes"):

@@ -31,6 +31,7 @@ from paretune.estimating.formats import Formats, is_plain, kind_of
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.training import device, processes
+from paretune.training.arguments import Arguments
 from paretune.training.model import four_bit_layers, layers_of, needs_masks, pack
 from paretune.training.optimizer import MasterAdamW
 from paretune.training.output_layer import OutputLayer, find_output_layer
@@ -130,7 +131,7 @@ class Replicas:
         if getattr(self.model, "hf_device_map", None) is None:  # else transformers has placed its layers
             self.model.to(self.device)
 
-    def wrap(self, arguments: Any) -> None:
+    def wrap(self, arguments: Arguments) -> None:
         """Add DDP's exchange of gradients and the compiler. `begin_training` calls this once the optimizer exists."""
         if self.shares > 1:
             self._wrapped = DistributedDataParallel(
@@ -267,7 +268,7 @@ class Shards(Replicas):
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
         """Divide the model before it is sharded. This does nothing, but subclasses override it."""
 
-    def wrap(self, arguments: Any) -> None:
+    def wrap(self, arguments: Arguments) -> None:
         """Do nothing: FSDP exchanges the gradients, and a sharded model is not compiled."""
 
     @torch.no_grad()
@@ -326,7 +327,7 @@ class Shards(Replicas):
 
 
 def begin_training(
-    kind: type[Replicas], spec: JobSpec, formats: Formats, build: Build, arguments: Any, learning_rate: float
+    kind: type[Replicas], spec: JobSpec, formats: Formats, build: Build, arguments: Arguments, learning_rate: float
 ) -> tuple[Replicas, MasterAdamW]:
     """Build the model of the job with the strategy class `kind`. Returns the strategy and the optimizer.
 

@@ -16,9 +16,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import datasets
 import numpy as np
 import pandas as pd
 import torch
@@ -32,6 +31,9 @@ from paretune.specification.container import MOST_CLASSES_IN_MATRIX
 from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns
 from paretune.specification.job import JobSpec
 from paretune.training.output_layer import summed_entropy
+
+if TYPE_CHECKING:
+    import datasets
 
 _TFIDF_ROWS = 50_000  # maximum rows for fitting a baseline: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # multi-label: maximum rows x labels (at least 2,000 rows); each label has its own regression
@@ -217,7 +219,7 @@ def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dic
     return {metrics.BASELINE_WORDS: word_metrics(truth, predicted)[metrics.F1]}
 
 
-def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+def read_targets(spec: JobSpec, tables: dict[str, "datasets.Dataset"]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Return the labels of each split and the C class names; both are empty for causal-lm.
 
     Removes a test split from `tables` if its labels are hidden: if the data set declares the names of its classes, and
@@ -226,6 +228,8 @@ def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[di
     """
     if spec.task == metrics.CAUSAL_LM:
         return {}, ()
+    import datasets  # jobs read prepared rows and do not need it
+
     columns = label_columns(spec, tables["train"].column_names)
     if spec.task == metrics.MULTI_LABEL and len(columns) > 1:
         return _flags(columns, tables), columns
@@ -286,7 +290,7 @@ def _declared_names(rows: Sequence[Sequence[Any] | None], declared: Sequence[str
 
 
 def _word_faults(
-    spec: JobSpec, tables: Mapping[str, datasets.Dataset], rows: Mapping[str, list[list[str]]]
+    spec: JobSpec, tables: Mapping[str, "datasets.Dataset"], rows: Mapping[str, list[list[str]]]
 ) -> list[str]:
     faults = []
     for split, labels in rows.items():
@@ -337,7 +341,7 @@ def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str
     return [f"{lacking}: {remedy}, or leave them out"] if missing else []
 
 
-def cells_of(table: datasets.Dataset, column: str) -> list[Any]:
+def cells_of(table: "datasets.Dataset", column: str) -> list[Any]:
     """Return a column's raw values, not decoded by its feature. Raises UnicodeDecodeError if text is not UTF-8."""
     # `table.data` would also have the rows that `select` has left out.
     values: list[Any] = table.with_format("arrow", columns=[column])[:][column].to_pylist()
@@ -380,7 +384,7 @@ def _examples(rows: Sequence[int], cells: Sequence[Any]) -> str:
     return ", ".join(f"row {row + 1} has {cells[row]!r}" for row in rows[:_EXAMPLES])
 
 
-def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> dict[str, np.ndarray]:
+def _flags(columns: Sequence[str], tables: Mapping[str, "datasets.Dataset"]) -> dict[str, np.ndarray]:
     """Return labels from columns of 0 and 1, or false and true."""
     faults, labels = [], {}
     for split, table in tables.items():

@@ -94,6 +94,9 @@ WRONG = {  # what is typed: parts of the only message
         "lines.jsonl: line 2 is not a JSON object (Expecting ',' delimiter",
         """each line must be one, such as {"text": "a", "label": "x"}""",
     ],
+    "train --dataset log.jsonl": [
+        "log.jsonl: line 1 is not a JSON object (Expecting value: line 1 column 1 (char 0)): each line must be one"
+    ],
     "train --task causal-lm --dataset chats.jsonl": [
         "dataset chats.jsonl: 11 of 12 train rows are not a conversation to learn: ",
         "row 2: message 1 has no role; ",
@@ -101,7 +104,7 @@ WRONG = {  # what is typed: parts of the only message
         "row 4: messages has no message; ",
         "row 5: no message of the assistant, so there is nothing to learn; ",
         "row 6: message 2 (assistant) calls a tool or answers it; paretune does not train calls of tools: leave ",
-        "; and 6 more",
+        "; and 6 more; correct these rows, or remove them",
     ],
     "train --task causal-lm --dataset later_chats.jsonl": [
         "row 1: message 2 is a system message, which must come first; ",
@@ -125,14 +128,17 @@ WRONG = {  # what is typed: parts of the only message
         "they have prompt; give each row a column completion too, or set text_column to one of them"
     ],
     "train --task causal-lm --dataset gaps.jsonl": ["'completion' is missing in 1 of 2 train rows (row 2): fill them"],
-    "train --dataset last_chats.jsonl": ["they have messages; set task=causal-lm to train on their conversations"],
+    "train --dataset last_chats.jsonl": [
+        "paretune: text_column 'text' is not in the train rows of last_chats.jsonl: they have messages; set "
+        "task=causal-lm to train on their conversations\n"
+    ],
     "train --dataset pairs.csv --max_seq_length 100000": [
         "max_seq_length must be at most 512 for bundled:all-MiniLM-L6-v2, got 100000"
     ],
     "train --dataset pairs.csv --max_seq_length 600 --model ./short": ["max_seq_length must be at most 64 for ./short"],
     "train broken.py": ["entry_script broken.py, line 2: Python cannot read it: '(' was never closed"],
     "study metric.py --metric val_f2 --budget_usd 5": [
-        "metric.py does not report val_f2: did you mean val_f1? It reports val_f1"
+        "metric.py does not report val_f2: did you mean val_f1? Its text shows val_f1; if it reports val_f2, too, set "
     ],
     "train --missing_rows skip": ["missing_rows must be one of refuse, drop, got 'skip'"],
     "train --training_arguments.weight_decy 0.1": ["does not support weight_decy: did you mean"],
@@ -170,11 +176,19 @@ WRONG = {  # what is typed: parts of the only message
     "study metric.py --metric val_f1 --budget_usd 1 --hidden 1": [
         "all parameters; an argument of metric.py is given as --training_arguments.hidden VALUE"
     ],
-    "study metric.py --metric val_score --budget_usd 5": ["metric.py does not report val_score: as far as its text"],
+    "study metric.py --metric val_thing --budget_usd 5": [
+        "paretune: metric.py does not report val_thing: its text shows val_f1"
+    ],
     "study metric.py --minimize val_f1 --budget_usd 5": ["val_f1 is better when it is higher: say --maximize val_f1"],
     "study wrong.yaml --n_trails 3": ["wrong.yaml:2: learning_rate: low must be less than", "did you mean n_trials?"],
     "estimate --instance_type ml.g5.xlarge,": ["instance_type must have a value before and after each comma"],
     "estimate --instance_type ml.p9.huge --instance_count 1,x": ["instance_count must be a whole number"],
+    "estimate --probe true": ["probe must be one of the ", " known types, got 'true'"],
+    "estimate --probe p4d": ["probe must be one of the ", " known types, got 'p4d': did you mean ml.p4d.24xlarge?"],
+    "estimate --probe ml.g5.xlarge,ml.g6.xlarge": [
+        "probe must be one instance type, got 'ml.g5.xlarge,ml.g6.xlarge': keep one, and name the other types of the "
+        "table with --instance_type"
+    ],
     "estimate --seed 1 --dataset some/reviews --text_column body": [
         "the number of rows of dataset some/reviews is not known yet",
         "train --dataset some/reviews --text_column body --dry_run true`",
@@ -267,6 +281,7 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(
     (workplace / "nothing").mkdir()
     (workplace / "sheet.xlsx").write_bytes(b"PK\x03\x04")
     (workplace / "lines.jsonl").write_text('{"text": "a", "label": "x"}\n{"text": "b" "label": "y"}\n')
+    (workplace / "log.jsonl").write_text('epoch 1\n{"text": "b", "label": "y"}\n')
     for name, chats in CHATS.items():
         (workplace / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in chats))
     (workplace / "short").mkdir()

@@ -113,7 +113,7 @@ def test_a_metric_whose_name_leaves_doubt_is_asked_for_its_direction(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--metric", "acc"], "train.py does not report acc: as far as its text shows, it reports val_f1"),
+        (["--metric", "acc"], "train.py does not report acc: its text shows val_f1; if it reports acc, too"),
         (["--maximize", "acc"], "train.py does not report acc"),
         (["--metric", "VAL_F1"], "train.py does not report VAL_F1: did you mean val_f1?"),
         (["--minimize", "loss,lr"], "loss,lr is not the name of a metric"),

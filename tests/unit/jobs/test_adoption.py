@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
+from threading import Event as Signal
 from typing import Any
 
 import mlflow
@@ -13,7 +14,11 @@ import pytest
 
 from paretune.core.errors import Interrupted, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
+from paretune.jobs import launch
 from paretune.jobs.launch import run_job
+from paretune.jobs.outcome import JobOutcome
+from paretune.jobs.preview import admit
+from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Sync
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event
@@ -419,6 +424,76 @@ def test_force_again_starts_another_job_although_a_result_has_not_been_shown(use
     assert len(user.launcher.created) == 2
 
 
+def test_who_begins_before_another_launcher_of_its_run_follows_a_job_follows_that_job_too(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier, opened = user.is_killed(), user.client.create_run("0").info.run_id
+    other: list[JobOutcome] = []
+
+    def admit_late(*job: Any) -> Any:  # meanwhile, the other launcher shows the earlier job to its end
+        monkeypatch.setattr(launch, "admit", admit)
+        other.append(user.type(opened))
+        return admit(*job)
+
+    monkeypatch.setattr(launch, "admit", admit_late)
+
+    assert [user.type(opened).run_id, other[0].run_id] == [earlier, earlier]
+    assert recorded_jobs(user) == user.launcher.created == [user.job_of(earlier)]
+    assert user.client.get_run(opened).data.tags["paretune.watched_run"] == earlier
+
+
+def test_who_finds_its_name_taken_leaves_the_run_to_the_job_that_another_launcher_has_created_in_it(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, submit = user.client.create_run("0").info.run_id, user.launcher.submit
+    others: list[JobOutcome] = []
+
+    def submit_late(*job: Any) -> Any:  # meanwhile, a colleague's identical job and the other launcher's one complete
+        monkeypatch.setattr(user.launcher, "submit", submit)
+        others.extend((user.type(), user.type(opened)))
+        return submit(*job)
+
+    monkeypatch.setattr(user.launcher, "submit", submit_late)
+    result = user.type(opened)
+
+    assert [others[1].run_id, result.run_id] == [opened, others[0].run_id]
+    assert recorded_jobs(user) == user.launcher.created
+    assert user.client.get_run(opened).data.tags["paretune.state"] == "Completed"
+
+
+def test_who_has_chosen_to_start_a_job_keeps_its_run_when_another_launcher_of_the_run_finds_its_name_taken(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, submit = user.client.create_run("0").info.run_id, user.launcher.submit
+    name_is_taken, another_has_chosen = Signal(), Signal()
+
+    def submit_late(*job: Any) -> Any:
+        monkeypatch.setattr(user.launcher, "submit", submit)
+        user.type()  # a colleague's identical job
+        name_is_taken.set()
+        assert another_has_chosen.wait(60)
+        return submit(*job)
+
+    monkeypatch.setattr(user.launcher, "submit", submit_late)
+    with ThreadPoolExecutor() as commands:
+        late = commands.submit(user.type, opened)
+        assert name_is_taken.wait(60)
+
+        def describe_late(*job: Any) -> None:
+            monkeypatch.setattr(JobRecord, "describe", describe)
+            another_has_chosen.set()
+            late.result(60)
+            describe(*job)
+
+        describe = JobRecord.describe
+        monkeypatch.setattr(JobRecord, "describe", describe_late)
+        result = user.type(opened)
+
+    assert result.run_id == opened
+    assert recorded_jobs(user) == user.launcher.created
+    assert "paretune.watched_run" not in user.client.get_run(opened).data.tags
+
+
 def interrupted_at_the_end(interruption: Interruption) -> None:
     """Interrupt a command when its job has completed."""
     looks = 0
@@ -435,3 +510,9 @@ def interrupted_at_the_end(interruption: Interruption) -> None:
 def sync(user: User) -> None:
     place = user.place()
     Sync(workplace_of=lambda _: place, tracking=place.tracking, interruption=Interruption()).run()
+
+
+def recorded_jobs(user: User) -> list[str]:
+    """Return the names of the jobs that runs have recorded, in the order in which names are given."""
+    runs = user.client.search_runs(["0"])
+    return sorted(name for run in runs if (name := run.data.tags.get("paretune.job_name", "")))

@@ -60,7 +60,7 @@ def test_the_summary_has_every_number_with_its_unit() -> None:
         "throughput": "1,234.6 samples/s",
         "training": "98.8 s",
         "whole job": "3,600.0 s",
-        "cost": "0.11500 USD (notional: AWS price list, SageMaker Training, ml.m5.large, 0.115 USD per hour)",
+        "cost": "0.115 USD (notional: AWS price list, SageMaker Training, ml.m5.large, 0.115 USD per hour)",
         "truncated texts": "12.5%",
         "model": "jobs/paretune-abc-1/model",
     }
@@ -71,6 +71,9 @@ def test_the_summary_has_every_number_with_its_unit() -> None:
     assert words.endswith(" USD (one source: AWS price list us-east-1 via a list, 2 USD per hour, price of 2026-09)")
     unpriced = {name: value for name, value in MEASURED.items() if name != "cost_usd"}
     assert rows_of(str(outcome(metrics=unpriced, price=None)))["cost"] == "unknown: no price"
+    cheap = outcome(metrics={"cost_usd": 0.00003386})
+    assert rows_of(str(cheap))["cost"].startswith("0.0000339 USD (")
+    assert cheap.in_one_line().endswith("; 0.0000339 USD")  # and not 3.386e-05
     assert rows_of(str(outcome(metrics=unpriced)))["cost"] == "unknown"  # as are the seconds of a job that is gone
 
 
@@ -106,7 +109,7 @@ def test_a_note_says_what_ran_how_it_ended_what_came_out_and_how_to_repeat_it() 
     of_script = outcome(spec=spec.replace(entry_script="train.py"), origin="simulated").note()
 
     job = "b32 lr1e-4 2 x g5.xlarge all-MiniLM-L6-v2 (paretune-abc-1)"
-    assert note.splitlines()[0] == f"**{job} Completed; F1 0.800 ± 0.040 on 100 validation rows; 0.5 USD**"
+    assert note.splitlines()[0] == f"**{job} Completed; F1 0.800 ± 0.040 on 100 validation rows; 0.500 USD**"
     assert "- TF-IDF + logistic regression: 0.7400" in note
     assert "> **Poor.**" in note
     assert spec.command() in note

@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
 from paretune.core.errors import BadInput
 from paretune.estimating.workload import Schedule
 from paretune.specification.job import JobSpec
 from paretune.specification.training_arguments import READ
-from paretune.training.arguments import argument_faults, training_arguments
+from paretune.training.arguments import argument_faults, schedule_of, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
 
@@ -75,7 +77,20 @@ def test_a_number_of_warmup_steps_counts_more_than_a_ratio(ratio: float, steps: 
 
     made = training_arguments(BASE.replace(training_arguments=given), 100)
 
-    assert made.get_warmup_steps(100) == warmed_up_after
+    assert made.warmup_steps == warmed_up_after
+
+
+@pytest.mark.parametrize("spec", [BASE, BASE.replace(probe_steps=40)])
+def test_the_defaults_are_those_of_transformers(spec: JobSpec) -> None:
+    made = training_arguments(spec, 100)
+    theirs = training_arguments(spec.replace(training_arguments={"logging_steps": made.logging_steps}), 100)
+
+    assert made == theirs
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
+    (factor,) = transformers.get_scheduler(
+        transformers.TrainingArguments().lr_scheduler_type, optimizer, 0, 100
+    ).lr_lambdas
+    assert [schedule_of(made, 0.3)(step) for step in range(102)] == [0.3 * factor(step) for step in range(102)]
 
 
 def test_a_mode_or_a_backend_compiles_as_transformers_has_it() -> None:

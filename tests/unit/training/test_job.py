@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from paretune.estimating.architecture import of_config
 from paretune.estimating.workload import flops_of_row
-from paretune.specification.container import Event, JobDocument, JobFolder, PreparedDataset
+from paretune.specification.container import Event, JobDocument, JobFolder, PreparedDataset, write_json
 from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.training import checkpoints, device, meter, strategies
@@ -23,6 +23,7 @@ from paretune.training.model import load_tokenizer
 from paretune.training.rows import tokenized
 from paretune.training.rows.sources import read_rows
 from paretune.training.rows.tokenized import TokenRows
+from tests.support.instances import run
 from tests.support.trainings import SPEC, give, report_of
 
 
@@ -36,6 +37,21 @@ def test_a_probe_makes_its_steps_although_the_rows_are_fewer_and_keeps_nothing(f
     assert report.labels == report.confusion_matrix == ()
     assert not [path for path in folder.model.rglob("*") if path.is_file()]
     assert not list(folder.checkpoints.glob("checkpoint-*"))
+
+
+@pytest.mark.slow
+def test_a_job_imports_neither_adapters_nor_a_compiler_nor_readers_of_data_that_it_does_not_use(
+    folder: JobFolder,
+) -> None:
+    spec = SPEC.replace(training_arguments={})
+    write_json(folder.document, JobDocument(job_name="job", spec=spec, plan=spec.plan()).as_json())
+
+    run([folder], environment={"PYTHONPROFILEIMPORTTIME": "1"})
+
+    lines = folder.log.read_text().splitlines()
+    imported = {line.rpartition("|")[2].strip() for line in lines if "import time:" in line}
+    assert "paretune.training.job" in imported
+    assert not {"peft", "bitsandbytes", "torch._inductor.compile_fx", "datasets"} & imported  # they take seconds
 
 
 def test_utilization_counts_every_device_also_those_that_share_rows(

@@ -10,13 +10,14 @@ from functools import partial
 from typing import Any
 
 from paretune.commands.command import Command, read_with_profile
-from paretune.core.errors import collecting, refuse
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.result import Result
 from paretune.estimating.workload import PROBE_STEPS
-from paretune.specification.catalog import instances, region_faults
+from paretune.specification.catalog import instances, region_faults, unknown_type
 from paretune.specification.declaration import Parameters, affecting, parameter, spell, split_list
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
+from paretune.specification.launchers import LOCAL
 from paretune.specification.parallelism import DIVISIONS, OF_THE_BATCH
 from paretune.specification.rules import launch_faults
 
@@ -70,6 +71,10 @@ class EstimateRequest:
     def _with_probe(cls, probe: str, like: str, texts: Mapping[str, str]) -> "EstimateRequest":
         """Return the request for a table, and for the probe of its first job on one instance of the type `probe`."""
         refuse(["probe and like cannot be combined: leave one of them out"] if like else [])
+        if "," in probe:
+            remedy = "keep one, and name the other types of the table with --instance_type"
+            raise BadInput([f"probe must be one instance type, got {probe!r}: {remedy}"])
+        refuse([] if probe in {LOCAL, *instances()} else [unknown_type(probe, instances(), "probe")])
         types = [name for name in split_list(texts.get("instance_type", "")) if name != probe]
         listed = ",".join([probe, *(types if "instance_type" in texts else _with_same_gpu(probe))])
         request = cls.from_text({**texts, "instance_type": listed})
