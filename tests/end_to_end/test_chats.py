@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from paretune.cli import main
 from tests.support import chats
 
-pytestmark = [pytest.mark.trains, pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.trains]  # slow first: not imported without PyTorch
 
 
 def test_conversations_train_with_the_chat_template_and_the_run_says_what_was_learned(

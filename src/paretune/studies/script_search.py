@@ -102,6 +102,8 @@ def _nothing(job: JobSpec, script: Script, lacking: Sequence[str], left_out: Seq
     if script.parser == "none":
         remedy = "add them, for example with argparse"
         return f"{script.path.name} reads no arguments, so a study cannot change anything: {remedy}"
+    if script.help_fault:
+        return script.help_fault
     names = list(script.arguments)
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     why = (

@@ -209,6 +209,7 @@ def test_a_dry_run_on_sagemaker_needs_no_account_and_says_that_it_asked_none(
 def test_the_defaults_of_a_function_s_parameters_are_searched_around(
     workplace: Path, capsys: pytest.CaptureFixture[str], parameters: str
 ) -> None:
+    pytest.importorskip("typer")
     lines = ("import typer", f"def main({parameters}) -> None:", '    print(f"val_f1: {1 - lr}")', "typer.run(main)")
     (workplace / "train.py").write_text("\n".join(lines) + "\n")
 
@@ -218,6 +219,19 @@ def test_the_defaults_of_a_function_s_parameters_are_searched_around(
     search = yaml.safe_load(capsys.readouterr().out)["search"]
     assert search["learning_rate"] == {"low": 0.0125, "high": 0.8, "log": True}
     assert search["per_device_train_batch_size"] == {"choices": [8, 16, 32, 64, 128]}
+
+
+@pytest.mark.linux
+def test_a_script_whose_help_fails_is_refused_with_the_reason(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ("import typer", "import no_such_module", "def main(lr: float = 0.1) -> None: ...", "typer.run(main)")
+    (workplace / "train.py").write_text("\n".join(lines) + "\n")
+
+    words = ["study", "train.py", "--budget_usd", "20", "--metric", "val_f1", "--ask_script", "true", "--dry_run"]
+    assert main(words) == 2
+
+    assert "train.py --help names no option (ModuleNotFoundError: No module named" in capsys.readouterr().err
 
 
 def test_the_default_of_a_declared_argument_counts_before_that_of_a_function_s_parameter(

@@ -4,6 +4,7 @@ The Trainer's own training step, loss, optimizer and schedule run over the micro
 would choose other rows.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,9 @@ def test_losses_norms_and_weights_are_those_of_the_trainer(
     assert len(curves) == len(expected) >= 9
     assert np.array(curves) == pytest.approx(np.array(expected), rel=5e-6)
     (written,) = [load_file(file) for file in folder.model.glob("*.safetensors")]
+    # transformers 5.3 saves a BERT that it has loaded with the names of old checkpoints, which it can read.
+    newer = {".gamma": ".weight", ".beta": ".bias"}
+    written = {re.sub(r"\.(gamma|beta)$", lambda old: newer[old[0]], name): value for name, value in written.items()}
     for key, value in weights.items():
         assert (written[key.replace(".default", "")] - value).abs().max() < 1e-6, key
 

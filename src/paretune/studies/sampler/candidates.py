@@ -249,8 +249,9 @@ class Jobs:
 
     @cached_property
     def limits_s(self) -> np.ndarray:
-        """Time limit in seconds."""
-        return np.array([60.0 * job.spec.max_runtime_minutes for job in self.jobs])
+        """Time limit in seconds; infinite with force=limit, whose user expects the jobs to end in time."""
+        limits_s = [math.inf if "limit" in job.spec.force else 60.0 * job.spec.max_runtime_minutes for job in self.jobs]
+        return np.array(limits_s)
 
     @cached_property
     def usual_step_s(self) -> np.ndarray:

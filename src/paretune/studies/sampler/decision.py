@@ -56,6 +56,7 @@ NEXT, SURE, LEAST_NEXT = 10.0, 0.8, 0.02
 """The search ends if `NEXT` more median jobs would, with probability `SURE`, add less than this share to the front."""
 _DRAWS, _POOL, _BOUGHT = 64, 100, 40  # of the simulation: draws, candidates, and limit on the jobs that are bought
 LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
+LONGER = "max_runtime_minutes (raise it, or set force=limit)"  # what estimates exceed, as messages say it
 
 Expected = tuple[float, float] | None
 """Expected billed seconds of a job and the standard deviation of their logarithm; None if they cannot be predicted."""
@@ -670,12 +671,18 @@ class Decision:
 
     @property
     def why_none(self) -> str:
-        """Why no job starts, in words; empty if one does, or if no training job has completed yet."""
-        if not self.has_quality or self.job is not None:
+        """Why no job starts, in words; empty if one does.
+
+        Also empty if no run has measured the quality, unless all jobs are estimated to take longer than they may.
+        """
+        if self.job is not None:
             return ""
+        is_too_long = self._expected[0] > self._limits_s
+        if not self.has_quality:
+            return f"the estimates of all jobs exceed {LONGER}" if is_too_long.all() else ""
         if self._aims.stops and self.why_over:
             return self.why_over
-        too_long = int(np.count_nonzero((self._expected[0] > self._limits_s) & self._is_new))
+        too_long = int(np.count_nonzero(is_too_long & self._is_new))
         others = f"{too_long} other{'s' * (too_long != 1)}"
         limit = f" within its max_runtime_minutes ({others} would take longer)" if too_long else ""
         return f"no job is left that may run{limit}"

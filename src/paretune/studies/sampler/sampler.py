@@ -169,7 +169,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return self._decision(study).is_over
 
     def why_done(self, study: optuna.Study) -> str:
-        """Explain why `next_job` returns None; empty if it returns a job, or while no training job has completed."""
+        """Explain why `next_job` returns None; empty if it returns a job, or while its reason is unknown."""
         return self._decision(study).why_none
 
     def since_growth_usd(self, study: optuna.Study) -> float:

@@ -25,7 +25,7 @@ from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.recommendation import pick
 from paretune.studies.results.trials import PREDICTED, Trial, label
 from paretune.studies.sampler.candidates import PROBE, Candidate
-from paretune.studies.sampler.decision import Expected
+from paretune.studies.sampler.decision import LONGER, Expected
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
@@ -52,7 +52,6 @@ MOST_TRIES = 4  # runs after which a configuration is not repeated again, collap
 MOST_REPEATS = 12  # limit on a study's repeats
 _SHARE_OF_BUDGET = 0.1
 """All repeats together may cost as much as the search has or, if that is more, this share of the study's budget."""
-_LONGER = "max_runtime_minutes (raise it, or set force=limit)"  # what estimates exceed, as messages say it
 
 
 class Sampled:
@@ -105,7 +104,7 @@ class Sampled:
         skipped = "1 point was skipped because its estimate exceeds"
         if too_long > 1:
             skipped = f"{too_long:,} points were skipped because their estimates exceed"
-        return f"{reason}; {skipped} {_LONGER}"
+        return f"{reason}; {skipped} {LONGER}"
 
     def _is_open(self, spec: JobSpec) -> bool:
         return spec.spec_hash() not in self._driver.ended.failed and not self._driver.why_not(spec)
@@ -272,11 +271,13 @@ class Split:
                 return f"{none_fits} {limit}, which must also cover repeats of recommended points"
             return f"{none_fits} {_with_remedy(limit)}"
         if self._is_too_long:
-            return f"the estimates of all {'worthwhile ' * bool(driver.ended.completed)}jobs exceed {_LONGER}"
+            return f"the estimates of all {'worthwhile ' * bool(driver.ended.completed)}jobs exceed {LONGER}"
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
+        if reason := self.sampler.why_done(driver.table.study):
+            return reason
         if driver.running or any(name in trial.values for trial in driver.trials.values()):
-            return self.sampler.why_done(driver.table.study) or "the next job depends on those that are running"
+            return "the next job depends on those that are running"
         return f"no training run has measured {label(name)}"
 
     def _predicted(self, job: Candidate, belief: Any, *, number: int) -> Trial:

@@ -151,15 +151,18 @@ def test_a_type_whose_probes_exceed_max_cost_usd_does_not_hide_why_a_search_ende
     assert ending == "no job is expected to meet job_seconds of at most 60"
 
 
-def test_a_search_whose_jobs_are_estimated_to_exceed_their_limit_does_not_ask_for_a_higher_budget(
-    workplace: Path,
+@pytest.mark.parametrize("money", [{"n_trials": "9"}, {"budget_usd": "100"}])
+def test_a_search_whose_jobs_are_estimated_to_exceed_their_limit_names_that_limit(
+    workplace: Path, money: dict[str, str]
 ) -> None:
     text = LIMITED.format(minutes=2, sampler="split").replace("job_seconds: minimize", "f1: maximize")
     (workplace / "study.yaml").write_text(text)
-    driver = driver_of(workplace, "study.yaml", {"budget_usd": "100"})
+    driver = driver_of(workplace, "study.yaml", money)
 
     ending = "the estimates of all jobs exceed max_runtime_minutes (raise it, or set force=limit)"
     assert driver.run(Split(driver).propose) == ending
+    forced = driver_of(workplace, "study.yaml", money | {"force": "limit"})
+    assert isinstance(Split(forced).propose(), Start)
 
 
 USD_PER_HOUR = 1.408  # of ml.g5.xlarge in us-east-1
