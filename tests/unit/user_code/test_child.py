@@ -327,6 +327,7 @@ def test_the_traceback_of_a_script_begins_at_its_own_first_line(tmp_path: Path) 
     assert "runpy" not in run.printed
 
 
+@pytest.mark.trains  # needs torchrun
 def test_of_several_processes_the_first_one_is_recorded_and_all_are_in_the_log(tmp_path: Path) -> None:
     text = "import os\nprint(f\"rank {os.environ['RANK']} is here\")\nprint(f\"val_f1: 0.{os.environ['RANK']}5\")\n"
 
