@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -107,7 +108,9 @@ def _confine(home: bytes) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if child := os.fork():  # the first process of its namespace: when it ends, all its descendants end
-        os.closerange(0, 1024)
+        for name in os.listdir("/proc/self/fd"):  # `Popen` waits until all of its pipe's ends are closed
+            with suppress(OSError):  # the one that has read this list
+                os.close(int(name))
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
     _check(libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL))
 

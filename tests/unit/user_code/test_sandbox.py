@@ -1,7 +1,11 @@
 """A script that runs to list its options can print them, and do nothing else."""
 
+import os
+import resource
 import socket
+import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -88,6 +92,23 @@ def test_a_script_that_is_asked_sees_no_socket_of_a_daemon(
     script.write_text(f"import os\nprint(os.listdir({str(tmp_path / 'run')!r}), os.path.isfile(__file__))\n")
 
     assert help_of([sys.executable, script.name], script.parent) == (0, "[] True\n")
+
+
+@pytest.mark.linux
+def test_a_script_that_gives_no_answer_ends_in_time_although_this_process_has_many_open_files(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.write_text("import time\ntime.sleep(5)\n")
+    monkeypatch.setattr(sandbox, "LONGEST_S", 0.5)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2048, limits[1]))
+        while files.enter_context(open(os.devnull)).fileno() <= 1024:
+            pass
+
+        with pytest.raises(subprocess.TimeoutExpired):
+            help_of([sys.executable, script.name], script.parent)
 
 
 @pytest.mark.linux
