@@ -149,9 +149,9 @@ def keeps_texts_apart(config: Any) -> bool:
     """Return whether a decoder can compute several texts in one row as if each text were alone.
 
     transformers makes the masks for this from positions that start from 0 in each text (see `TokenRows.batch`). Some
-    models make their own masks, such as OPT and Falcon, or carry a state from token to token, such as Mamba. To find
-    out, this function tries a model of the same class with random weights and one layer of each type. The answer is no
-    if that model cannot be built or is too large; it is yes for plain kinds of models (see `estimating.formats`).
+    models make their own masks, such as OPT, or carry a state from token to token, such as Mamba. To find out, this
+    function tries a model of the same class with random weights and one layer of each type. The answer is no if that
+    model cannot be built or is too large; it is yes for plain kinds of models (see `estimating.formats`).
     """
     if kind_of(config.to_dict()) in PLAIN_DECODERS:
         return True
