@@ -17,8 +17,8 @@ from tests.support.instances import curves, instances_of, make_job, run
 ROOT = Path(__file__).parents[2]
 RUN_IN_THE_IMAGE = (
     *("rows/test_batches.py", "test_arguments.py", "test_checkpoints.py", "test_device.py", "test_evaluation.py"),
-    *("test_meter.py", "test_model.py", "test_optimizer.py", "test_processes.py", "test_script.py"),
-    "test_strategies.py",
+    *("test_joined_texts.py", "test_meter.py", "test_model.py", "test_optimizer.py", "test_output_layer.py"),
+    *("test_processes.py", "test_strategies.py"),
 )
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def test_the_training_wing_keeps_its_promises_with_the_image_s_libraries(python:
         text=True,
     )
 
-    assert done.returncode == 0, done.stdout[-5000:]
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]
 
 
 def test_a_training_in_the_image_has_the_curves_of_a_training_here(

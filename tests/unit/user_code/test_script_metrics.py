@@ -40,6 +40,9 @@ def printed_lines() -> list[tuple[str, dict[str, float]]]:
 @pytest.mark.parametrize(("line", "numbers"), printed_lines())
 def test_a_line_of_a_common_program_gives_the_numbers_that_a_reader_sees(line: str, numbers: dict[str, float]) -> None:
     assert numbers_in(line) == pytest.approx(numbers)
+    printed = PrintedNumbers(named=numbers)
+    printed.read(line)
+    assert printed.results([], {}).metrics == pytest.approx(numbers)
 
 
 @pytest.mark.parametrize(

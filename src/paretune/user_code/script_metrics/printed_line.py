@@ -576,10 +576,12 @@ def header_in(line: str, named: Collection[str] = ()) -> list[str]:
 def is_other_header(line: str) -> bool:
     """Return whether the line heads a table that is not about metrics: `| Name | Type | Params` of Lightning's summary.
 
-    The caller has asked `header_in` before.
+    The caller has asked `header_in` before. Cells with numbers, such as `epoch 1 | loss 0.4 | f1 0.9`, are no header.
     """
     fields = fields_of(line) if is_row(line) else []
-    return len(fields) > 2 and all(re.fullmatch(r"[A-Za-z][\w #./()-]*", field) for field in fields)
+    return len(fields) > 2 and all(
+        re.fullmatch(r"[A-Za-z][\w #./()-]*", field) and not _SINGLE_NUMBER.search(field) for field in fields
+    )
 
 
 def lone_number(line: str) -> int | None:
