@@ -15,9 +15,9 @@ from tests.support.sentences import BAD, GOOD, OTHER, write_csv
 
 WITHIN_S = 180.0
 GIB = 2**30
-# Python with torch and transformers takes 2.5 GiB of address space before the first row. A row of T tokens keeps four
+# Python with torch and transformers takes 2 GiB of address space before the first row. A row of T tokens keeps four
 # tensors of T x 8192 numbers for the backward pass: 2 GiB for 128 rows of 128 tokens, 1 GiB for 64.
-LIMIT_FOR_64_ROWS = int(4.4 * GIB)
+LIMIT_FOR_64_ROWS = int(3.5 * GIB)
 
 
 @pytest.fixture

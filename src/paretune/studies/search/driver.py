@@ -272,7 +272,7 @@ class Driver:
                 return reason
             self.workplace.interruption.check()
             if self.file.once:
-                counts = f"{len(self.trials)} trials done, {len(self._jobs)} running"
+                counts = f"{counted([*self.trials.values()])} done, {len(self._jobs)} running"
                 raise CallAgain(f"study {self.file.name} has not ended ({counts}): run the same command again later")
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
 
