@@ -405,7 +405,7 @@ def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool
 
 
 def _make_watcher(run: Run, watched: str) -> None:
-    """Close the run of a command that follows the job of the run with the id `watched`; the same run stays as it is."""
+    """Close the run of a command that follows the job of the run with the id `watched`, unless that is the same run."""
     if run.run_id != watched:
         no_job = {schema.JOB_NAME: "", schema.STATE: "", schema.WATCHED_BY: ""}  # so that `sync` and reports skip it
         run.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: watched, **no_job})

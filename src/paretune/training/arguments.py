@@ -17,7 +17,7 @@ LOG_POINTS = 50  # by default, a training curve has at least this many points, o
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """What a training run reads of transformers' TrainingArguments, with their names, meanings and defaults.
+    """The arguments of a training run, with the names, meanings and defaults of transformers' TrainingArguments.
 
     The defaults are repeated here because importing TrainingArguments imports peft, and with it PyTorch's compiler.
     That takes seconds of each job, and most jobs have no `training_arguments`.
