@@ -5,9 +5,11 @@ import io
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Table
@@ -40,7 +42,7 @@ def printed_lines() -> list[tuple[str, dict[str, float]]]:
 @pytest.mark.parametrize(("line", "numbers"), printed_lines())
 def test_a_line_of_a_common_program_gives_the_numbers_that_a_reader_sees(line: str, numbers: dict[str, float]) -> None:
     assert numbers_in(line) == pytest.approx(numbers)
-    printed = PrintedNumbers(named=numbers)
+    printed = PrintedNumbers()  # as in a running job whose script's text has none of these names
     printed.read(line)
     assert printed.results([], {}).metrics == pytest.approx(numbers)
 
@@ -530,6 +532,31 @@ def test_a_curve_that_several_checkpoints_repeat_has_each_point_once(tmp_path: P
     found = PrintedNumbers().results(logged(tmp_path, [], time.time()), {})
 
     assert [(point.step, point.value) for point in found.curves["loss"]] == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.25)]
+
+
+NESTED = {
+    "avg_prec": {"train": 0.9, "test": 0.5},
+    "roc_auc": {"train": 0.75, "test": 0.25},
+    "data": {"rows": 9, "test": 3},
+    "loss": {"weight": 2, "gamma": 3},
+}
+
+
+@pytest.mark.parametrize(("name", "write"), [("eval/metrics.json", json.dumps), ("metrics.yaml", yaml.safe_dump)])
+def test_a_metric_word_anywhere_in_the_path_of_a_nested_number_is_evidence(
+    tmp_path: Path, name: str, write: Callable[[object], str]
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(write(NESTED))  # the first two as DVC's example writes them
+
+    files, *_ = logged(tmp_path, [], time.time())
+
+    assert {key: value for key, (value, _) in files.values.items()} == {
+        "avg_prec/train": 0.9,
+        "avg_prec/test": 0.5,
+        "roc_auc/train": 0.75,
+        "roc_auc/test": 0.25,
+    }
 
 
 def test_of_equal_names_the_logger_counts_before_the_file_and_the_file_before_the_printed_line(tmp_path: Path) -> None:

@@ -27,12 +27,14 @@ STORE = "paretune"  # folder in a job's results: mlflow.db and mlruns of MLflow,
 CURVES = "curves.jsonl"
 RESULT_FILES = (
     *("trainer_log.jsonl", "trainer_state.json", "train_results.json", "eval_results.json", "all_results.json"),
-    *("results.json", "metrics.json", "eval_results.txt"),
+    *("results.yml", "results.yaml", "metrics.yml", "metrics.yaml", "scores.json", "results.json", "metrics.json"),
+    "eval_results.txt",
 )
-"""Files to which Hugging Face's and AWS's example scripts, LLaMA-Factory, detectron2 and others write numbers.
+"""Files to which Hugging Face's and AWS's example scripts, LLaMA-Factory, detectron2, DVC's and others write numbers.
 
-If several have a number of the same name, the last one in this list counts. A file holds one JSON document, or one on
-each line, as detectron2's metrics.json does. Text files are read like printed lines.
+If several have a number of the same name, the last one in this list counts. A JSON file holds one document, or one on
+each line, as detectron2's metrics.json does. YAML files are read with PyYAML, if it is installed where the job runs.
+Text files are read like printed lines.
 """
 CSV_FILES = ("history.csv", "log.csv", "training_log.csv", "progress.csv", "results.csv", "summary.csv", "metrics.csv")
 """Tables of Keras, Ultralytics, timm, Lightning and others. They need a column step, epoch or iteration."""
@@ -173,7 +175,7 @@ def _files(roots: Iterable[Path], began: float, written: Collection[Path]) -> li
     files: dict[Path, _File] = {}
     for path, name in candidates.items():
         with contextlib.suppress(OSError):
-            status, is_log = path.stat(), not path.name.endswith((".json", ".csv", ".txt"))
+            status, is_log = path.stat(), not path.name.endswith((".json", ".csv", ".txt", ".yaml", ".yml"))
             is_new = status.st_mtime >= began - 2 and status.st_size <= (_LARGEST_LOG if is_log else _LARGEST_FILE)
             if is_new and path.is_file() and not _NEVER_SEARCHED.intersection(Path(name).parts):
                 files.setdefault(path.resolve(), _File(path, name, status.st_mtime))
@@ -226,23 +228,36 @@ def _records_of(path: Path) -> list[dict[str, float]]:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".txt":
         return [numbers_in(line) for line in text.splitlines()]
-    try:
-        content = json.loads(text)
-    except ValueError:
-        content = list(filter(None, map(dictionary_in, text.splitlines())))
+    if path.suffix in (".yaml", ".yml"):
+        content = _from_yaml(text)
+    else:
+        try:
+            content = json.loads(text)
+        except ValueError:
+            content = list(filter(None, map(dictionary_in, text.splitlines())))
     if isinstance(content, dict) and isinstance(content.get("log_history"), list):
         content = content["log_history"]  # trainer_state.json has an entry for each log
     records = content if isinstance(content, list) else [content]
     return [_numbers_of_record(record) for record in records if isinstance(record, dict)]
 
 
+def _from_yaml(text: str) -> Any:
+    """Return the content of a YAML document; None if it is not valid, or if the package PyYAML is missing."""
+    with contextlib.suppress(Exception):  # a damaged file or package
+        return import_module("yaml").safe_load(text)
+    return None
+
+
 def _numbers_of_record(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return a record's numbers. Those in nested dictionaries need evidence, as they may be settings or counts."""
+    """Return a record's numbers. Those in nested dictionaries need evidence, as they may be settings or counts.
+
+    A metric word anywhere in the path of keys is evidence: DVC's example writes {"roc_auc": {"test": 0.9}}.
+    """
     own = {name: value for name, value in record.items() if not isinstance(value, dict)}
     nested = {}
     for name, value in flat({name: value for name, value in record.items() if name not in own}).items():
         *parents, last = name.split("/")
-        is_result = has_metric_word(last) or any(map(_RESULTS.match, parents))
+        is_result = has_metric_word(name) or any(map(_RESULTS.match, parents))
         if is_result and not is_setting(last) and not any(map(_SETTINGS.match, parents)):
             nested[name] = value
     return numbers_of({**own, **nested})

@@ -74,6 +74,12 @@ _LOG_PIECES = [
     *((re.compile(pattern), False) for pattern in _ORIGIN),
 ]
 _WARNING = re.compile(r"^\s*\S+\.py:\d+: \w*Warning\b")  # /home/me/train.py:12: UserWarning: loss is nan
+# The number of an error, which is no amount of it: [Errno -2], HTTP Error 404, 404 Client Error, exit code 1
+_ERROR_NUMBER = re.compile(
+    r"\[(?:errno|winerror)\s+-?\d+\]|\bhttp\s+error\s+\d+|\b\d{3}\s+(?:client|server)\s+error\b"
+    r"|\b(?:error|exit|return|status)\s+code\s*[:=]?\s*-?\d+",
+    re.IGNORECASE,
+)
 _FILE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|cuh|h|hpp|so|rs|js|jl|r|json|ya?ml|toml|txt|csv|log)$", re.IGNORECASE)
 _BETWEEN_PIECES = re.compile(r"[\s\-:|>]*")
 
@@ -95,7 +101,8 @@ _AMOUNT = re.compile(
     r"\s?(?:[mnuµ]?s|secs?|seconds?|mins?|minutes?|hours?|hrs?|[kKMG]i?B)(?:/\w+)?|[GMKhd]"
     r"|\s?(?:it|samples?|examples?|steps?|batch(?:es)?|tokens?|tok|imgs?|images?|rows?|frames?|iters?)/\w+)(?![\w.%])"
 )
-_PLUS_MINUS = re.compile(rf"\s*(?:\+/-|±|\+-)\s*{_NUMBER}(?:\s?%)?")  # 0.91 +/- 0.02
+# 0.91 +/- 0.02, and 0.91 + 0.02 at the end of a cell, as LightGBM's and XGBoost's `cv` print a mean and its deviation
+_PLUS_MINUS = re.compile(rf"\s*(?:\+/-|±|\+-)\s*{_NUMBER}(?:\s?%)?|(?<=\d)\s*\+\s*{_NUMBER}(?=\s*(?:\t|$))")
 _AVERAGE = re.compile(rf"({_NUMBER})(\s?%)?\s*\(\s*(-?\d+\.\d+)\s*%?\s*\)")  # AverageMeter: `0.412 ( 0.512)`
 # After a number, but not after the 1 of `F1`: `0.91 (best so far)`.
 _COMMENT = re.compile(rf"((?<![\w.@]){_NUMBER}\s?%?|%)(\s*)\((?!\s*\))[^()]*\)")
@@ -191,7 +198,14 @@ _CLASS_ROW = re.compile(r"^\s*((?!\S*\d\.\d)\S(?:.*?\S)?)\s{2,}([01]\.\d+)\s+([0
 _ACCURACY_ROW = re.compile(r"^\s*(accuracy)\s+([01]\.\d+)\s+\d+\s*$")
 _YOLO_ROW = re.compile(r"^\s*all\s+\d+\s+\d+((?:\s+[01]?\.?\d+){4,})\s*$")
 _COUNT_OF_ANSWERS = re.compile(rf"^(?:{_SPLIT} )?[tf][pn]$")  # true or false, positive or negative: not `loss_fn`
-_NORM = re.compile(rf"^{_SPLIT}(?: \d+)? l[12]$")
+_CATBOOST = re.compile(r"^(?:learn|best|test\d+)$")
+# LightGBM's names: those of its own data sets, and of the metrics whose names are no metric words, on any data set.
+_LIGHTGBM = re.compile(
+    rf"^(?:(?:{_SPLIT}(?:_\d+)?|cv_agg)'s[ _]\w|"
+    rf"\w+'s[ _](?:{_SPLIT}[ _])?"
+    r"(?:l[12]|huber|fair|quantile|poisson|gamma|tweedie|cross_entropy\w*|kullback_leibler)$)",
+    re.IGNORECASE,
+)
 _CSV_NAME = re.compile(rf"\s*{_WORD}\s*")
 _MOST_WORDS = 4
 _LAST_COUNTED = re.compile(r"(?:^|[^a-z])(?:epoch|step|iter|iteration|round)$")
@@ -223,7 +237,7 @@ def read_line(line: str, settings: Collection[str] = ()) -> Line:
     """Read the numbers and the step in a printed line. If it redraws a progress bar, only the last state counts."""
     if not _DIGIT_OR_NAN.search(line) or _WARNING.match(line):
         return _NOTHING
-    text = cleaned(line)
+    text = _ERROR_NUMBER.sub(" ", cleaned(line))
     if match := _SETTINGS_FOLLOW.search(text):
         text = text[: match.start()]  # `Best F1 0.91 with parameters: {'C': 1}`
     found = _of_dictionary(text)
@@ -279,7 +293,7 @@ def is_setting(name: str, settings: Collection[str] = (), value: float = math.na
         return True
     if _CONTEXT.match(plain) and value > 1 and float(value).is_integer():  # `train: 7677, val: 853`: numbers of rows
         return True
-    return _is_usual_setting(plain) or _is_usual_setting(_plain(_CAMEL.sub(" ", name)))
+    return not _LIGHTGBM.match(name) and (_is_usual_setting(plain) or _is_usual_setting(_plain(_CAMEL.sub(" ", name))))
 
 
 def setting_names(names: Iterable[str]) -> frozenset[str]:
@@ -296,8 +310,8 @@ def is_usual_metric(name: str) -> bool:
     CatBoost's `learn` and `best`, and LightGBM's `valid_1's l2`, are such names, too.
     """
     plain = _plain(name)
-    usual = (_CONTEXT, _NORM, _COUNT_OF_ANSWERS)
-    return has_metric_word(name) or plain in ("learn", "best") or any(each.match(plain) for each in usual)
+    is_usual = _CATBOOST.match(plain) or _CONTEXT.match(plain) or _COUNT_OF_ANSWERS.match(plain)
+    return has_metric_word(name) or bool(is_usual or _LIGHTGBM.match(name))
 
 
 @lru_cache(maxsize=4096)
@@ -351,7 +365,7 @@ def flat(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 @lru_cache(maxsize=4096)
 def _plain(name: str) -> str:
     """Return a name in lower case, with one space between its words."""
-    return re.sub(r"[^a-z0-9@²%]+", " ", name.lower().replace("'s ", " ")).strip()
+    return re.sub(r"[^a-z0-9@²%]+", " ", re.sub(r"'s(?=[ _])", "", name.lower())).strip()
 
 
 def _without_log_prefix(text: str) -> str:
