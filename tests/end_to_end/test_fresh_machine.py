@@ -20,7 +20,7 @@ from tests.support.sentences import sentences, write_csv
 VARIABLE = "PARETUNE_FRESH_MLFLOW"
 ROOT = Path(__file__).parents[2]
 PYTORCH = "https://download.pytorch.org/whl/cpu/torch/"
-OURS = ("PARETUNE_", "MLFLOW_", "HF_", "VIRTUAL_ENV", "PYTHON", "PIP_REQUIRE_VIRTUALENV")
+OURS = ("PARETUNE_", "MLFLOW_", "HF_", "VIRTUAL_ENV", "CONDA_", "PYTHON", "PIP_REQUIRE_VIRTUALENV")
 
 pytestmark = [
     pytest.mark.slow,
