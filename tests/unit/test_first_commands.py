@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("python", "paretune", "ruff", "lint-imports", "mypy")
 STUB = '#!/bin/sh\necho "$0 $*"\n'
-MAKES_AN_ENVIRONMENT = f"""#!/bin/sh
+MAKES_AN_ENVIRONMENT = """#!/bin/sh
 mkdir -p "$3/bin" && echo "made $3"
 for name in python ruff lint-imports mypy; do cp "$(dirname "$0")/stub" "$3/bin/$name"; done
 """
