@@ -171,7 +171,9 @@ def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> l
     """Return a fault if the labels are numbers with fractions, or the fault that `class_faults` finds."""
     cells, texts = (columns[name] for name in (spec.label_column, spec.text_column))
     pairs = zip(cells, texts, strict=True)
-    labels = [str(cell).strip() for cell, text in pairs if not is_missing(cell) and not is_missing(text)]
+    labels = [
+        str(cell).strip() for cell, text in pairs if not (is_missing(cell) or _is_no_label(cell) or is_missing(text))
+    ]
     if labels and any(_FRACTION.fullmatch(label) for label in labels) and all(map(_NUMBER.fullmatch, labels)):
         wrong = [number for number, cell in enumerate(cells) if _FRACTION.fullmatch(str(cell).strip())]
         examples = ", ".join(f"row {number + 1} has {str(cells[number]).strip()}" for number in wrong[:5])
@@ -358,6 +360,8 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
             faults.append(f"{absent}: {meant.lstrip()}they have {names}; {remedy}")
         elif spec.missing_rows == "refuse" and (rows := missing_rows(spec, parameter, column, columns[column])):
             kind = "missing or blank" if _looks_for_blanks(spec) else "missing"
+            if parameter == "label_column" and any(_is_no_label(columns[column][row - 1]) for row in rows):
+                kind += f" (such as {next(filter(_is_no_label, columns[column]))})"
             missing = f"{column!r} is {kind} in {len(rows)} of {len(columns[column])} {split} rows"
             first = f"row {rows[0]}" if len(rows) == 1 else f"first: rows {', '.join(map(str, rows[:5]))}"
             faults.append(f"{missing} ({first}): fill them, or leave them out with {options(missing_rows='drop')}")
@@ -390,9 +394,22 @@ def is_missing(cell: object) -> bool:
     return cell is None or not str(cell).strip()
 
 
+_NO_LABELS = {"nan", "<na>", "nat", "#n/a", "null"}
+"""What programs write for a missing value, in lower case. NA, N/A and None may be the name of a class."""
+
+
+def _is_no_label(cell: object) -> bool:
+    """Return whether the cell of a label is what a program writes for a missing value, such as NaN."""
+    return str(cell).strip().lower() in _NO_LABELS
+
+
 def missing_rows(spec: "JobSpec", parameter: str, column: str, cells: Sequence[object]) -> list[int]:
-    """Return the numbers (from 1) of the rows that have no value in a column."""
-    if parameter == "label_column" and spec.task == metrics.MULTI_LABEL and column == spec.label_column:
-        return []  # an empty cell is a row without labels
-    blanks = _looks_for_blanks(spec)
-    return [number for number, cell in enumerate(cells, 1) if cell is None or (blanks and is_missing(cell))]
+    """Return the numbers (from 1) of the rows that have no value in a column. A label such as NaN is no value."""
+    is_label, blanks = parameter == "label_column", _looks_for_blanks(spec)
+    if is_label and spec.task == metrics.MULTI_LABEL and column == spec.label_column:
+        return [number for number, cell in enumerate(cells, 1) if _is_no_label(cell)]  # empty: a row without labels
+    return [
+        number
+        for number, cell in enumerate(cells, 1)
+        if cell is None or (blanks and is_missing(cell)) or (is_label and _is_no_label(cell))
+    ]

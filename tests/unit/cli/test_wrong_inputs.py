@@ -70,6 +70,13 @@ WRONG = {  # what is typed: parts of the only message
     "train metric.py --training_arguments.hidden 1": ["metric.py has no argument hidden: it has lr"],
     "train --dataset rows.csv --text_column Body": ["'Body' is not in the train rows of rows.csv: did you mean body?"],
     "train --dataset rows.csv --text_column body": ["'body' is missing or blank in 1 of 3 train rows (row 2)"],
+    **{
+        f"{command} --dataset unlabelled.csv": [
+            "'label' is missing or blank (such as NaN) in 2 of 5 train rows (first: rows 2, 4): fill them, or leave "
+            "them out with --missing_rows drop"
+        ]
+        for command in ("train", "train --dry_run", "estimate", "study --budget_usd 5")
+    },
     "train --dataset one.csv": ["label_column 'label' has only one class (x): there is nothing to learn"],
     "train --dataset parts.csv": [
         "must have one class per row, as text or a whole number; 1 train row has another value: row 1 has 0.5: a script"
@@ -271,6 +278,7 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(
     for name, column, values in (("runs", ",f1", "900,0.8"), ("negative", ",f1", "-900,0.8"), ("missing", "", "900")):
         (workplace / f"{name}.csv").write_text(f"{header}{column}\nml.g5.xlarge,1,16,5e-5,2,{values}\n")
     (workplace / "one.csv").write_text("text,label\na,x\nb,x\nc,x\n")
+    (workplace / "unlabelled.csv").write_text("text,label\na,x\nb,NaN\nc,y\nd,nan\ne,x\n")
     (workplace / "parts.csv").write_text("text,label\na,0.5\nb,1\nc,2\n")
     (workplace / "halves.csv").write_text("text,label\na,1\nb,1.5\nc,2.0\nd,-2.5\n")
     (workplace / "ragged.csv").write_text("text,label\na,x\ngood, bad,y\n")

@@ -215,6 +215,38 @@ def test_an_empty_label_is_refused_with_its_row(tmp_path: Path, name: str) -> No
     assert fault.startswith("'label' is missing or blank in 1 of 20 train rows (row 2)")
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.parquet", "folder/train.csv"])
+@pytest.mark.parametrize("value", ["NaN", "nan", "<NA>", "null", "#N/A"])
+def test_a_label_that_programs_write_for_a_missing_value_is_no_class(tmp_path: Path, name: str, value: str) -> None:
+    path = write(tmp_path / name, labels=[LABELS[0], value, *LABELS[2:]])
+    dataset = path.parent if "/" in name else path
+
+    (fault,) = faults(dataset)
+    rows, names = read_rows(spec(dataset, missing_rows="drop"))
+
+    assert fault.startswith(f"'label' is missing or blank (such as {value}) in 1 of 20 train rows (row 2)")
+    assert names == ("bad", "good")
+    assert rows["train"].dropped is not None
+    assert rows["train"].dropped.sentence.endswith("1 without text or label (row 2)")
+
+
+@pytest.mark.parametrize("value", ["NA", "None", "nano"])
+def test_a_label_that_may_be_the_name_of_a_class_is_one(tmp_path: Path, value: str) -> None:
+    _, names = read_rows(spec(write(tmp_path / "rows.csv", labels=["other", value] * 10)))
+
+    assert set(names) == {"other", value}
+
+
+def test_a_cell_of_several_labels_that_is_nan_is_missing_and_an_empty_one_has_none(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", labels=["a|b", "NaN", "", "a"] * 5)
+
+    (fault,) = faults(path, task="multi-label")
+    _, names = read_rows(spec(path, task="multi-label", missing_rows="drop"))
+
+    assert "(such as NaN) in 5 of 20 train rows" in fault
+    assert names == ("a", "b")
+
+
 @pytest.mark.parametrize(
     ("columns", "fault"),
     [
