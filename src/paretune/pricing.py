@@ -8,7 +8,6 @@ depending on the instance family.
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -26,73 +25,14 @@ from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
 from paretune.specification.job import JobSpec
+from paretune.specification.price import DOUBT, OF_A_PLAN, Price, first_day
 from paretune.storage.files import find_path
 
 VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
 """Required columns of a price file. A column `confidence` is optional."""
-_DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # confidence to prefix of `Price.source`
-_OF_A_PLAN = "plan"  # confidence of the price that the user gives for a training plan
-_STALE_DAYS = 180
 _TABLE = "the launcher's table of instance types"  # has the prices of a launcher without regions
 ROUNDING_USD = 1e-9  # tolerance in dollars, for the rounding errors of floating-point sums
-
-
-@dataclass(frozen=True, kw_only=True)
-class Price:
-    """The hourly price of one instance, with region, date and source."""
-
-    usd_per_hour: float
-    region: str  # empty if the launcher has no regions, or if unknown
-    as_of: str  # when the price was read: a year, month or day; empty if unknown
-    source: str  # where it was read; starts with "uncertain: " or "one source: " if its confidence is low
-    instance_type: str = ""
-    confidence: str = "confirmed"  # confirmed, single_source, uncertain, user (the user's CSV), plan or notional
-
-    def cost_usd(self, billable_seconds: float, instance_count: int) -> float:
-        """Return the cost in dollars of a job with this many billable seconds per instance.
-
-        Source of the formula: AWS, DescribeTrainingJob, BillableTimeInSeconds (2026-11-20).
-        """
-        return billable_seconds * instance_count * self.usd_per_hour / 3600
-
-    @property
-    def since(self) -> date:
-        """First day of the period `as_of`, or the earliest possible date if `as_of` is empty."""
-        return _first_day(self.as_of) if self.as_of else date.min
-
-    @property
-    def stated(self) -> str:
-        """The price for messages: `1.408 USD per hour, price of 2026-08`. A notional price has no date here."""
-        date_of = f", price of {self.as_of}" if self.as_of and self.confidence != "notional" else ""
-        return f"{self.usd_per_hour:g} USD per hour{date_of}"
-
-    @property
-    def doubt(self) -> str:
-        """The prefix of `source` that says that the confidence is low; empty for other prices."""
-        return _DOUBT.get(self.confidence, "")
-
-    @property
-    def plain_source(self) -> str:
-        """The first source in `source`, without the prefix for a low confidence and without dates."""
-        source = self.source.removeprefix(self.doubt).partition(";")[0]
-        return re.sub(r" \d{4}-\d\d(-\d\d)?", "", source)
-
-    def age_days(self, today: date) -> int | None:
-        """Return the days since the first day of `as_of`; None without a date."""
-        return (today - self.since).days if self.as_of else None
-
-    def doubts(self, today: date) -> list[str]:
-        """Return reasons to doubt the price, in a few words each: low confidence, no date, or over 180 days old.
-
-        A notional price and that of a training plan are never doubted.
-        """
-        if self.confidence in ("notional", _OF_A_PLAN):
-            return []
-        reasons = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
-        if not self.as_of:
-            return [*reasons, "without a date"]
-        return [*reasons, f"of {self.as_of}"] if (today - self.since).days > _STALE_DAYS else reasons
 
 
 # SageMaker Training price of ml.m5.large (2 vCPUs, 8 GiB), us-east-1: usage type USE1-Train:ml.m5.large of the AWS
@@ -206,7 +146,7 @@ def plan_price(job: JobSpec, region: str) -> Price | None:
         as_of="",
         source=f"training plan: {paid if usd else 'paid for in advance, so the job itself costs nothing more'}",
         instance_type=job.instance_type,
-        confidence=_OF_A_PLAN,
+        confidence=OF_A_PLAN,
     )
 
 
@@ -360,7 +300,7 @@ class _Row(_Cells):
 def as_of_fault(name: str, text: str) -> list[str]:
     """Return a list with one fault if `text`, the value of `name`, is neither a price's date nor empty."""
     try:
-        _first_day(text or "2026")
+        first_day(text or "2026")
     except ValueError:
         return [f"{name} must be a date such as 2026-11-20, 2026-11 or 2026, or empty, got {text!r}"]
     return []
@@ -391,7 +331,7 @@ def _packaged() -> tuple[Price, ...]:
         cells, row_faults = _Cells.check(texts)
         faults += [f"{row['table']}: {row['instance_type']}: {fault.text}" for fault in row_faults]
         if cells is not None:
-            source = _DOUBT.get(cells.confidence, "") + cells.source
+            source = DOUBT.get(cells.confidence, "") + cells.source
             given = cells.as_text() | {"region": region, "source": source}
             prices.append(_price(given, cells.price_usd_per_hour or 0.0, cells.confidence))
     refuse(faults)
@@ -405,7 +345,3 @@ def _has_regions(row: Mapping[str, str]) -> bool:
 def _newest(rows: Iterable[Price], on: date | None) -> Price | None:
     candidates = [row for row in rows if on is None or row.since <= on]
     return max(reversed(candidates), key=lambda row: row.since, default=None)  # of the newest rows, the last one
-
-
-def _first_day(as_of: str) -> date:
-    return date.fromisoformat(f"{as_of}-01-01"[:10])

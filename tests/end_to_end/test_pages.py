@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paretune.cli import main
-from paretune.launchers.base import job_name
+from paretune.specification.order import job_name
 from paretune.studies.definition.file import StudyFile
 from tests.support import chats
 from tests.support.bills import later, line, write

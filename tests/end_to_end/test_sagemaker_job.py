@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from paretune.launchers.base import job_of
 from paretune.pricing import PriceList
+from paretune.specification.order import job_of
 from paretune.tracking.models import logged_model_of
 from tests.support.cloud import REPOSITORY, WITHIN_S, Cloud, Done, job_of_seconds
 from tests.support.sentences import sentences, write_csv

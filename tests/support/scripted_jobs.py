@@ -6,10 +6,10 @@ from threading import Lock
 
 from paretune.launchers import SAGEMAKER
 from paretune.launchers.base import Job, JobSetup, JobStatus, Launcher, Surroundings, WarmPoolStatus
-from paretune.pricing import Price
 from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, failed
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 
 SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
 PRICES = {SMALL: 1.0, LARGE: 2.0, OTHER: 4.0}

@@ -25,11 +25,12 @@ from paretune.launchers.simulated.recorded_runs import (
     RunTable,
     located,
 )
-from paretune.pricing import Price, PriceList, cost_usd, usual_price
+from paretune.pricing import PriceList, cost_usd, usual_price
 from paretune.specification import metrics
 from paretune.specification.declaration import Parameters, parameter
 from paretune.specification.ending import Cause, JobState
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import DATASET_SIZE
 

@@ -14,9 +14,10 @@ from paretune.core.errors import LaunchRefused, refuse
 from paretune.core.result import CommandOutput, Result, Row
 from paretune.core.secrets import printable
 from paretune.presentation.text import Columns, aligned, texts
-from paretune.pricing import VARIABLE, Price, PriceList, keep, price_remarks
+from paretune.pricing import VARIABLE, PriceList, keep, price_remarks
 from paretune.specification.catalog import instances, region_faults, unknown_type, usual_region
 from paretune.specification.declaration import Parameters, Rules, parameter, split_list
+from paretune.specification.price import Price
 from paretune.specification.profile import read_profile
 
 _API_REGION = "us-east-1"  # one of the API's three endpoints; each has the prices of all regions

@@ -30,12 +30,13 @@ from paretune.estimating.setting import Setting, setting_of
 from paretune.estimating.timing import Measurement, Prediction
 from paretune.estimating.workload import training_rows
 from paretune.presentation.text import duration, usd
-from paretune.pricing import Price, cost_usd
+from paretune.pricing import cost_usd
 from paretune.specification import metrics
 from paretune.specification.container import JobInputs
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
+from paretune.specification.price import Price
 from paretune.specification.program import Program
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
-from paretune.pricing import Price
 from paretune.specification.catalog import Instance, instances
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
+from paretune.specification.price import Price
 from paretune.specification.rules import launch_faults
 
 if TYPE_CHECKING:

@@ -32,9 +32,10 @@ from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import Admitted, admit
 from paretune.jobs.record import JobRecord
 from paretune.jobs.run_names import run_name, trial_in_name
-from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobSetup, JobStatus, Launcher, job_name
+from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobSetup, JobStatus, Launcher
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.ending import Cause
+from paretune.specification.order import job_name
 from paretune.tracking import schema
 
 STOP_PATIENCE_S = 900.0  # longest wait until a job has stopped: two minutes to end, then the upload of its results

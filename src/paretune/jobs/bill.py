@@ -15,9 +15,10 @@ from paretune.jobs.run_names import new_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.transitions import DOWNLOADING
-from paretune.pricing import Price, cost_usd
+from paretune.pricing import cost_usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun, number_in
 from paretune.tracking.store import Tracking

@@ -34,11 +34,12 @@ from paretune.jobs.progress import watched
 from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags
 from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import checkpoint_folder, job_name, job_of
+from paretune.launchers.base import checkpoint_folder
 from paretune.launchers.processes import is_alive
 from paretune.specification.ending import JobState
 from paretune.specification.identity import JobIdentity, Place
 from paretune.specification.job import JobSpec
+from paretune.specification.order import job_name, job_of
 from paretune.specification.profile import completed
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.jobs.record import ENDED
-from paretune.launchers.base import job_of
 from paretune.presentation.text import plain
+from paretune.specification.order import job_of
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.store import Tracking

@@ -22,13 +22,14 @@ from paretune.jobs.record import RESTORED, JobRecord, params_of
 from paretune.jobs.run_names import new_name, run_name
 from paretune.launchers.base import Job
 from paretune.presentation.text import usd
-from paretune.pricing import ROUNDING_USD, Price
+from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, Command, JobReport
 from paretune.specification.declaration import experimental_words
 from paretune.specification.ending import STOPPED, Cause, Ending, JobState, failed
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import BatchPlan
+from paretune.specification.price import Price
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 from paretune.tracking.run_writer import EndStatus, Run

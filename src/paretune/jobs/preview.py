@@ -21,16 +21,18 @@ from paretune.estimating.workload import whole_argument
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.run_names import settings_in_name
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import JobSetup, Launcher, job_name
+from paretune.launchers.base import JobSetup, Launcher
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
 from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
-from paretune.pricing import Price, price_remarks
+from paretune.pricing import price_remarks
 from paretune.specification.container import Command, JobDocument, JobInputs
 from paretune.specification.declaration import experimental_words
 from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec, default_learning_rate
+from paretune.specification.order import job_name
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE, BatchPlan
+from paretune.specification.price import Price
 from paretune.specification.rules import description_faults, launch_faults
 from paretune.storage.database import redacted
 

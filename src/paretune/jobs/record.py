@@ -20,15 +20,16 @@ from paretune.jobs.bill import price_tags, recorded_price
 from paretune.jobs.preview import Admitted
 from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobSetup, job_name, job_of
+from paretune.launchers.base import Job, JobSetup
 from paretune.launchers.processes import is_alive, process_text
-from paretune.pricing import Price
 from paretune.specification import metrics
 from paretune.specification.container import Command, Event
 from paretune.specification.declaration import spell
 from paretune.specification.ending import Cause, JobState
 from paretune.specification.job import JobSpec
+from paretune.specification.order import job_name, job_of
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
+from paretune.specification.price import Price
 from paretune.tracking import schema
 from paretune.tracking.data_sets import data_sets_of
 from paretune.tracking.run_writer import EndStatus, Run, trouble

@@ -14,9 +14,10 @@ from paretune.jobs.record import JobRecord, find_job, first_job_of, of_one_run, 
 from paretune.jobs.removed import RemovedJob, removed_jobs, shared_ledgers
 from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, job_name, job_of
+from paretune.launchers.base import Job
 from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
+from paretune.specification.order import job_name, job_of
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.store import Tracking

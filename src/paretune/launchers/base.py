@@ -10,36 +10,21 @@ from typing import Any, ClassVar, Self
 from paretune.core.clock import Clock, SkippingClock
 from paretune.core.errors import BudgetRefused
 from paretune.estimating.estimator import Estimate
-from paretune.pricing import Price, admit, unknown_price, worst_case_usd
+from paretune.pricing import admit, unknown_price, worst_case_usd
 from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
 from paretune.specification.ending import Ending, JobState
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import LauncherTraits
+from paretune.specification.order import job_of
 from paretune.specification.parallelism import DEVICE_MAP
+from paretune.specification.price import Price
 
 CREATED_WITHIN_S = 600.0  # a job may be created this long after its submitter last recorded its name or a sign of life
 GONE_AFTER_S = 60.0  # a job is gone if its service reports for this long that it does not exist; one answer is no proof
 SHOWN_WITHIN_S = 5.0  # how long to look for a job that an interrupted process may just have created
 LOOK_EVERY_S = 2.0  # seconds between two requests for a job that is not visible yet
-JOB_PREFIX = "paretune-"  # prefix of all job names
 # Strategies whose checkpoints fit any number of devices.
 _RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
-
-
-def job_name(job: str, attempt: int) -> str:
-    """Return the name of an attempt of a job: at most 63 letters, digits and hyphens.
-
-    The name depends only on the arguments, and a launcher creates only one job with each name, so no attempt starts
-    twice. `job` is the same for all attempts: the id of the job's run, or the name that `jobs.launch` gives to
-    identical jobs.
-    """
-    return f"{JOB_PREFIX}{job}-{attempt}"
-
-
-def job_of(name: str) -> str:
-    """Return the part of a `job_name` that all attempts share; any other name is returned unchanged."""
-    job, _, attempt = name.removeprefix(JOB_PREFIX).rpartition("-")
-    return job if name.startswith(JOB_PREFIX) and job and attempt.isdigit() else name
 
 
 def checkpoint_folder(document: JobDocument) -> str:

@@ -33,7 +33,7 @@ from paretune.launchers import LOCAL
 from paretune.launchers.base import JobSetup, JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
 from paretune.launchers.processes import living, out_of_memory_kills
-from paretune.pricing import ML_M5_LARGE, Price
+from paretune.pricing import ML_M5_LARGE
 from paretune.specification.container import (
     JobDocument,
     JobFolder,
@@ -43,6 +43,7 @@ from paretune.specification.container import (
 )
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, cut_off, failed
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 
 _READ_LINES = 200  # lines of the log in which the reason of a silent end is searched
 _SIGNALED = 128  # exit codes above this name the signal that ended a process

@@ -29,13 +29,13 @@ from paretune.estimating.workload import data_of, training_rows
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
 from paretune.presentation.text import duration, plain
-from paretune.pricing import Price
 from paretune.specification import metrics
 from paretune.specification.catalog import instances
 from paretune.specification.container import JobInputs
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE
+from paretune.specification.price import Price
 from paretune.specification.rules import launch_faults
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile

@@ -80,7 +80,7 @@ class RecordedRun:
     @property
     def attempts(self) -> int:
         """The number of attempts of the job; 1 if it is not recorded."""
-        number = self.tags.get(schema.JOB_NAME, "").rpartition("-")[2]  # see `launchers.base.job_name`
+        number = self.tags.get(schema.JOB_NAME, "").rpartition("-")[2]  # see `specification.order.job_name`
         return int(number) if number.isdecimal() and len(number) < 6 else 1
 
     @property

@@ -21,9 +21,9 @@ from paretune.estimating.architecture import well_known
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.timing import Prediction
-from paretune.pricing import Price
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 from tests.support.recorded_jobs import put_run
 
 Command = Callable[..., tuple[int, str, str]]

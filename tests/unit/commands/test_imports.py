@@ -13,8 +13,8 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from paretune.commands.imports import ImportRequest, import_runs
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
-from paretune.pricing import Price
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 from paretune.tracking.store import Tracking
 
 HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"

@@ -9,7 +9,7 @@ import pytest
 
 from paretune.commands.prices import read_prices
 from paretune.core.errors import LaunchRefused
-from paretune.pricing import Price
+from paretune.specification.price import Price
 from tests.support.stand_ins.aws import Aws
 from tests.support.typed import Run
 

@@ -12,8 +12,8 @@ import pytest
 from mlflow import MlflowClient
 from moto import mock_aws
 
-from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker.storage import s3_client
+from paretune.specification.order import job_name
 from tests.support.bills import BEGIN, deliver, deliver_legacy, in_focus, in_legacy, later, line, of_month, write
 from tests.support.recorded_jobs import put_run
 

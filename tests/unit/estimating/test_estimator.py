@@ -18,9 +18,10 @@ from paretune.estimating.architecture import Architecture, architecture_of, well
 from paretune.estimating.estimator import Estimate, Estimator, estimate_user_code
 from paretune.estimating.evidence import Evidence, read
 from paretune.estimating.hardware import unlisted_gpu
-from paretune.pricing import ML_M5_LARGE, Price
+from paretune.pricing import ML_M5_LARGE
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import FACTS
+from paretune.specification.price import Price
 from paretune.tracking.recorded_run import RecordedRun
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from paretune.jobs.outcome import JobOutcome, failure_message, script_remarks, sources_without_bill, verdicts
-from paretune.pricing import ML_M5_LARGE, Price
+from paretune.pricing import ML_M5_LARGE
 from paretune.specification.container import JobReport
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, cut_off, failed
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 from paretune.user_code.script_metrics import LOGGERS
 
 MEASURED = {

@@ -10,9 +10,9 @@ from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
 from paretune.jobs.preview import ForeseenJob, _summary, batch_in_words, data_warnings, limit_refusal, warnings_of
-from paretune.pricing import Price
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 from paretune.user_code.inputs import planned_inputs
 
 PRICE = Price(usd_per_hour=1.0, region="us-east-1", as_of="", source="a list", confidence="notional")

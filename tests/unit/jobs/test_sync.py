@@ -18,10 +18,11 @@ from paretune.core.interruption import Interruption
 from paretune.jobs.launch import begin_job, run_job
 from paretune.jobs.record import JobRecord, params_of
 from paretune.jobs.sync import Collected, Sync
-from paretune.launchers.base import CREATED_WITHIN_S, Job, JobSetup, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, Job, JobSetup
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
+from paretune.specification.order import job_name
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
 from tests.support.bills import line, write

@@ -34,7 +34,7 @@ from paretune.core.packages import can_be_imported
 from paretune.core.shell import command_line
 from paretune.launchers.base import JobSetup, JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
-from paretune.pricing import Price, PriceList, usual_price
+from paretune.pricing import PriceList, usual_price
 from paretune.specification import catalog
 from paretune.specification.container import (
     JobDocument,
@@ -45,6 +45,7 @@ from paretune.specification.container import (
 )
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, cut_off, failed
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 from paretune.specification.rules import launch_faults
 from paretune_slurm import TRAITS
 

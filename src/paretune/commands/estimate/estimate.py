@@ -31,12 +31,13 @@ from paretune.jobs.preview import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
 from paretune.launchers.disk import bytes_on_disk
 from paretune.presentation.text import aligned
-from paretune.pricing import Price, PriceList, dates_of, usual_price
+from paretune.pricing import PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DIVISIONS, OF_THE_BATCH
+from paretune.specification.price import Price
 from paretune.specification.profile import completed
 from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults

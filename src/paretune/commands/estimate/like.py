@@ -30,11 +30,12 @@ from paretune.estimating.timing import Measurement, fit
 from paretune.jobs.running import find_run
 from paretune.jobs.workplace import has_store, open_tracking
 from paretune.presentation.text import duration, usd
-from paretune.pricing import Price, PriceList, usual_price
+from paretune.pricing import PriceList, usual_price
 from paretune.specification.catalog import instances, usual_region
 from paretune.specification.declaration import affecting, spell, split_list
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DATA_PARALLEL, OF_STRATEGY, OF_THE_BATCH
+from paretune.specification.price import Price
 from paretune.specification.profile import SETTABLE, read_profile
 from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults

@@ -16,10 +16,10 @@ from paretune.core.clock import SystemClock
 from paretune.core.reading import at_home, exists
 from paretune.core.result import CommandOutput, Row, as_json, csv_text, rows_of
 from paretune.core.secrets import markdown
-from paretune.launchers.base import job_of
 from paretune.specification import metrics
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
 from paretune.specification.inputs import IN_S3
+from paretune.specification.order import job_of
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from paretune.core.errors import BadInput, first_line
 from paretune.core.reading import LARGEST_CONFIG, parse_json, read_text
-from paretune.launchers.base import JOB_PREFIX
+from paretune.specification.order import JOB_PREFIX
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.core.shell import command_line
-from paretune.launchers.base import GONE_AFTER_S, Job, JobStatus, WarmPoolStatus, job_of
+from paretune.launchers.base import GONE_AFTER_S, Job, JobStatus, WarmPoolStatus
 from paretune.launchers.sagemaker.account import GROUP, PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import (
     AWS_ERRORS,
@@ -26,6 +26,7 @@ from paretune.launchers.sagemaker.storage import Storage, output_of
 from paretune.launchers.transitions import read_phases, seconds_since_epoch
 from paretune.specification.container import PROFILE, RUNNER, Event, JobReport, read_event
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, cut_off, failed
+from paretune.specification.order import job_of
 
 if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description

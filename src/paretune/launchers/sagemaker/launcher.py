@@ -18,17 +18,7 @@ from paretune.core.errors import BadInput, LaunchRefused, LostContact, collectin
 from paretune.core.secrets import without_secrets
 from paretune.core.shell import command_line
 from paretune.launchers import SAGEMAKER, archive
-from paretune.launchers.base import (
-    GONE_AFTER_S,
-    LOOK_EVERY_S,
-    SHOWN_WITHIN_S,
-    Job,
-    JobSetup,
-    Launcher,
-    Surroundings,
-    job_name,
-    job_of,
-)
+from paretune.launchers.base import GONE_AFTER_S, LOOK_EVERY_S, SHOWN_WITHIN_S, Job, JobSetup, Launcher, Surroundings
 from paretune.launchers.deadlines import billed_after_limit_s, deadline_s
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account
@@ -47,11 +37,13 @@ from paretune.launchers.sagemaker.request import (
 )
 from paretune.launchers.sagemaker.request_rules import request_faults
 from paretune.launchers.sagemaker.storage import Storage, absent, upload_faults
-from paretune.pricing import Price, PriceList, plan_price
+from paretune.pricing import PriceList, plan_price
 from paretune.specification.container import RUNNER, JobDocument, JobInputs, UserCode
 from paretune.specification.declaration import affecting
 from paretune.specification.identity import owned_request
 from paretune.specification.job import JobSpec
+from paretune.specification.order import job_name, job_of
+from paretune.specification.price import Price
 from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
 
 if TYPE_CHECKING:  # boto3-stubs, for mypy only

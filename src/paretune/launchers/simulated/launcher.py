@@ -27,10 +27,11 @@ from paretune.launchers.base import Job, JobSetup, JobStatus, Launcher, Surround
 from paretune.launchers.deadlines import billed_after_limit_s
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline, TimelineFactory
 from paretune.launchers.transitions import read_phases
-from paretune.pricing import Price, PriceList, price_region, usual_price
+from paretune.pricing import PriceList, price_region, usual_price
 from paretune.specification.container import Event, JobDocument, JobInputs, write_json_once
 from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 from paretune.specification.rules import launch_faults
 
 _SECONDS = struct.Struct("<d")

@@ -19,9 +19,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from paretune.core.errors import BadInput
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
-from paretune.pricing import Price, PriceList, usual_price
+from paretune.pricing import PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, judged_by
 from paretune.studies.sampler.candidates import CLAIM, PROBE, Candidate, Space, own_space, rows_of
 from paretune.studies.sampler.decision import Accepts, Aims, Belief, Decision

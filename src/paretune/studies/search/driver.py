@@ -38,10 +38,10 @@ from paretune.jobs.preview import admit
 from paretune.jobs.record import JobRecord, opening_tags, owner_of
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import job_name
 from paretune.presentation.text import usd
 from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
+from paretune.specification.order import job_name
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Point
 from paretune.studies.results.trials import Trial, counted

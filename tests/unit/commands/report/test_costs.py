@@ -9,7 +9,8 @@ import pytest
 from paretune.commands.report import MOST_RUNS, TOTAL_KEYS, ReportRequest
 from paretune.commands.report.tables import ALL, NONE, Report, costs_report, frame_of, new_cost, records, totals
 from paretune.launchers import SAGEMAKER
-from paretune.pricing import Price, PriceList
+from paretune.pricing import PriceList
+from paretune.specification.price import Price
 from paretune.tracking.recorded_run import RecordedRun
 from tests.support.recorded_jobs import on_p3, recorded
 

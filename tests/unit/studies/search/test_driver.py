@@ -26,10 +26,10 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
 from paretune.launchers.base import Job, JobSetup, WarmPoolStatus
 from paretune.launchers.processes import process_text
-from paretune.pricing import Price
 from paretune.specification.container import JobDocument, JobInputs, JobReport
 from paretune.specification.ending import Cause, cut_off, failed
 from paretune.specification.job import JobSpec
+from paretune.specification.price import Price
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import Trial
