@@ -32,8 +32,8 @@ from paretune.studies.definition.file import full_name
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront, hypervolume
 from paretune.studies.results.trials import Trial
-from paretune.studies.search.next_job import MOST_REPEATS, MOST_TRIES, wanted
-from paretune.studies.trial_status import TrialStatus
+from paretune.studies.search.next_job import MOST_REPEATS, wanted
+from paretune.studies.trial_status import TRIES, TrialStatus
 from search.grids import Grid, grid
 from search.tables import Point
 from search.worlds import BATCHES, COLLAPSED, RATES, World
@@ -295,7 +295,7 @@ class DrawnStudy:
                 point.number
                 for point, runs in wanted(front)
                 if point.trained < runs
-                and len(point.trials) < MOST_TRIES
+                and len(point.trials) < TRIES.repeated
                 and repeats_usd + point.means["cost_usd"] <= search_usd
             ]
             if not lacking or len(self._trials) >= len(self._jobs) + MOST_REPEATS:

@@ -5,11 +5,14 @@
     FAILED, CUT_OFF                   the point is tried once more if the search asks for it
     INTERRUPTED, REFUSED              the point was not at fault, so it is tried again; n_trials excludes the trial
 
-`studies/search/ended_trials.py` decides how often and after what pause a point is tried again.
+`TRIES` says how often a point is tried, and `is_final` whether it is over. `studies/search/ended_trials.py` decides
+after what pause it is tried again.
 """
 
 import re
+from collections.abc import Iterable
 from enum import Enum
+from typing import NamedTuple
 
 from paretune.specification.ending import Cause, Ending
 
@@ -21,8 +24,8 @@ class TrialStatus(Enum):
     COMPLETED = "Completed"
     OUT_OF_MEMORY = "OutOfMemory"
     DIVERGED = "Diverged"
-    CUT_OFF = "CutOff"  # at its maximum runtime: retried once if the search asks for it
-    FAILED = "Failed"  # by itself: retried once if the search asks for it
+    CUT_OFF = "CutOff"  # at its maximum runtime: retried if the search asks for it
+    FAILED = "Failed"  # by itself: retried if the search asks for it
     STOPPED = "Stopped"  # on request
     INTERRUPTED = "Interrupted"  # its job died with its driver, so the point was not at fault: retried
     REFUSED = "Refused"  # no capacity, quota or dollars: retried after a pause
@@ -62,3 +65,31 @@ _OF_CAUSES = {
     ),
 }
 """The cause of a job's end to the status of its trial."""
+
+
+class Tries(NamedTuple):
+    """Limits on how often a study runs the same job or configuration.
+
+    Attributes:
+        failed: starts of a job that fails or reaches its time limit.
+        refused: retries of a job that is refused (capacity, quota) or interrupted; each further one counts as failed.
+        repeated: runs of a configuration, including those that failed or collapsed, after which it is not repeated.
+    """
+
+    failed: int
+    refused: int
+    repeated: int
+
+
+TRIES = Tries(failed=2, refused=4, repeated=4)
+
+
+def is_final(ends: Iterable[TrialStatus], refusals: int = 0) -> bool:
+    """Return whether a job with these trials is not started again, because one has a result or too many failed.
+
+    A running trial counts as one with a result. `refusals` is the number of times that the job was refused or
+    interrupted; trials that did not count as a try are left out of it.
+    """
+    statuses = [status for status in ends if not status.is_retryable]
+    failures = sum(status.is_retried_on_request for status in statuses)
+    return failures < len(statuses) or failures + max(0, refusals - TRIES.refused) >= TRIES.failed

@@ -1,8 +1,17 @@
-"""The status of a trial follows from the cause of its job's end, whatever the launcher says about it."""
+"""The status of a trial follows from the cause of its job's end, and whether its job starts again from its status."""
+
+from contextlib import closing
+from itertools import product
+from pathlib import Path
 
 import pytest
 
 from paretune.specification.ending import STOPPED, Cause, Ending, JobState, cut_off, failed
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.trials import Trial
+from paretune.studies.sampler.sampler import SplitSampler
+from paretune.studies.search.ended_trials import EndedTrials
+from paretune.studies.search.table import StudyTable
 from paretune.studies.trial_status import TrialStatus
 
 
@@ -35,3 +44,32 @@ def test_only_a_failure_is_blamed_on_the_process_that_the_job_died_with() -> Non
     assert lost[Cause.ERROR] is lost[Cause.SILENT] is TrialStatus.INTERRUPTED
     assert lost[Cause.OUT_OF_MEMORY] is TrialStatus.OUT_OF_MEMORY
     assert lost[Cause.TIME_LIMIT] is TrialStatus.CUT_OFF
+
+
+ENDS = [status for status in TrialStatus if status is not TrialStatus.RUNNING and not status.is_retryable]
+AGAIN = {TrialStatus.FAILED, TrialStatus.CUT_OFF}
+
+
+@pytest.mark.parametrize("ends", [each for count in (1, 2) for each in product(ENDS, repeat=count)])
+def test_driver_and_sampler_agree_on_whether_a_job_that_ended_so_may_start_again(
+    tmp_path: Path, ends: tuple[TrialStatus, ...]
+) -> None:
+    """A job may start once more after one failure or time limit, and never after two or after any other end."""
+    (tmp_path / "train.py").write_text("parser.add_argument('--leaves')\n")
+    job = {"entry_script": str(tmp_path / "train.py"), "instance_type": "ml.g5.xlarge"}
+    goals = {"cost_usd": "minimize", "ndcg": "maximize"}
+    search = {"training_arguments.leaves": {"choices": [7]}}
+    file = StudyFile.read({"name": "one", "job": job, "search": search, "objectives": goals, "budget_usd": 9})
+    point = {"training_arguments.leaves": 7}
+    with closing(StudyTable(file, "sqlite://")) as table:
+        for status in ends:
+            number, _ = table.ask(point, {})
+            measured = {"cost_usd": 0.1, "ndcg": 0.5} if status is TrialStatus.COMPLETED else {}
+            given = file.spec_at(point).given_text()
+            table.save(Trial(number=number, point=point, given=given, status=status, measured=measured, cost_usd=0.1))
+            table.tell(table.trials()[1][-1])
+        sampler = SplitSampler(file.job, table.distributions, objectives=list(goals), metric="ndcg", stop=False)
+        may_start = not EndedTrials(file, table.trials()[1]).final
+
+        assert (sampler.next_job(table.study) is not None) == may_start
+        assert may_start == (len(ends) == 1 and ends[0] in AGAIN)

@@ -21,7 +21,7 @@ each candidate.
 
 import itertools
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -37,7 +37,7 @@ from paretune.studies.definition.objectives import Constraints
 from paretune.studies.sampler.candidates import Candidate, Jobs, Row, Space
 from paretune.studies.sampler.quality import QualityModel, lost_probability
 from paretune.studies.sampler.seconds import SecondsModel
-from paretune.studies.trial_status import TrialStatus
+from paretune.studies.trial_status import TrialStatus, is_final
 
 # Nodes and weights of Gauss-Hermite quadrature over the logarithm of the costs.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
@@ -46,10 +46,8 @@ _LARGE_SD = 1.5  # limit on the deviation of log dollars in expected dollars
 # A job's outcome counts as known below these standard deviations: of log seconds, and of quality as a multiple of the
 # noise of one run.
 SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 2.5
-MOST_TRIES = 2  # limit on the starts of a job that fails or reaches its time limit
 LIKELY = 0.5  # predicted jobs are stated only if they succeed with at least this probability
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
-_TRIED_AGAIN = (*_FAILED, TrialStatus.CUT_OFF)
 _CHEAP = 100.0  # weight of log dollars over settings in the choice of the first job of the user's own training code
 BRIEF = 0.5  # a probe is skipped if it takes this share of the seconds of the full run, which also shows quality
 NEXT, SURE, LEAST_NEXT = 10.0, 0.8, 0.02
@@ -249,8 +247,8 @@ class Decision:
     def _is_new(self) -> np.ndarray:
         """Whether each candidate may still be started, shape (N,).
 
-        A job may not if it is running, has ended in another way than by a failure, or has failed or been cut off
-        `MOST_TRIES` times. Jobs that differ only in a parameter that a trial never suggested count as the same job.
+        A job may not if it is running or over (`is_final`). Jobs that differ only in a parameter that a trial never
+        suggested count as the same job.
         """
         final = self._final()
         is_new = np.array([job.identity not in final for job in self._jobs.jobs])
@@ -261,10 +259,10 @@ class Decision:
         return is_new
 
     def _final(self) -> set[Any]:
-        counts = Counter[Any]()
+        ends = defaultdict[Any, list[TrialStatus]](list)
         for row in self._rows:
-            counts[row.job.identity] += 1 if row.status in _TRIED_AGAIN else MOST_TRIES
-        return {identity for identity, count in counts.items() if count >= MOST_TRIES}
+            ends[row.job.identity].append(row.status)
+        return {identity for identity, statuses in ends.items() if is_final(statuses)}
 
     @cached_property
     def _is_open(self) -> np.ndarray:

@@ -11,10 +11,8 @@ from paretune.specification.ending import Cause, without_ids
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
-from paretune.studies.trial_status import TrialStatus
+from paretune.studies.trial_status import TRIES, TrialStatus, is_final
 
-MOST_TRIES = 4  # limit on retries of a job that was refused (capacity, quota) or interrupted; then it counts as failed
-MOST_FAILURES = 2  # a job that failed or reached its time limit this many times is not run again
 MOST_REFUSED = 3  # refusals in a row, while no other job runs, after which a study ends
 LIMIT_RETRY_S = 1800.0  # seconds until the launcher is asked again to run more jobs at a time than it has allowed
 _REFUSED_PAUSE_S = 60.0  # seconds until the launcher is asked again after it refused a job while no other one ran
@@ -91,12 +89,12 @@ class EndedTrials:
                 del self.trials[trial.number]
         # A job that was refused while others ran only has to wait for them, so the refusal does not count as a try.
         tries = sum(trial.status.is_retryable and not trial.running_when_refused for trial in trials)
-        failures = sum(trial.status.is_retried_on_request for trial in trials) + max(0, tries - MOST_TRIES)
-        if failures and last.number not in self._assumed_fixed:
+        has_failed = tries > TRIES.refused or any(trial.status.is_retried_on_request for trial in trials)
+        if has_failed and last.number not in self._assumed_fixed:
             self.failed.add(computation)
-        if failures >= MOST_FAILURES or not (last.status.is_retryable or last.status.is_retried_on_request):
+        if is_final((trial.status for trial in trials), tries):
             self.final[computation] = last.number
-        elif last.status.is_retryable and tries <= MOST_TRIES and not is_under_way:
+        elif last.status.is_retryable and tries <= TRIES.refused and not is_under_way:
             has_to_wait = last.status is TrialStatus.REFUSED and last.number not in self._assumed_fixed
             pause_s = _FIRST_PAUSE_S * 2 ** max(0, tries - 1) if has_to_wait else 0.0
             self.retries[computation] = last, last.ended_at + pause_s

@@ -30,7 +30,7 @@ from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
 from paretune.studies.search.money import LEAST_MINUTES, MAX_COST, OF_ESTIMATES
-from paretune.studies.trial_status import TrialStatus
+from paretune.studies.trial_status import TRIES, TrialStatus
 
 # With more points than this and no design, or a searched range, points are not listed: `_DRAWN` of them are drawn.
 _MOST_POINTS = 5_000
@@ -48,7 +48,6 @@ _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
 RUNS_OF_FRONT, RUNS_OF_PICK = 2, 3
 """Runs that each configuration of the front, and the one to take, should get, each with its own seed. Collapsed runs do
 not count. More runs of the front brought nothing on the drawn studies of benchmarks/search_statements.py."""
-MOST_TRIES = 4  # runs after which a configuration is not repeated again, collapsed and failed ones included
 MOST_REPEATS = 12  # limit on a study's repeats
 _SHARE_OF_BUDGET = 0.1
 """All repeats together may cost as much as the search has or, if that is more, this share of the study's budget."""
@@ -380,7 +379,7 @@ class Verification:
         limited = next(filter(is_affordable, limits), None)
         if limited is None:
             return f"the worst case of another run does not fit {driver.money.limit_below(limits[-1:])}"
-        if 1 + repeats >= MOST_TRIES:
+        if 1 + repeats >= TRIES.repeated:
             collapsed = f", {point.collapses} run{'s' * (point.collapses != 1)} collapsed" if point.collapses else ""
             return f"{len(point.trials) - 1} of {repeats} repeats completed{collapsed}"
         if len(ended) + all_under_way >= MOST_REPEATS:

@@ -34,7 +34,7 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver, Start
-from paretune.studies.search.ended_trials import MOST_FAILURES, MOST_REFUSED, MOST_TRIES, EndedTrials
+from paretune.studies.search.ended_trials import MOST_REFUSED, EndedTrials
 from paretune.studies.trial_status import TrialStatus
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
@@ -253,7 +253,7 @@ def test_a_preparation_that_dies_ends_its_trial_alone(desk: Desk, monkeypatch: p
     assert statuses.count(TrialStatus.COMPLETED) == 3
 
 
-@pytest.mark.parametrize(("looks", "fewest", "most"), [(1, 1, 2), (24, MOST_TRIES + 1, 99)])
+@pytest.mark.parametrize(("looks", "fewest", "most"), [(1, 1, 2), (24, 5, 99)])
 def test_a_quota_of_one_job_makes_the_others_wait_however_long_it_takes(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, looks: int, fewest: int, most: int
 ) -> None:
@@ -319,7 +319,7 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_asks_for
     for _ in range(3):
         driver.begin(Start({"learning_rate": RATES[0]}))
         until_ended(driver)
-    assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
+    assert len(desk.launcher.created) == 4 + 1
 
 
 def test_an_option_that_cannot_run_does_not_end_a_study_in_which_others_can(desk: Desk) -> None:
@@ -354,7 +354,7 @@ def test_jobs_side_by_side_that_are_cut_off_by_one_wrong_estimate_double_later_l
     assert limits[2] / limits[1] == pytest.approx(2.0, rel=0.15)
 
 
-@pytest.mark.parametrize(("ending", "tries"), [(BROKEN, MOST_FAILURES), (CAPACITY, MOST_TRIES + MOST_FAILURES)])
+@pytest.mark.parametrize(("ending", "tries"), [(BROKEN, 2), (CAPACITY, 4 + 2)])
 def test_points_that_fail_are_tried_once_more_by_the_next_command_and_then_given_up(
     desk: Desk, ending: End, tries: int
 ) -> None:
