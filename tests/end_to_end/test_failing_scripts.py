@@ -62,6 +62,12 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "EOFError: EOF when reading a line (a job has no keyboard: let the script take an argument instead of calling",
         "which data set?",
     ),
+    "bf16": (
+        'raise ValueError("Your setup doesn\'t support bf16/gpu. You need to assign use_cpu.")',
+        {},
+        "You need to assign use_cpu. (the default of TRL's classes; give the job --precision fp32)",
+        "line 1, in <module>",
+    ),
     "endless": (
         "import time\nwhile True:\n    print('loss: 0.5', flush=True)\n    time.sleep(0.1)",
         {"max_runtime_minutes": 0.3},

@@ -31,6 +31,12 @@ def busy_sentence() -> str:
     return f"{busy}: a job on it takes longer than on an idle one" if is_busy else ""
 
 
+def may_have_gpu() -> bool:
+    """Return whether this machine may have a GPU; False only on Linux without any GPU's device file."""
+    devices = (Path("/dev/nvidia0"), Path("/dev/kfd"), Path("/dev/dxg"))  # of Nvidia's, AMD's and WSL's driver
+    return platform.system() != "Linux" or any(each.exists() for each in devices)
+
+
 def machine_name() -> str:
     """Return host name, architecture and number of cores. Measurements apply only to machines with the same name."""
     return f"{platform.node()} {platform.machine()} {os.cpu_count()}"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import did_you_mean
+from paretune.core.machine import may_have_gpu
 from paretune.core.reading import at_home, is_file
 from paretune.core.shell import options
 from paretune.specification.container import Slot, slot_values
@@ -250,6 +251,9 @@ def _faults(
         return [script.help_fault]
     if faults := _bundled_faults(spec, script):
         return faults
+    if script.bf16_by and not (spec.has_instances or {"bf16", "fp16", "use_cpu"} & values.keys() or may_have_gpu()):
+        rule = f"{script.path.name} trains in bf16, the default of TRL's {script.bf16_by}, which needs a GPU"
+        return [f"{rule}, and this machine has none: add {options(precision='fp32')}"]
     if script.opens and spec.project is None and (spec.has_instances or script.path.parent != Path.cwd()):
         where = os.path.relpath(script.path.parent)
         text = f"opens {', '.join(script.opens)} in the current folder, which is another one: replace entry_script with"
@@ -401,8 +405,8 @@ def start_faults(script: Script, names: Iterable[str]) -> list[str]:
     settable = [name for name in names if name in script.constants]
     if script.is_notebook:
         text = "calls get_ipython(), which only notebooks have: begin it with these two lines"
-        first = "from IPython.core.interactiveshell import InteractiveShell"
-        second = "get_ipython = InteractiveShell.instance"
+        first = "from IPython.terminal.interactiveshell import TerminalInteractiveShell"
+        second = "get_ipython = lambda: TerminalInteractiveShell.instance(user_ns=globals())"
     elif script.first_words:
         word, *others = script.first_words
         has_config = word == "fit" and path.with_name("config.yaml").is_file()

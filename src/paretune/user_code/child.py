@@ -130,6 +130,8 @@ def classify(error: BaseException) -> tuple[str, str]:
         first += f" (looked in {os.getcwd()})"
     if isinstance(error, EOFError) and "reading a line" in text:  # of input()
         first += " (a job has no keyboard: let the script take an argument instead of calling input)"
+    if "doesn't support bf16" in text:  # of TrainingArguments
+        first += " (the default of TRL's classes; give the job --precision fp32)"
     cause = chain[-1]
     reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
     is_new = isinstance(cause, Exception) and (type(cause), reason) != (type(error), first)

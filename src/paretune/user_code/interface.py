@@ -277,6 +277,25 @@ def installed_arguments() -> Mapping[str, tuple[str, ...]]:
     return found
 
 
+_OF_TRL = re.compile(r"^\s*from trl\b[^\n]* import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+_TRAINED = re.compile(r"\b(?!ModelConfig\b|DatasetMixtureConfig\b)(\w+)Config\b")
+
+
+def trl_uses_bf16(text: str) -> str:
+    """Return the class of TRL in a script's text that trains in bf16 unless told otherwise; "" if there is none.
+
+    The text of the installed TRL says which classes do: those of version 0.23 and newer.
+    """
+    spec = importlib.util.find_spec("trl")
+    folder = Path(str(spec and spec.origin)).parent / "trainer"
+    for name in (name for imported in _OF_TRL.findall(text) for name in _TRAINED.findall(imported)):
+        for file in (folder / f"{name.lower()}_config.py", folder / "base_config.py"):
+            with suppress(OSError):
+                if "self.bf16 = not" in file.read_text(encoding="utf-8"):
+                    return f"{name}Config"
+    return ""
+
+
 # ---- Hydra
 
 

@@ -28,6 +28,7 @@ from paretune.user_code.interface import (
     read_options,
     required_by,
     trailing_of,
+    trl_uses_bf16,
     types_of,
 )
 from paretune.user_code.sandbox import ask_options
@@ -66,6 +67,7 @@ _PLACES = re.compile(r"\bargv\[\d+\]")
 _ELSEWHERE = re.compile(r"\bexec\(\s*(?:compile\(\s*)?open\(|\brunpy\.run_")
 _FIT = re.compile(r"\bLightningCLI\((?![^)]*\b(?:run=False|args=))")
 _NOTEBOOK = re.compile(r"^\s*get_ipython\(\)", re.MULTILINE)
+_DEFINES_NOTEBOOK = re.compile(r"^\s*(?:get_ipython\s*=|def get_ipython\b)", re.MULTILINE)
 _WITH_TRAINER = r"(?:transformers|trl|setfit|sentence_transformers)"
 _LOGGERS = {
     "MLflow": r"^\s*(?:import|from)\b[^\n#]*\bmlflow\b",
@@ -127,7 +129,8 @@ class Script:
     declares_all: bool  # whether there are no others, except those that a library may add to the script's parser
     mentions_seed: bool
     first_words: tuple[str, ...]  # one of these must precede its options, such as `fit` of LightningCLI
-    is_notebook: bool  # whether it calls get_ipython(), which only notebooks have
+    bf16_by: str  # the class of TRL that makes it train in bf16, if no number format is given; "" if there is none
+    is_notebook: bool  # whether it calls get_ipython(), which only notebooks have, and does not define it
     constants: Mapping[str, int]  # variables set to a number or a string at the top level, with their line numbers
     metrics: tuple[str, ...]  # names of numbers that it prints, logs or writes
     settings: frozenset[str]
@@ -326,7 +329,8 @@ def _declared(
         declares_all=declares_all,
         mentions_seed=bool(re.search(r"\bseed\b", text)),
         first_words=("fit",) if _FIT.search(main) else (*options.commands, *_commands(program)),
-        is_notebook=bool(_NOTEBOOK.search(main)),
+        bf16_by=trl_uses_bf16(text) if parser == "hugging face" else "",
+        is_notebook=bool(_NOTEBOOK.search(main)) and not _DEFINES_NOTEBOOK.search(main),
         constants={name: node.lineno for node in tree.body for name in _constants(node)},
         metrics=metrics,
         named=frozenset((*metrics, *_strings(program.nodes))),

@@ -15,6 +15,7 @@ from paretune.jobs.record import params_of
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Range, is_whole
+from paretune.user_code import binding
 from paretune.user_code.binding import OF_SCRIPTS
 from paretune.user_code.inputs import script_inputs
 from paretune.user_code.project import project_inputs
@@ -607,7 +608,7 @@ def test_an_argument_of_the_script_given_as_a_parameter_is_refused_with_its_righ
             ["name: ", "entry_points: {main"],
         ),
         ("lr = 0.1\nprint(lr)\n", "add these two lines below line 1", ["import argparse; ", "globals().update("]),
-        ("lr = 1\nget_ipython().system('ls')\n", "calls get_ipython()", ["from IPython", "get_ipython = Interactive"]),
+        ("lr = 1\nget_ipython().system('ls')\n", "calls get_ipython()", ["from IPython", "get_ipython = lambda"]),
     ],
 )
 def test_what_cannot_start_is_refused_with_the_two_lines_that_make_it_work(
@@ -619,6 +620,68 @@ def test_what_cannot_start_is_refused_with_the_two_lines_that_make_it_work(
 
     assert sentence in fault.splitlines()[0]
     assert all(map(str.startswith, map(str.strip, fault.splitlines()[1:]), lines)), fault
+
+
+def test_a_notebook_with_magics_runs_with_the_two_lines_that_its_refusal_names(script: Path) -> None:
+    cells = (
+        "get_ipython().run_line_magic('load_ext', 'autoreload')\n"
+        "get_ipython().run_line_magic('matplotlib', 'inline')\n"
+        "get_ipython().run_cell_magic('time', '', 'accuracy = 0.5')\n"
+        "get_ipython().system('true')\n"
+        "print('val_acc:', accuracy)\n"
+    )  # as nbconvert writes %load_ext, %matplotlib, %%time and !true
+    script.write_text(cells)
+    spec = JobSpec(entry_script=str(script))
+
+    (fault,) = argument_faults(spec)
+    script.write_text("\n".join([*map(str.strip, fault.splitlines()[1:]), cells]))
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    assert argument_faults(spec) == []
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, "val_acc: 0.5"), ran.stderr
+
+
+TRL = "from trl import (\n    ModelConfig, RewardConfig, TrlParser\n)\nTrlParser((RewardConfig, ModelConfig))\n"
+
+
+@pytest.mark.parametrize(
+    ("has_gpu", "default", "given", "is_refused"),
+    [
+        (False, "self.bf16 = not (self.fp16) if self.bf16 is None else self.bf16", {}, True),
+        (False, "self.bf16 = not (self.fp16) if self.bf16 is None else self.bf16", {"precision": "fp32"}, False),
+        (
+            False,
+            "self.bf16 = not (self.fp16) if self.bf16 is None else self.bf16",
+            {"instance_type": "ml.g5.xlarge"},
+            False,
+        ),
+        (False, "an older version", {}, False),
+        (True, "self.bf16 = not (self.fp16) if self.bf16 is None else self.bf16", {}, False),
+    ],
+)
+def test_bf16_by_default_is_refused_on_a_machine_without_gpu_and_runs_by_the_advice(
+    script: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    has_gpu: bool,
+    default: str,
+    given: dict[str, Any],
+    is_refused: bool,
+) -> None:
+    installed = script.parent / "installed" / "trl"
+    (installed / "trainer").mkdir(parents=True)
+    (installed / "__init__.py").touch()
+    (installed / "trainer" / "base_config.py").write_text(f"{default}\n")
+    monkeypatch.syspath_prepend(installed.parent)
+    monkeypatch.setattr(binding, "may_have_gpu", lambda: has_gpu)
+    script.write_text(TRL)
+
+    faults = argument_faults(JobSpec(entry_script=str(script), **given))
+
+    refusal = (
+        "train.py trains in bf16, the default of TRL's RewardConfig, which needs a GPU, and this machine has none: "
+    )
+    assert faults == [f"{refusal}add --precision fp32"] * is_refused
+    assert "--bf16 false" in words(script, precision="fp32")
 
 
 def test_a_dry_run_says_what_is_passed_what_is_reported_and_what_is_unclear(script: Path) -> None:
