@@ -76,11 +76,11 @@ def test_a_job_out_of_memory_runs_again_with_half_the_batch_and_the_same_global_
     assert params["global_batch_size"] == params["per_device_train_batch_size"] == "128"
     assert params["gradient_accumulation_steps"] == "1"
     assert "retrying with per-device batch 64 x 2 accumulation steps (global batch size stays 128)" in running.text
-    seconds = [_seconds(path) for path in (workplace / ".paretune" / "jobs").iterdir()]
+    seconds = [_seconds(path) for path in (workplace / ".paretune" / "launched").iterdir()]
     assert len(seconds) == 2
     assert run.data.metrics["job_seconds"] == pytest.approx(sum(seconds), abs=0.5)
 
 
-def _seconds(job: Path) -> float:
-    started, finished = (json.loads((job / name).read_text()) for name in ("process.json", "end.json"))
+def _seconds(record: Path) -> float:
+    started, finished = (json.loads((record / name).read_text()) for name in ("process.json", "end.json"))
     return float(finished["time"] - started["started"])

@@ -48,7 +48,7 @@ class FolderJob(Job):
         return list(self._reader.new())
 
     def log_tail(self, lines: int = 15) -> list[str]:
-        if not self.folder.log.exists():
+        if not self.folder.log.is_file():
             return []
         with self.folder.log.open("rb") as file:
             start = file.seek(max(0, self.folder.log.stat().st_size - _LOG_TAIL))

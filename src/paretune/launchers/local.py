@@ -1,17 +1,22 @@
 """The launcher for this machine, which runs jobs as processes: each "instance" of a job is one data-parallel process.
 
-    HOME/jobs/NAME/                 the job's folder (container.JobFolder), which also contains:
-    HOME/jobs/NAME/process.json     the process that runs the job, and the process that started it
-    HOME/jobs/NAME/stop             time of the first stop request, and the ending that it asks for
-    HOME/jobs/NAME/end.json         the ending and its time; written once, by the first process that notices the end
+    HOME/jobs/NAME/                 the job's folder (container.JobFolder)
     HOME/jobs/NAME/input/data/code/ a copy of the project, in which its command runs
     HOME/checkpoints/RUN/           checkpoints of a run, from which its next attempt continues
+    HOME/launched/NAME/             what this launcher knows of the job:
+        process.json                the process that runs the job, and the process that started it
+        stop                        time of the first stop request, and the ending that it asks for
+        end.json                    the ending and its time; written by the first process that notices the end
+        lock                        held while the job is started
 
-A local job ends when the process that started it ends.
+The job may write into its own folder only, so nothing there says when it started, that it was stopped or how long it
+took. Version 0.6 kept these files in the job's folder; jobs that it started are followed there. A local job ends when
+the process that started it ends.
 """
 
 import errno
 import json
+import math
 import os
 import platform
 import re
@@ -19,6 +24,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +49,7 @@ from paretune.specification.container import (
 )
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, cut_off, failed
 from paretune.specification.job import JobSpec
+from paretune.specification.order import job_of
 from paretune.specification.price import Price
 
 _READ_LINES = 200  # lines of the log in which the reason of a silent end is searched
@@ -55,39 +62,64 @@ def gpus() -> int:
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Begun:
+    """What is known of a job's beginning. Times are in seconds since the epoch; a process is an id and its start."""
+
+    started: float
+    max_seconds: float = math.inf
+    process: tuple[int, float] | None = None  # of the job; None if unknown
+    starter: tuple[int, float] | None = None
+    oom_kills: int = 0
+    run_id: str = ""
+
+    @classmethod
+    def read(cls, record: Path, now: float) -> "_Begun":
+        """Read process.json. If it cannot be read, only the time at which the record was made is known."""
+        with suppress(TypeError, ValueError, LookupError):
+            raw = _read(record / "process.json") or {}
+            begun = cls(
+                started=min(float(raw["started"]), now),
+                max_seconds=float(raw["max_seconds"]),
+                process=(int(raw["process"][0]), float(raw["process"][1])),
+                starter=(int(raw["starter"][0]), float(raw["starter"][1])),
+                oom_kills=int(raw["oom_kills"]),
+                run_id=str(raw["run_id"]),
+            )
+            if math.isfinite(begun.started) and not math.isnan(begun.max_seconds):
+                return begun
+        return cls(started=min(_written_at(record / "lock", now), now))
+
+
 class LocalJob(FolderJob):
     """A job on this machine. `child` is the job's process, or None if another process started it."""
 
-    def __init__(self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | None" = None) -> None:
-        super().__init__(name, root)
+    def __init__(self, name: str, home: Path, clock: Clock, child: "subprocess.Popen[bytes] | None" = None) -> None:
+        super().__init__(name, home / "jobs" / name)
         self._clock, self._child = clock, child
-        self._end, self._stop = root / "end.json", root / "stop"
-        raw = _read(root / "process.json")
-        self._started, self._max_seconds = float(raw["started"]), float(raw["max_seconds"])
-        self._process, self._starter = raw["process"], raw["starter"]  # id and start of each
-        self._oom_kills, self._run_id = raw["oom_kills"], raw["run_id"]
+        self._record = record_folder(home, name)
+        self._end, self._stop = self._record / "end.json", self._record / "stop"
+        self._begun = _Begun.read(self._record, clock.now())
+        self._recorded: tuple[Ending, float] | None = None  # how and when it ended, once that is known
 
     @property
     def run_id(self) -> str:
-        return str(self._run_id)
+        return self._begun.run_id or job_of(self.name)
 
     def state(self) -> JobState:
         """Return the state.
 
         This also asks the job to stop after its maximum runtime, and kills it STOP_GRACE_S after a stop request.
         """
-        if self._end.exists():
-            if self._child is not None:
-                self._child.poll()  # otherwise it stays a zombie
-            return self._ending().state
-        code = None if self._child is None else self._child.poll()
-        if code is not None or (self._child is None and living(*self._process) is None):
-            return self._record_end(code)
-        if not self._stop.exists() and self._clock.now() - self._started > self._max_seconds:
-            self._ask_to_stop(cut_off(f"it ran longer than {self._max_seconds / 60:g} minutes"))
-        if not self._stop.exists():
+        if self._living() is None:
+            return self._ended()[0].state
+        now, request = self._clock.now(), self._stop_request()
+        if request is None and now - self._begun.started > self._begun.max_seconds:
+            self._ask_to_stop(cut_off(f"it ran longer than {self._begun.max_seconds / 60:g} minutes"))
+            request = self._stop_request()
+        if request is None:
             return JobState.RUNNING
-        if self._clock.now() - _read(self._stop)["time"] > STOP_GRACE_S:
+        if now - request[1] > STOP_GRACE_S:
             self._kill()
         return JobState.STOPPING
 
@@ -98,44 +130,75 @@ class LocalJob(FolderJob):
 
     def status(self) -> JobStatus:
         if not self.state().is_terminal:
-            seconds = self._clock.now() - self._started
+            seconds = self._bounded(self._clock.now()) - self._begun.started
             return JobStatus(seconds=seconds, billable_seconds=seconds)
-        ending, ended_at = self._ending().explained(self.log_tail(_READ_LINES)), float(_read(self._end)["time"])
+        ending, ended_at = self._ended()
+        ending, seconds = ending.explained(self.log_tail(_READ_LINES)), ended_at - self._begun.started
         has_model = ending.has_completed and any(self.folder.model.glob("*"))
         return JobStatus(
             ending=ending,
-            seconds=ended_at - self._started,
-            billable_seconds=ended_at - self._started,
+            seconds=seconds,
+            billable_seconds=seconds,
             ended_at=ended_at,
             report=self.report() if ending.has_completed else None,
             partial=None if ending.has_completed else self.partial_report(),
             model=str(self.folder.model) if has_model else "",
         )
 
-    def _ending(self) -> Ending:
-        return Ending.from_json(_read(self._end))
+    def _ended(self) -> tuple[Ending, float]:
+        """Return how the job ended and when, and record it unless another process has."""
+        if self._recorded is None and (recorded := _read_ending(self._end)) is not None:
+            self._recorded = recorded[0], self._bounded(recorded[1])
+        if self._recorded is None:
+            self._recorded = ending, ended_at = self._how_it_ended(), self._ended_at()
+            with suppress(OSError):  # such as a full disk; another process then sees the end for itself
+                if self._end.exists():  # it cannot be read
+                    self._end.unlink()
+                write_json_once(self._end, {**ending.as_json(), "time": ended_at})
+                self._recorded = _read_ending(self._end) or self._recorded  # another process may have been first
+        return self._recorded
 
-    def _record_end(self, code: int | None) -> JobState:
+    def _how_it_ended(self) -> Ending:
+        code = None if self._child is None else self._child.returncode  # None if another process started it
         if self.report() is not None and code in (0, None):
-            ending = COMPLETED
-        elif self._stop.exists():
-            ending = Ending.from_json({"state": JobState.STOPPED.value, **_read(self._stop)})
-        elif self.folder.stopped.exists():
-            ending = Ending(JobState.STOPPED, Cause.ERROR, "stopped from outside, with a checkpoint")
-        else:
-            ending = self.folder.read_failure() or failed(*self._unexplained(code))
-        write_json_once(self._end, {**ending.as_json(), "time": self._ended_at()})
-        return self._ending().state
+            return COMPLETED
+        if (request := self._stop_request()) is not None:
+            return request[0]
+        if self.folder.stopped.exists():
+            return Ending(JobState.STOPPED, Cause.ERROR, "stopped from outside, with a checkpoint")
+        return self._failure() or failed(*self._unexplained(code))
+
+    def _failure(self) -> Ending | None:
+        """Return the failure that the job has written, or None. That it met its limit is only known here."""
+        ending = self.folder.read_failure()
+        is_limit = ending is not None and ending.cause is Cause.TIME_LIMIT
+        return failed(Cause.ERROR, ending.sentence) if ending is not None and is_limit else ending
 
     def _ended_at(self) -> float:
         """Return the current time if this process started the job; otherwise, the time of the log's last write."""
-        now, log = self._clock.now(), self.folder.log
-        return now if self._child is not None or not log.exists() else min(now, log.stat().st_mtime)
+        now = self._clock.now()
+        return self._bounded(now if self._child is not None else _written_at(self.folder.log, now))
+
+    def _bounded(self, time: float) -> float:
+        """Return the time, not before the job's start, not later than now, and not after its limit."""
+        started, latest = self._begun.started, self._begun.started + self._begun.max_seconds + STOP_GRACE_S
+        return max(started, min(time, self._clock.now(), latest))
+
+    def _stop_request(self) -> tuple[Ending, float] | None:
+        """Return the ending that the first stop request asks for, and its time; None without a request."""
+        if not self._stop.exists():
+            return None
+        now = self._clock.now()
+        ending, time = _read_ending(self._stop) or (STOPPED, _written_at(self._stop, now))
+        return ending, min(time, now)
 
     def _unexplained(self, code: int | None) -> tuple[Cause, str]:
-        if out_of_memory_kills() > self._oom_kills:
+        if self._child is None and self._begun.process is None:
+            path = self._record / "process.json"
+            return Cause.ERROR, f"{path} cannot be read, so its process is unknown and counts as ended"
+        if out_of_memory_kills() > self._begun.oom_kills:
             return Cause.OUT_OF_MEMORY, "the system killed it because the machine ran out of memory"
-        if code is None and living(*self._starter) is None:
+        if code is None and self._begun.starter is not None and living(*self._begun.starter) is None:
             return Cause.ERROR, "the process that started it has ended, and the job with it"
         if code in (0, None):
             return Cause.ERROR, "its process has ended and left no report that can be read"
@@ -148,15 +211,25 @@ class LocalJob(FolderJob):
             return Cause.ERROR, f"its process was killed by {signal.Signals(-code).name}{why}"
         return Cause.ERROR, f"its process ended with exit code {code} and left no report"
 
+    def _living(self) -> psutil.Process | None:
+        """Return the job's process, or None if it has ended.
+
+        Another process may see and record the end a moment before this one can read the exit code of its child.
+        """
+        child = self._child
+        if child is not None and (child.poll() is not None or not self._end.exists()):
+            return psutil.Process(child.pid) if child.returncode is None else None
+        return None if self._begun.process is None else living(*self._begun.process)
+
     def _ask_to_stop(self, ending: Ending) -> None:
         # A second SIGTERM would end torchrun without its workers, and a new stop file would restart the grace period.
         if not self._stop.exists():
             write_json(self._stop, {"time": self._clock.now(), **ending.as_json()})
-            if process := living(*self._process):
+            if process := self._living():
                 process.terminate()
 
     def _kill(self) -> None:
-        if process := living(*self._process):
+        if process := self._living():
             for member in [*process.children(recursive=True), process]:
                 with suppress(psutil.NoSuchProcess):
                     member.kill()
@@ -196,9 +269,11 @@ class LocalLauncher(Launcher):
         return JobSetup(spec=spec)
 
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> LocalJob:
-        folder = JobFolder(self._home / "jobs" / document.job_name)
+        name = document.job_name
+        folder, record = JobFolder(self._home / "jobs" / name), record_folder(self._home, name)
         folder.make()
-        with locked_file(folder.root / "lock"):  # so that only one process starts the job
+        record.mkdir(parents=True, exist_ok=True)
+        with locked_file(record / "lock"):  # so that only one process starts the job
             if (existing := self.attach(document.job_name)) is not None:
                 return existing
             child = self._start(folder, document, inputs)
@@ -210,12 +285,12 @@ class LocalLauncher(Launcher):
                 "process": [child.pid, psutil.Process(child.pid).create_time()],
                 "starter": [os.getpid(), psutil.Process().create_time()],
             }
-            write_json(folder.root / "process.json", started)
-        return LocalJob(document.job_name, folder.root, self._clock, child)
+            write_json(record / "process.json", started)
+        return LocalJob(document.job_name, self._home, self._clock, child)
 
     def attach(self, job_name: str) -> LocalJob | None:
-        root = self._home / "jobs" / job_name
-        return LocalJob(job_name, root, self._clock) if (root / "process.json").exists() else None
+        is_known = (record_folder(self._home, job_name) / "process.json").exists()
+        return LocalJob(job_name, self._home, self._clock) if is_known else None
 
     def location_tags(self) -> Mapping[str, str]:
         return {"machine": machine_name()}
@@ -259,6 +334,32 @@ class LocalLauncher(Launcher):
             )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(path.read_text())
-    return values
+def record_folder(home: Path, name: str) -> Path:
+    """Return the folder of what the local launcher knows of a job: the job's own for a job that version 0.6 started."""
+    record, job = home / "launched" / name, home / "jobs" / name
+    return job if not record.exists() and (job / "process.json").exists() else record
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a file, or None if there is no such file or it cannot be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        values = json.loads(path.read_text()) if path.is_file() else None
+        return values if isinstance(values, dict) else None
+    return None
+
+
+def _read_ending(path: Path) -> tuple[Ending, float] | None:
+    """Return the ending in a file and its `time`, or None if there is no such file or it cannot be read."""
+    raw = _read(path)
+    with suppress(TypeError, ValueError, LookupError):
+        if raw is not None and math.isfinite(time := float(raw["time"])):
+            # A stop request of version 0.6 has no state.
+            return Ending.from_json({"state": JobState.STOPPED.value, **raw}), time
+    return None
+
+
+def _written_at(path: Path, otherwise: float) -> float:
+    """Return when a file was last written, in seconds since the epoch; `otherwise` if it does not exist."""
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return otherwise

@@ -45,6 +45,7 @@ MOST_CLASSES_IN_MATRIX = 1_000  # a report with the confusion matrix of 5,500 cl
 RUNNER = "runner.py"  # the program that runs a user's own training, among the files of its code
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
+_LONGEST_FAILURE = 10_000  # characters of a failure file that are read
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
 
 
@@ -97,14 +98,18 @@ class JobFolder:
         """Return the ending that the failure file describes, or None if there is no such file.
 
         An empty file counts as missing, because a full disk leaves one. The cause is ERROR if the file does not begin
-        with the name of a cause, because another program wrote it.
+        with the name of a cause, because another program wrote it, or if only a service can know the cause.
         """
-        text = self.failure.read_text(errors="replace").strip() if self.failure.exists() else ""
+        if not self.failure.is_file():
+            return None
+        with self.failure.open(errors="replace") as file:
+            text = file.read(_LONGEST_FAILURE).strip()
         if not text:
             return None
-        cause, _, sentence = text.partition(": ")
+        word, _, sentence = text.partition(": ")
         with contextlib.suppress(ValueError):
-            return failed(Cause(cause), sentence)
+            if not (cause := Cause(word)).is_of_a_service:
+                return failed(cause, sentence)
         return failed(Cause.ERROR, text)
 
 
@@ -448,7 +453,7 @@ class EventReader:
 
     def new(self) -> Iterator[Event]:
         """Yield the events on lines that were completed since the last call."""
-        if not self._path.exists():
+        if not self._path.is_file():
             return
         with self._path.open("rb") as file:
             file.seek(self._offset)

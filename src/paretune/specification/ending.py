@@ -47,6 +47,11 @@ class Cause(Enum):
     SILENT = "silent"  # its program ended with an exit code, and gave no reason
     ERROR = "error"  # anything else; see the log
 
+    @property
+    def is_of_a_service(self) -> bool:
+        """Whether only a service can know it, so that a job that names it is not believed."""
+        return self in {Cause.CAPACITY, Cause.INTERNAL}
+
 
 @dataclass(frozen=True)
 class Ending:

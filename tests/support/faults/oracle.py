@@ -174,13 +174,13 @@ def _simulated_job(path: Path) -> Created:
 
 def local_jobs(home: Path) -> list[Created]:
     """Return the jobs of the local launcher, read from their folders. The last write to a folder is the job's end."""
-    return [_local_job(path.parent) for path in sorted(home.glob("jobs/*/process.json"))]
+    return [_local_job(home / "jobs" / path.parent.name, path.parent) for path in home.glob("launched/*/process.json")]
 
 
-def _local_job(folder: Path) -> Created:
-    process, end = json.loads((folder / "process.json").read_text()), folder / "end.json"
+def _local_job(folder: Path, record: Path) -> Created:
+    process, end = json.loads((record / "process.json").read_text()), record / "end.json"
     state = json.loads(end.read_text())["state"] if end.exists() else "unseen"
-    custom = [path for path in folder.rglob("*") if path.is_file() and path.name not in ("end.json", "stop")]
+    custom = [path for path in folder.rglob("*") if path.is_file()]
     seconds = max(path.stat().st_mtime for path in custom) - process["started"]
     points = points_of(folder / "output" / "data" / "events.jsonl")
     notes = folder / "output" / "begun"

@@ -1,5 +1,6 @@
 """The local launcher: the contract, and what only processes of this machine can do."""
 
+import errno
 import itertools
 import json
 import os
@@ -17,7 +18,7 @@ import pytest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.launchers.base import Job, JobSetup
-from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
+from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher, record_folder
 from paretune.launchers.processes import is_alive, living, process_text
 from paretune.specification.container import (
     Command,
@@ -27,7 +28,7 @@ from paretune.specification.container import (
     UserCode,
     write_json,
 )
-from paretune.specification.ending import Cause, JobState, failed
+from paretune.specification.ending import COMPLETED, Cause, JobState, failed
 from paretune.specification.job import JobSpec
 from paretune.testing import LauncherContract, Order, Place
 from tests.support.processes import command, wait_until, working_in
@@ -90,7 +91,7 @@ def test_no_line_of_a_long_log_is_shown_in_part(tmp_path: Path) -> None:
         "process": [1, 0.0],
         "starter": [1, 0.0],
     }
-    write_json(folder.root / "process.json", process)
+    write_json(record_folder(tmp_path, "paretune-long-1") / "process.json", process)
     lines = [f"line {number} {'x' * 400}" for number in range(1000)]
     folder.log.write_text("\n".join(lines) + "\n")
     job = LocalLauncher(tmp_path, SystemClock(), {}).attach("paretune-long-1")
@@ -140,7 +141,11 @@ def _folder(job: Job) -> JobFolder:
 
 
 def _process(job: Job) -> Any:
-    return living(*json.loads((_folder(job).root / "process.json").read_text())["process"])
+    return living(*json.loads((_record(job) / "process.json").read_text())["process"])
+
+
+def _record(job: Job) -> Path:
+    return record_folder(_folder(job).root.parents[1], job.name)
 
 
 def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_again(
@@ -148,10 +153,9 @@ def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_
 ) -> None:
     job = place.submit("quick")
     place.end(job)
-    folder = _folder(job)
-    for name in (folder.root / "end.json", folder.report):
-        name.unlink()
-    record = folder.root / "process.json"
+    for path in (_record(job) / "end.json", _folder(job).report):
+        path.unlink()
+    record = _record(job) / "process.json"
     reused = [os.getpid(), psutil.Process().create_time() - 100]
     write_json(record, json.loads(record.read_text()) | {"process": reused, "starter": reused})
 
@@ -267,6 +271,59 @@ def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_
 
     assert place.end(job) is JobState.STOPPED
     assert _process(job) is None
+
+
+def test_a_job_of_version_0_6_runs_on_after_the_upgrade_and_is_stopped_and_seen_to_end(
+    place: Place, workshop: Workshop
+) -> None:
+    job = place.submit("long")
+    place.first_event(job)
+    for path in _record(job).iterdir():  # version 0.6 kept them in the job's folder
+        path.replace(_folder(job).root / path.name)
+    (workshop.home / "launched" / job.name).rmdir()
+    followed = place.attached(job.name)
+    assert followed.state() is JobState.RUNNING
+
+    followed.stop()
+
+    assert place.end(followed) is JobState.STOPPED
+    assert (_folder(job).root / "end.json").exists()
+    assert not (workshop.home / "launched" / job.name).exists()
+    assert place.attached(job.name).status() == followed.status()
+
+
+@pytest.mark.parametrize("later_s", [-1e7, 1e7, float("nan")])
+def test_no_recorded_time_is_later_than_now_or_earlier_than_the_start(place: Place, later_s: float) -> None:
+    job = place.submit("quick")
+    place.end(job)
+    end = _record(job) / "end.json"
+    write_json(end, json.loads(end.read_text()) | {"time": job.status().ended_at + later_s})
+
+    assert 0 <= place.attached(job.name).status().seconds < WITHIN_S
+
+
+def test_a_job_took_no_longer_than_its_limit_and_the_time_to_stop(place: Place, workshop: Workshop) -> None:
+    job = place.submit("long", max_runtime_minutes=1.0)
+    place.first_event(job)
+    workshop.clock.ahead = 1e7  # as if the machine had slept
+
+    place.end(job)
+
+    assert job.status().seconds == 60 + STOP_GRACE_S
+
+
+def test_the_end_is_known_although_the_disk_is_full(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = place.submit("quick")
+    monkeypatch.setattr("paretune.launchers.local.write_json_once", raise_disk_full)
+
+    assert place.end(job) is JobState.COMPLETED
+
+    status = job.status()
+    assert (status.ending, job.status()) == (COMPLETED, status)
+
+
+def raise_disk_full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 LAUNCHING = """

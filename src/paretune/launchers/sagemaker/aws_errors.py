@@ -173,7 +173,7 @@ def ending_of(reason: str) -> Ending:
     text = " ".join(reason.split())
     word, _, sentence = _WRAPPERS.sub("", text).strip().partition(": ")
     with suppress(ValueError):  # the text is not from our own failure file
-        if (own := Cause(word)) not in (Cause.CAPACITY, Cause.INTERNAL):  # only AWS knows of these
+        if not (own := Cause(word)).is_of_a_service:
             return cut_off(sentence.strip()) if own is Cause.TIME_LIMIT else failed(own, sentence.strip())
     if known := _explanation(text):
         step = f": {known.next_step}" if known.cause is Cause.ERROR else ""
