@@ -1,12 +1,12 @@
-"""BoTorch's noisy expected hypervolume improvement per expected dollar, for tables of measured training runs.
+"""BoTorch's noisy expected hypervolume improvement per expected dollar, on any table.
 
 Two Gaussian processes of BoTorch, with its default priors and a length scale for each parameter, learn the logarithm of
 seconds and the quality. The price of a second is known. The next job is the one with the largest qLogNEHVI minus the
 logarithm of its expected dollars. A search begins in the middle of the space and with three random cheap jobs. Nothing
-else is known: no probes, failures, memory or constraints, and it never stops by itself.
+else is known: no probes, memory or constraints; jobs that fail are left out of the models and not tried again. It never
+stops by itself.
 """
 
-import math
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from search.grids import Grid
 from search.peers import Asking
 from search.tables import Costs, Outcome, Point
 
-_FIRST, _SAMPLES, _BATCH = 3, 32, 128
+_FIRST, _LEAST, _SAMPLES, _BATCH = 3, 2, 32, 128
 
 
 class Nehvi(Asking):
@@ -36,27 +36,36 @@ class Nehvi(Asking):
         self._points, self._keys = table.points, torch.tensor(axes.keys(table.points), dtype=torch.double)
         self._log_price = np.log(table.prices)
         keys = self._keys.numpy()
-        middle = np.linalg.norm(keys - np.median(keys, axis=0), axis=1) + self._log_price - self._log_price.min()
+        self._off = np.linalg.norm(keys - np.median(keys, axis=0), axis=1) + self._log_price - self._log_price.min()
         cheap = np.flatnonzero(self._log_price <= np.median(self._log_price))
         drawn = np.random.default_rng(seed).choice(cheap, _FIRST, replace=False)
-        self._first = list(dict.fromkeys([int(middle.argmin()), *drawn.tolist()]))
-        self._ran, self._results = list[int](), list[tuple[float, float]]()
+        self._first = list(dict.fromkeys([int(self._off.argmin()), *drawn.tolist()]))
+        self._ran = list[int]()
+        self._results = dict[int, tuple[float, float]]()  # of the jobs that completed
 
     def ask(self) -> tuple[Any, Point] | None:
         """Return one of the first jobs, then the one with the largest gain per dollar."""
         if len(self._ran) == len(self._points):
             return None
-        index = self._first[len(self._ran)] if len(self._ran) < len(self._first) else self._best()
+        if len(self._ran) < len(self._first):
+            index = self._first[len(self._ran)]
+        elif len(self._results) < _LEAST:  # too few for a model
+            left = np.setdiff1d(np.arange(len(self._points)), self._ran)
+            index = int(left[np.argmin(self._off[left])])
+        else:
+            index = self._best()
         return index, self._points[index]
 
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
-        """Record what a job has cost, and its quality."""
+        """Record that a job has ended and, if it completed, its dollars and quality."""
         self._ran.append(handle)
-        self._results.append(costs or (outcome.usd, math.inf))
+        if costs is not None:
+            self._results[handle] = costs
 
     def _best(self) -> int:
-        paid, ran = np.array(self._results), self._keys[self._ran]
-        targets = np.log(paid[:, 0]) - self._log_price[self._ran], -paid[:, 1]
+        paid, completed = np.array([*self._results.values()]), [*self._results]
+        ran = self._keys[completed]
+        targets = np.log(paid[:, 0]) - self._log_price[completed], -paid[:, 1]
         models = [SingleTaskGP(ran, torch.tensor(each)[:, None]) for each in targets]
         for model in models:
             fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))

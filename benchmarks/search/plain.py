@@ -130,25 +130,29 @@ class Plain(Asking):
         price = np.log(table.prices)
         self._usual = 0.5 * (price - np.median(price))
         self._points, self._ran = table.points, list[int]()
-        self._results = list[tuple[float, float]]()
+        self._results = dict[int, tuple[float, float]]()  # of the jobs that completed; the models know no others
 
     def ask(self) -> tuple[Any, Point] | None:
         """Return first the job in the middle, on the cheapest cluster, then the one with the most gain per dollar."""
         if len(self._ran) == len(self._points):
             return None
-        off = np.abs(self._keys - np.median(self._keys, axis=0)).sum(axis=1)
-        index = self._best() if self._results else int(np.argmin(off + self._usual / max(np.ptp(self._usual), 1e-9)))
+        off = np.abs(self._keys - np.median(self._keys, axis=0)).sum(axis=1) + self._usual / max(
+            np.ptp(self._usual), 1e-9
+        )
+        off[self._ran] = math.inf
+        index = self._best() if self._results else int(np.argmin(off))
         return index, self._points[index]
 
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
-        """Record what a job has cost, and its quality."""
+        """Record that a job has ended and, if it completed, its dollars and quality."""
         self._ran.append(handle)
-        self._results.append(costs or (outcome.usd, math.inf))
+        if costs is not None:
+            self._results[handle] = costs
 
     def _best(self) -> int:
-        paid = np.array(self._results)
-        ran = self._keys[self._ran]
-        log_usd, usd_sd = self._predict(ran, np.log(paid[:, 0]) - self._usual[self._ran])
+        paid, completed = np.array([*self._results.values()]), [*self._results]
+        ran = self._keys[completed]
+        log_usd, usd_sd = self._predict(ran, np.log(paid[:, 0]) - self._usual[completed])
         log_usd = log_usd + self._usual
         mean, deviation = self._predict(ran, -paid[:, 1])
         usd = np.exp(log_usd)

@@ -171,6 +171,27 @@ def test_what_is_left_out_may_not_be_looked_at() -> None:
     assert len(search_fronts.LEFT_OUT) >= 20
 
 
+def test_the_plain_rival_learns_nothing_from_jobs_that_failed(tmp_path: Path) -> None:
+    from search import plain, worlds
+    from search.peers import drive
+    from search.tables import Outcome, Table
+
+    worlds.World.draw("tiny", 0).write(tmp_path / "tiny.csv")
+    table = Table(tmp_path / "tiny.csv")
+    alone, with_failures = plain.Plain(table), plain.Plain(table)
+    handle, point = alone.ask() or pytest.fail("no first job")
+    outcome = table.outcome(point, 0)
+    for rival in (alone, with_failures):
+        rival.tell(handle, outcome, (outcome.usd, -(outcome.f1 or 0.0)))
+    second, _ = alone.ask() or pytest.fail("no second job")
+    failed = next(index for index in range(len(table.points)) if index not in (handle, second))
+    with_failures.tell(failed, Outcome(status="OutOfMemory", usd=outcome.usd), None)
+
+    assert with_failures.ask() == alone.ask()
+    ended = drive(plain.Plain(table), table, draw=0, most_usd=math.inf, most=100)
+    assert len({str(job.point) for job in ended}) == len(ended) == len(table.points)
+
+
 def test_a_part_of_measured_trainings_is_a_table_whose_cheapest_good_jobs_are_known(tmp_path: Path) -> None:
     from search import grids, plain
     from search.peers import drive
