@@ -1,4 +1,4 @@
-"""The page about deploying: its requests lead from a model to an endpoint and back, in an AWS account of moto."""
+"""Deploying a model as docs/sagemaker.md shows: its requests lead from a model to an endpoint and back, in an AWS account of moto."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-PAGE = Path(__file__).parents[2] / "docs" / "deploying.md"
+PAGE = Path(__file__).parents[2] / "docs" / "sagemaker.md"
 DIMENSIONS = [{"Name": "EndpointName", "Value": "sentiment-en"}, {"Name": "VariantName", "Value": "all"}]
 
 
