@@ -1,7 +1,7 @@
 """Draw the pictures of the evidence pages from the figures in benchmarks/results.
 
-    python docs/plots.py                # all of them, into docs/pictures/evidence
-    python docs/plots.py search_cost    # one
+    python docs/plots.py                   # all of them, into docs/pictures/evidence
+    python docs/plots.py estimate_error    # one
 
 Each picture holds the hash of the figures that it was drawn from. A test fails if a picture is out of date.
 """
@@ -27,7 +27,6 @@ _STYLE = {
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
 }
-_METHODS = {"split": "paretune's study", "sampler": "its sampler alone"}
 _Rows = list[dict[str, str]]
 
 
@@ -67,35 +66,6 @@ def _bars(
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.set_xlim(0, farthest * 1.1)
-
-
-def _search_cost(axes: Any) -> None:
-    rows = tables("search_cost")[1]
-    most = 40.0
-    reached = [row["dollars to 90 %"] != "not" for row in rows]
-    values = [float(row["dollars to 90 %"]) if is_there else most for row, is_there in zip(rows, reached, strict=True)]
-    colors = [_LIGHT if not is_there else _BLUE for is_there in reached]
-    colors = [_ORANGE if row["method"] == "split" else color for row, color in zip(rows, colors, strict=True)]
-    axes.barh(range(len(rows)), values, color=colors, height=0.6)
-    for number, (value, is_there) in enumerate(zip(values, reached, strict=True)):
-        text = f"{value:.3g}" if is_there else "not within 40"
-        axes.text(value + 0.5 if is_there else 1, number, text, va="center", color="black" if is_there else "#555")
-    axes.set_yticks(range(len(rows)), [_METHODS.get(row["method"], row["method"]) for row in rows])
-    axes.invert_yaxis()
-    axes.set(xlabel="median jobs of dollars until 90 % of the front", xlim=(0, 44))
-
-
-def _search_worlds(axes: Any) -> None:
-    rows = tables("search_cost")[2]
-    ends = [(row["best peer7"], row["split9"]) for row in rows]
-    others, own = zip(*[[float(cell or "nan") for cell in cells] for cells in ends], strict=True)
-    axes.plot(others, range(len(rows)), "o", color=_BLUE, markersize=12, fillstyle="none", label="best other method")
-    axes.plot(own, range(len(rows)), "D", color=_ORANGE, label="paretune's study")
-    axes.hlines(range(len(rows)), 0, 1, color=_LIGHT, linewidth=0.8, zorder=0)
-    axes.set_yticks(range(len(rows)), [row["table"] for row in rows])
-    axes.invert_yaxis()
-    axes.set(xlabel="share of the front's hypervolume after 40 median jobs", xlim=(0, 1.02))
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
 
 def _search_statements(axes: Any) -> None:
@@ -195,8 +165,6 @@ def _public_jobs(axes: Any) -> None:
 
 
 PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
-    "search_cost": ("search_cost.txt", 2.6, _search_cost),
-    "search_worlds": ("search_cost.txt", 4.0, _search_worlds),
     "search_statements": ("search_statements.txt", 2.6, _search_statements),
     "training_throughput": ("training_throughput.txt", 3.2, _training_throughput),
     "estimate_error": ("estimate_error.txt", 3.8, _estimate_error),

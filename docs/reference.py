@@ -15,8 +15,9 @@ from typing import Any
 
 from paretune.cli import COMMANDS, command_named
 from paretune.specification import metrics
-from paretune.specification.declaration import spell
+from paretune.specification.declaration import experimental_names, spell
 from paretune.specification.job import JobSpec
+from paretune.specification.launchers import known
 from paretune.studies.definition.file import TRAINING_KEYS, StudyFile
 from paretune.tracking import schema
 
@@ -160,6 +161,10 @@ def _job_parameters() -> Iterator[str]:
     yield "except in `environment`, where the variable gets an empty value."
     yield "Switches are off unless they show a default."
     yield "`paretune train --help all` also shows types and bounds.\n"
+    launchers = [f"launcher={name}" for name, traits in known().items() if traits.is_experimental]
+    listed = ", ".join(f"`{name}`" for name in [*launchers, *experimental_names(JobSpec)])
+    yield "These have never run on the hardware or service for which they were written. Help, dry runs and results mark"
+    yield f"them as experimental: {listed}.\n"
     groups, title = dict[str, dict[str, Any]](), ""
     for name in JobSpec.model_fields:
         field = JobSpec.schema_at([name])

@@ -14,8 +14,10 @@ SAGEMAKER = "launcher=sagemaker"
 ROOT = Path(__file__).parents[3]
 
 
-def test_readme_lists_what_is_experimental() -> None:
-    sentence = (ROOT / "README.md").read_text().partition("as experimental: ")[2].partition(".\n")[0]
+def test_the_page_to_which_readme_links_lists_what_is_experimental() -> None:
+    assert "[experimental](docs/reference/job-parameters.md)" in (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "reference" / "job-parameters.md").read_text()
+    sentence = page.partition("as experimental: ")[2].partition(".\n")[0]
 
     launchers = {f"launcher={name}" for name, traits in known().items() if traits.is_experimental}
     assert set(re.findall(r"`([^`]+)`", sentence)) == launchers | set(experimental_names(JobSpec))
