@@ -413,10 +413,10 @@ def test_mlflow_shows_a_study_by_its_own_metric_from_the_best_rank_to_the_worst(
     ranks = [trial.data.tags[schema.PARETO_RANK] for trial in trials]
 
     assert state["selectedColumns"][:4] == [
-        "tags.`paretune.pareto_rank`",
-        "tags.`paretune.repeats`",
         "metrics.`val_rae`",
         "metrics.`cost_usd`",
+        "metrics.`throughput_samples_per_second`",
+        "tags.`paretune.pareto_rank`",
     ]
     assert "params.`training_arguments.lr`" in state["selectedColumns"]
     assert ranks[0] == "0"

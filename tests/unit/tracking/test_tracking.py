@@ -353,10 +353,10 @@ def test_the_view_of_a_study_has_its_own_objectives_as_columns_and_chart(workpla
     state = json.loads(json.loads(tag)["state"])
 
     assert state["selectedColumns"] == [
-        "tags.`paretune.pareto_rank`",
-        "tags.`paretune.repeats`",
         "metrics.`val_rae`",
         "metrics.`cost_usd`",
+        "metrics.`throughput_samples_per_second`",
+        "tags.`paretune.pareto_rank`",
         "metrics.`job_seconds`",
         "params.`training_arguments.lr`",
         "tags.`paretune.origin`",
