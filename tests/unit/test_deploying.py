@@ -1,4 +1,4 @@
-"""Deploying a model as docs/sagemaker.md shows: its requests lead from a model to an endpoint and back, in an AWS account of moto."""
+"""The code in docs/sagemaker.md deploys a model to an endpoint and removes it, in an AWS account of moto."""
 
 import re
 from datetime import UTC, datetime, timedelta

@@ -72,7 +72,25 @@ def test_every_table_of_a_page_has_a_heading(path: Path) -> None:
     assert not [table for table in tables if not re.match(r"\|.*\|\n\|(?: ?:?-+:? ?\|)+\n", table)]
 
 
-WORDS = {}
+WORDS = {
+    "api.md": 1384,
+    "evidence.md": 3777,
+    "faq.md": 679,
+    "how-it-works.md": 1397,
+    "index.md": 1598,
+    "log.md": 1683,
+    "money.md": 1856,
+    "optuna.md": 558,
+    "own-data.md": 1309,
+    "own-training.md": 1668,
+    "published.md": 1923,
+    "reference/commands.md": 1047,
+    "reference/files.md": 767,
+    "reference/job-parameters.md": 1454,
+    "reference/recorded.md": 1258,
+    "sagemaker.md": 2139,
+    "tutorial.md": 1500,
+}
 """Words of each page in docs/ on 2026-11-30. Who adds a page adds it here."""
 MOST_WORDS_OF_README = 950
 

@@ -42,8 +42,8 @@ _BETWEEN_LINKS, _MOST_LINKS = " · ", 5
 class StudyView:
     """Describes the view of a study: a table of its trials, the front first, and charts of its metrics over dollars.
 
-    The first columns are the most important metric, dollars and throughput. At a width of 1,400 pixels, they are visible
-    beside MLflow's panel.
+    The first columns are the most important metric, dollars and throughput. On a screen of 1,400 pixels, they are
+    visible beside MLflow's panel.
 
     Attributes:
         run_id: id of the study's run, which is the parent of its trials.
