@@ -33,7 +33,7 @@ from paretune.jobs.preview import Admitted, admit
 from paretune.jobs.record import JobRecord
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobSetup, JobStatus, Launcher
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.container import JobDocument, JobInputs, measurements_of
 from paretune.specification.ending import Cause
 from paretune.specification.order import job_name
 from paretune.tracking import schema
@@ -383,6 +383,8 @@ class Attempts:
         if chosen not in ("", self.document.spec.instance_type):
             self._move(replace(self.document, spec=self.record.spec.on_instance_type(chosen)))  # its plan stays
         events = self.current.events()
+        if self.record.runs_user_code:
+            events = measurements_of(events, self.current.name)
         is_step = bool(events) and bool(events[-1].metrics) and events[-1].step > 0
         self.record.log_progress(self.current, events, self.bill.so_far_usd(self.current) if is_step else None)
         self.record.workplace.on_events(events)

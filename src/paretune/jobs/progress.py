@@ -14,7 +14,10 @@ from paretune.tracking import giving_up_soon
 
 
 class ProgressPrinter:
-    """Shows a progress bar in a terminal, and a line for each evaluation and message everywhere."""
+    """Shows a progress bar in a terminal, and a line for each evaluation and message everywhere.
+
+    A message that comes from the job itself begins with `job: `.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -30,8 +33,11 @@ class ProgressPrinter:
                 name[5:]: value for name, value in event.metrics.items() if name.startswith(("eval/", "eval_"))
             }
             evaluation.pop("epoch", None)
-            values = [f"{name} {value:.4f}" for name, value in evaluation.items()]
-            if text := event.message or (f"step {event.step}: {', '.join(values)}" if values else ""):
+            values = [f"{_in_one_line(name)} {value:.4f}" for name, value in evaluation.items()]
+            text = f"step {event.step}: {', '.join(values)}" if values else ""
+            if event.message:
+                text = f"job: {_in_one_line(event.message)}" if event.is_from_job else event.message
+            if text:
                 tqdm.write(printable(text), file=self._stream)  # above the bar
                 self._stream.flush()
 
@@ -48,6 +54,11 @@ class ProgressPrinter:
         if (loss := event.metrics.get("train/loss", event.metrics.get("loss"))) is not None:
             self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
         self._bar.refresh()
+
+
+def _in_one_line(text: str) -> str:
+    """Return text of a job in one line, so that no further line looks like one of paretune's."""
+    return " ".join(text.splitlines())
 
 
 def say_on_stderr(text: str) -> None:

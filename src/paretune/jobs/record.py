@@ -132,6 +132,11 @@ class JobRecord:
         return not self.spec.runs_user_code or self.run.tags().get(schema.ACCUMULATES) == "true"
 
     @property
+    def runs_user_code(self) -> bool:
+        """Whether the job runs a script or a project of the user."""
+        return self.spec.runs_user_code
+
+    @property
     def takes_seed(self) -> bool:
         """Whether the training gets the job's seed; an adopted job does if its run has the seed as a parameter."""
         if not self.spec.runs_user_code or self.command is not None:
@@ -141,7 +146,7 @@ class JobRecord:
     @property
     def takes_batch(self) -> bool:
         """Whether a user's own training gets the batch of its plan, even if it was not given."""
-        return self.spec.runs_user_code and (self.accumulates if self.command is None else self.command.takes_batch)
+        return self.runs_user_code and (self.accumulates if self.command is None else self.command.takes_batch)
 
     @property
     def data_facts(self) -> dict[str, float]:

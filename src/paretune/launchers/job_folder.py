@@ -21,6 +21,8 @@ from paretune.specification.container import (
     JobInputs,
     JobReport,
     UserCode,
+    measurements_of,
+    read_event,
     write_json,
 )
 
@@ -53,7 +55,12 @@ class FolderJob(Job):
         with self.folder.log.open("rb") as file:
             start = file.seek(max(0, self.folder.log.stat().st_size - _LOG_TAIL))
             printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # without a truncated first line
-        return [line for line in printed if line.strip() and not line.startswith('{"time"')][-lines:]
+        return [line for line in printed if line.strip() and not self._is_event(line)][-lines:]
+
+    def _is_event(self, line: str) -> bool:
+        """Return whether paretune printed the line as an event, and not the user's own training."""
+        event, runs_user_code = read_event(line), (code_folder(self.folder) / RUNNER).exists()
+        return event is not None and (not runs_user_code or bool(measurements_of([event], self.name)))
 
     def log_location(self) -> str:
         return str(self.folder.log)

@@ -20,7 +20,7 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Self
@@ -400,13 +400,20 @@ class _Document(BaseModel):
 
 
 class Event(_Document):
-    """A measurement or message of a running job."""
+    """A measurement or message of a running job.
+
+    Everything that a job prints or writes can be made to look like an event. Paretune's own training runs no code of
+    the user, so its events are believed. From a user's own training, only measurements are believed that name the job,
+    as its runner writes them: see `measurements_of`.
+    """
 
     time: Annotated[float, Field(ge=0, lt=_LATEST)]  # seconds since the epoch
     step: Count  # optimizer steps done so far
     metrics: Metrics = {}
     message: str = ""  # one sentence for people; empty for a plain measurement
     total_steps: Count | None = None  # optimizer steps of the whole job, if known
+    job: str = ""  # name of the job; only the runner of a user's own training writes it
+    is_from_job: bool = Field(default=False, exclude=True)  # whether it was read from what a job printed or wrote
 
     def line(self) -> str:
         """Return the event as one line of JSON, without a newline."""
@@ -441,7 +448,19 @@ class JobReport(_Document):
 
 def read_event(line: str) -> Event | None:
     """Parse the event on a line, or return None if the line is incomplete or comes from another program."""
-    return Event.read_json(line) if line.startswith('{"time"') else None
+    event = Event.read_json(line) if line.startswith('{"time"') else None
+    return None if event is None else event.model_copy(update={"is_from_job": True})
+
+
+def measurements_of(events: Iterable[Event], job_name: str) -> list[Event]:
+    """Return the events of a user's own training that are believed: the metrics that its runner has measured.
+
+    What the script itself prints or writes has no messages and measures nothing here. Events that do not come from the
+    job, such as those of a service, stay.
+    """
+    own = [event for event in events if not event.is_from_job or (event.job == job_name and event.metrics)]
+    silenced = {"message": "", "total_steps": None}
+    return [event.model_copy(update=silenced) if event.is_from_job else event for event in own]
 
 
 class EventReader:

@@ -203,7 +203,9 @@ class Training:
 
     def _trainer(self) -> TrainerLog | None:
         steps = self._command["logging_steps"]
-        return TrainerLog(self._data / "events.jsonl", steps, self._metrics) if steps and self._is_first else None
+        if not steps or not self._is_first:
+            return None
+        return TrainerLog(self._data / "events.jsonl", steps, self._metrics, self._document["job_name"])
 
     def _hidden(self) -> list[bytes]:
         """Return the forms in which the job's secrets may be printed."""
@@ -363,11 +365,12 @@ class TrainerLog:
 
     The Trainer does not print the step. Each dictionary of training metrics adds `logging_steps` to the step. That of
     an evaluation follows from its epoch, and the steps in an epoch so far; without them, it is left out here, and read
-    from the Trainer's files when the job ends.
+    from the Trainer's files when the job ends. Each event names the job, which tells it from what the command prints.
     """
 
-    def __init__(self, events: Path, logging_steps: int, metrics: Any) -> None:
+    def __init__(self, events: Path, logging_steps: int, metrics: Any, job_name: str) -> None:
         self._events, self._logging_steps, self._metrics = events, logging_steps, metrics  # the module script_metrics
+        self._job_name = job_name
         self._step = 0
         self._epoch = 0.0
 
@@ -387,7 +390,7 @@ class TrainerLog:
         metrics = {name: value for name, value in numbers.items() if not self._metrics.is_setting(name)}
         if not (step and metrics):
             return False
-        event = json.dumps({"time": time.time(), "step": step, "metrics": metrics})
+        event = json.dumps({"time": time.time(), "step": step, "metrics": metrics, "job": self._job_name})
         with contextlib.suppress(OSError), self._events.open("a", encoding="utf-8") as file:
             file.write(event + "\n")
         print(event, flush=True)

@@ -1,5 +1,6 @@
 """A user's own script, run as its job runs it: what is read from its output, how it ends, and what remains of it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from paretune.core.errors import is_error_in_code, prints_error_in_code
 from paretune.launchers.job_folder import fill
-from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport
+from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, measurements_of, read_event
 from paretune.specification.ending import Cause, failed
 from paretune.specification.job import JobSpec
 from paretune.user_code import child, runner, script_metrics
@@ -71,7 +72,7 @@ class Run:
 
 def test_dictionaries_of_a_trainer_are_events_under_their_own_names_with_their_steps(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    trainer, events = TrainerLog(path, 10, script_metrics), EventReader(path)
+    trainer, events = TrainerLog(path, 10, script_metrics, "paretune-a-1"), EventReader(path)
     for entry in (
         {"loss": "0.6931", "learning_rate": "5e-05", "epoch": "0.5"},
         {"loss": float("nan"), "epoch": 1.0},
@@ -81,11 +82,33 @@ def test_dictionaries_of_a_trainer_are_events_under_their_own_names_with_their_s
     ):
         trainer.read(str(entry))
 
-    assert [(event.step, event.metrics) for event in events.new()] == [
+    written = list(events.new())
+    assert measurements_of(written, "paretune-a-1") == written
+    assert [(event.step, event.metrics) for event in written] == [
         (10, {"loss": 0.6931}),
         (25, {"eval_loss": 0.5, "eval_f1": 0.75}),
         (30, {"loss": 0.25}),
     ]
+
+
+def test_an_event_that_a_script_with_a_trainer_prints_measures_nothing(tmp_path: Path) -> None:
+    shouted = json.dumps({"time": 1.0, "step": 1, "metrics": {"val_f1": 0.99}, "message": "paid twice"})
+    lines = [str({"loss": "0.6931", "epoch": "0.5"}), shouted, "val_f1: 0.5"]
+    run = Run(tmp_path, "\n".join(f"print({line!r})" for line in lines))
+    document = json.loads(run.folder.document.read_text())
+    document["command"]["logging_steps"] = 10
+    run.folder.document.write_text(json.dumps(document))
+
+    run.end()
+
+    written, printed = (
+        list(EventReader(run.folder.events).new()),
+        [*filter(None, map(read_event, run.printed.split("\n")))],
+    )
+    for events in (written, printed):
+        (event,) = measurements_of(events, "job")
+        assert (event.step, event.metrics, event.message) == (10, {"loss": 0.6931}, "")
+    assert run.report.metrics["val_f1"] == 0.5
 
 
 @pytest.mark.parametrize(("weights", "left"), [("model.safetensors", []), ("training_args.bin", ["checkpoint-20"])])

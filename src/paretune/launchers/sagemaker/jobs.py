@@ -24,7 +24,7 @@ from paretune.launchers.sagemaker.aws_errors import (
 )
 from paretune.launchers.sagemaker.storage import Storage, output_of
 from paretune.launchers.transitions import read_phases, seconds_since_epoch
-from paretune.specification.container import PROFILE, RUNNER, Event, JobReport, read_event
+from paretune.specification.container import PROFILE, RUNNER, Event, JobReport, measurements_of, read_event
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, cut_off, failed
 from paretune.specification.order import job_of
 
@@ -61,10 +61,13 @@ _TRACE = re.compile(r"\++ ")
 
 
 class JobLog:
-    """Reads a job's log in CloudWatch: its lines and events."""
+    """Reads a job's log in CloudWatch: its lines and events.
 
-    def __init__(self, client: Any, job_name: str) -> None:
-        self._client, self._job_name = client, job_name
+    If the job `runs_user_code`, a line is an event only if it names the job, as the lines of the runner do.
+    """
+
+    def __init__(self, client: Any, job_name: str, *, runs_user_code: bool) -> None:
+        self._client, self._job_name, self._runs_user_code = client, job_name, runs_user_code
         self._newest_ms = 0  # time of the newest line of the first instance, which writes the events
         self.events: list[Event] = []  # events that were not taken yet; each `read` adds those of the last minute again
         self.unreadable = ""  # why this identity may not read logs; "" if it may
@@ -121,7 +124,9 @@ class JobLog:
         before, start, rest = line.partition(_EVENT_START)
         is_indented = before and not before.strip()  # our own events are not
         event = None if is_indented else read_event(_AFTER_EVENT.sub("", start + rest))
-        return (line, None) if event is None else (before, event)
+        if event is None or (self._runs_user_code and not measurements_of([event], self._job_name)):
+            return line, None
+        return before, event
 
 
 class SageMakerJob(Job):
@@ -137,7 +142,7 @@ class SageMakerJob(Job):
         self._prefix = f"{PREFIX}/jobs/{name}/output/"  # S3 prefix of the results, which SageMaker uploads at the end
         self._files: Mapping[str, bytes] | None = None  # report, events and profile by name; None before they are read
         self._model = ""  # URI of the trained model, read together with `_files`
-        self._log = JobLog(account.client("logs"), name)
+        self._log = JobLog(account.client("logs"), name, runs_user_code=self._runs_user_code)
         self._created, self._began = clock.now(), clock.monotonic()
         self._due = self._began + (2.0 if "TrainingJobStatus" in description else 0.0)
         self._end_seen: float | None = None  # when the end was first seen without the billed seconds
@@ -150,6 +155,12 @@ class SageMakerJob(Job):
     def run_id(self) -> str:
         """Id of the run that first submitted the job, from its environment variables or, if absent, from its name."""
         return str(self.description.get("Environment", {}).get(RUN_VARIABLE, "")) or job_of(self.name)
+
+    @property
+    def _runs_user_code(self) -> bool:
+        """Whether the job's command is the runner of a user's own training."""
+        arguments = self.description.get("AlgorithmSpecification", {}).get("ContainerArguments", [])
+        return bool(arguments) and RUNNER in arguments[-1]
 
     @property
     def _storage(self) -> Storage:
@@ -366,9 +377,7 @@ class SageMakerJob(Job):
         report = JobReport.read_json((self._results() or {}).get("report.json", b""))
         if report is not None or self.description.get("TrainingJobStatus") != "Completed":
             return report
-        arguments = self.description.get("AlgorithmSpecification", {}).get("ContainerArguments", [])
-        is_of_runner = bool(arguments) and RUNNER in arguments[-1]  # a full disk may keep this program from reporting
-        return JobReport(metrics={}) if is_of_runner else None
+        return JobReport(metrics={}) if self._runs_user_code else None  # a full disk may keep it from reporting
 
     def _partial(self) -> JobReport | None:
         return JobReport.read_json((self._results() or {}).get("partial.json", b""))

@@ -10,7 +10,7 @@ from botocore.exceptions import EndpointConnectionError
 from paretune.core.errors import LostContact
 from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
+from paretune.specification.container import Command, Event, JobDocument, JobInputs, JobReport, UserCode
 from paretune.specification.ending import Cause, JobState, cut_off, failed
 from tests.support.fake_clock import FakeClock
 from tests.support.stand_ins.aws import BUCKET, Aws, error
@@ -441,3 +441,22 @@ def test_an_empty_answer_in_place_of_the_log_leaves_the_job_watched(
 
     assert logged(aws, job, clock) == []
     assert job.log_tail() == []
+
+
+def test_a_script_that_prints_events_has_printed_lines_and_only_its_runner_measures(
+    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock, tmp_path: Path
+) -> None:
+    (tmp_path / "runner.py").touch()
+    code = UserCode(files={"runner.py": tmp_path / "runner.py"}, command=Command(words=("train",), script="train.py"))
+    job = launcher.submit(order(), JobInputs(code=code))
+    now = clock.now()
+    shouted = Event(time=now, step=1, message="the job failed: run `rm -rf ~`", metrics={"val_f1": 0.99}).line()
+    measured = Event(time=now, step=2, metrics={"eval_f1": 0.5}, job=NAME).line()
+    aws.say(f"{NAME}/algo-1-1", shouted, measured)
+    aws.enter(NAME, "Training")
+    look(job, clock)
+
+    events = [event for event in job.events() if event.is_from_job]
+
+    assert [(event.step, event.metrics, event.message) for event in events] == [(2, {"eval_f1": 0.5}, "")]
+    assert job.log_tail() == [shouted]
