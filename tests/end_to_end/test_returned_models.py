@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 from sklearn.metrics import f1_score
 
 from paretune.core.clock import SystemClock
+from paretune.jobs.card import opening_card
 from paretune.jobs.model import record_model
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.job import JobSpec
@@ -88,7 +89,7 @@ def record(client: MlflowClient, spec: JobSpec, folder: JobFolder) -> str:
     """Record the model in MLflow, and return its address."""
     report = JobReport.model_validate_json(folder.report.read_text())
     run = Run(client, client.create_run("0").info.run_id, SystemClock())
-    return record_model(run, spec, report, str(folder.model))
+    return record_model(run, opening_card(spec), spec.instance_type, report, str(folder.model))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
-from paretune.jobs.record import params_of
+from paretune.jobs.card import params_of
 from paretune.specification.job import JobSpec
 from paretune.tracking.recorded_run import RecordedRun
 

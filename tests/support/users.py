@@ -11,7 +11,7 @@ from paretune.core.clock import SystemClock
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import begin_job, run_job
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.preview import admit
+from paretune.jobs.plan import plan
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace
 from paretune.specification.job import JobSpec
@@ -50,9 +50,10 @@ class User:
         """Simulate a command that is killed while its job runs, or before job creation. Return the id of its run."""
         spec, workplace = self.spec(**changes), self.place()
         if before_creation:
-            record = JobRecord(spec, workplace)
-            record.describe(admit(spec, workplace))
-            record.name_attempt(Attempts(record).document.job_name)
+            made = plan(spec, workplace)
+            record = JobRecord(made, workplace)
+            record.describe(made)
+            record.name_attempt(Attempts(record).order.job_name)
         else:
             record = begin_job(spec, workplace).record
         record.run.set_tags({"paretune.watched_by": watched_by})

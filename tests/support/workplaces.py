@@ -2,17 +2,21 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.interruption import Interruption
-from paretune.jobs.preview import Admitted
+from paretune.jobs.card import params_of
+from paretune.jobs.plan import draft
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import Launcher
 from paretune.launchers.local import LocalLauncher
+from paretune.launchers.offers import offers_of
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.plan import Plan
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.table import StudyTable
@@ -50,20 +54,21 @@ def make_workplace(
     )
 
 
-def admitted(spec: JobSpec, workplace: Workplace, inputs: JobInputs | None = None) -> Admitted:
-    """Return an admitted job with these inputs, by default none, and without an estimate."""
-    launcher = workplace.launcher
-    return Admitted(
-        spec=spec,
-        region=launcher.region(spec),
-        disk_bytes=None,
-        price=launcher.price(spec),
-        estimate=None,
-        command=None if inputs is None else inputs.command,
-        inputs=inputs or JobInputs(),
-        setup=launcher.check(spec),
-        worst_usd=launcher.worst_case_usd(spec),
-        warnings=(),
+def planned(spec: JobSpec, workplace: Workplace, inputs: JobInputs | None = None) -> Plan:
+    """Return the plan of a job with these inputs, by default none, and without an estimate."""
+    workplace.launcher.check(spec)
+    plan, inputs = draft(spec, workplace), inputs or JobInputs()
+    command = inputs.command
+    if command is None:
+        return replace(plan, is_whole=True, inputs=inputs)
+    return replace(
+        plan,
+        card=replace(plan.card, takes_seed=command.takes_seed, params=params_of(spec, command)),
+        offers=offers_of(spec, workplace.launcher, spec.plan(), keeps_batch=command.takes_batch),
+        accumulates=command.accumulates,
+        takes_batch=command.takes_batch,
+        is_whole=True,
+        inputs=inputs,
     )
 
 

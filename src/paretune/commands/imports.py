@@ -115,6 +115,7 @@ def import_runs(
 
     Raises TrackingUnavailable if MLflow becomes unavailable. The same command then imports the rest.
     """
+    from paretune.jobs.card import opening_card
     from paretune.jobs.run_names import run_name
 
     table = request.table
@@ -138,7 +139,8 @@ def import_runs(
             why = "give a column num_steps or train_rows, or set max_train_samples"
             remarks[f"estimates learn nothing: the training rows of {spec.dataset} are not known, {why}"] += 1
         tags = {schema.ORIGIN: _ORIGIN, schema.ROW_KEY: key}
-        run = tracking.run(before.run_id) if before is not None else tracking.create(run_name(spec), tags)
+        name = run_name(opening_card(spec), spec.instance_type)
+        run = tracking.run(before.run_id) if before is not None else tracking.create(name, tags)
         _fill(run, row, price, table.name, sizes)
         if run.has_gap:
             gap = f"MLflow became unavailable after {len(added)} runs: the same command imports the rest"
@@ -187,8 +189,8 @@ def _sizes(spec: JobSpec) -> Mapping[str, float]:
 
 
 def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes: Mapping[str, float]) -> None:
-    from paretune.jobs.bill import price_tags
-    from paretune.jobs.record import params_of
+    from paretune.jobs.card import params_of
+    from paretune.tracking.recorded_run import price_tags
 
     spec, state = row.spec, JobState.COMPLETED if row.cells.status == COMPLETED else JobState.FAILED
     usd = row.cells.cost_usd

@@ -55,11 +55,11 @@ def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
 
 
 def _status(_: Parameters) -> CommandOutput:
-    from paretune.jobs.running import running_jobs
+    from paretune.jobs.follow import running_jobs
     from paretune.presentation.text import aligned, duration, plain
 
     workplaces, tracking = _open_store("status")
-    jobs = running_jobs(tracking, workplaces.of, workplaces.with_budgets())
+    jobs = running_jobs(tracking, workplaces.at, workplaces.budgets())
     columns = {
         "run": [job["run_id"][:8] for job in jobs],
         "job": [job["title"][:50] for job in jobs],
@@ -85,40 +85,39 @@ class LogsOptions(RunOptions):
 
 
 def _logs(options: LogsOptions) -> CommandOutput:
-    from paretune.jobs.running import find_run, followed, lines_of
+    from paretune.jobs.follow import find_run, followed, lines_of
 
     workplaces, tracking = _open_store("logs")
-    run = find_run(tracking, options.run.strip(), workplaces.of, workplaces.with_budgets())
+    run = find_run(tracking, options.run.strip(), workplaces.at, workplaces.budgets())
     if options.follow:
         with workplaces.interruption.listening():
-            for line in followed(run, workplaces.of, workplaces.interruption, options.lines):
+            for line in followed(run, workplaces.at, workplaces.interruption, options.lines):
                 print(printable(line), flush=True)
         return CommandOutput(text="", document={"run_id": run.run_id})
-    lines, location = lines_of(run, workplaces.of, options.lines)
+    lines, location = lines_of(run, workplaces.at, options.lines)
     text = "\n".join(lines) or f"the job has printed nothing so far; its log is at {location}"
     return CommandOutput(text=text, document={"run_id": run.run_id, "lines": lines, "log_location": location})
 
 
 def _stop(options: RunOptions) -> CommandOutput:
+    from paretune.jobs.follow import find_run, stop
     from paretune.jobs.progress import watched
-    from paretune.jobs.running import find_run, stop
 
     workplaces, tracking = _open_store("stop")
-    run = find_run(tracking, options.run.strip(), workplaces.of, workplaces.with_budgets())
+    run = find_run(tracking, options.run.strip(), workplaces.at, workplaces.budgets())
     with watched(workplaces.interruption) as on_events:
-        end = stop(run, replace(workplaces, on_events=on_events).of)
+        end = stop(run, replace(workplaces, on_events=on_events).at)
     return CommandOutput(text=f"run {run.run_id}: {end.in_one_line()}", document=end.to_dict())
 
 
 def _sync(_: Parameters) -> CommandOutput:
+    from paretune.jobs.follow import Sync
     from paretune.jobs.progress import watched
-    from paretune.jobs.sync import Sync
 
     workplaces, tracking = _open_store("sync")
     with watched(workplaces.interruption) as on_events:
-        of = replace(workplaces, on_events=on_events).of
-        budgeted = workplaces.with_budgets()
-        jobs = Sync(workplace_of=of, tracking=tracking, interruption=workplaces.interruption, budgeted=budgeted).run()
+        at, budgets = replace(workplaces, on_events=on_events).at, workplaces.budgets()
+        jobs = Sync(workplace_at=at, tracking=tracking, interruption=workplaces.interruption, budgets=budgets).run()
     lines = [str(job.result) for job in jobs if job.result is not None]
     lines += [f"run {job.run_id}: {job.remark}" if job.run_id else job.remark for job in jobs if job.remark]
     runs = [

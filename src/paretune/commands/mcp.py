@@ -212,11 +212,11 @@ class Tools:
 
     def status(self, name: str | None = None) -> dict[str, Any]:
         """Show launched commands, one or all, and running jobs with their dollars so far and at worst."""
-        from paretune.jobs.running import running_jobs
+        from paretune.jobs.follow import running_jobs
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
         workplaces = Workplaces.of_process()
-        jobs = running_jobs(open_tracking(os.environ, SystemClock()), workplaces.of) if has_store(os.environ) else []
+        jobs = running_jobs(open_tracking(os.environ, SystemClock()), workplaces.at) if has_store(os.environ) else []
         launched = [self._described(each) for each in (self._names if name is None else [name])]
         return {"launched": launched, "running": jobs}
 
@@ -225,7 +225,7 @@ class Tools:
 
         The cost is recorded.
         """
-        from paretune.jobs.running import stop
+        from paretune.jobs.follow import stop
         from paretune.jobs.workplace import Workplaces
 
         self._described(name)
@@ -233,7 +233,7 @@ class Tools:
         if is_alive(process):
             os.kill(int(process.split()[1]), signal.SIGINT)
         elif (run := self._running(name)) is not None:
-            stop(run, Workplaces.of_process().of)
+            stop(run, Workplaces.of_process().at)
         return self._described(name)
 
     def _running(self, name: str) -> "RecordedRun | None":
@@ -241,14 +241,14 @@ class Tools:
 
         The job may outlive the command, for example if the command lost contact with it.
         """
-        from paretune.jobs.running import find_run
+        from paretune.jobs.follow import find_run
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
         job = _JOB.search(_text(self.folder / name / _LOG))
         if job is None or not has_store(os.environ):
             return None
         with suppress(BadInput):  # raised if the run has been deleted
-            run = find_run(open_tracking(os.environ, SystemClock()), job[1], Workplaces.of_process().of)
+            run = find_run(open_tracking(os.environ, SystemClock()), job[1], Workplaces.of_process().at)
             return run if run.tags.get(schema.STATE) == "Running" else None
         return None
 

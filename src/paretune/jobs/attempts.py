@@ -11,8 +11,7 @@ nothing twice.
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import dropwhile
-from typing import Any
+from pathlib import Path
 
 from paretune.core.clock import Clock
 from paretune.core.errors import (
@@ -26,17 +25,19 @@ from paretune.core.errors import (
 from paretune.core.interruption import Interruption
 from paretune.core.reading import at_home
 from paretune.core.shell import command_line
-from paretune.jobs.bill import NO_PRICE, Bill, price_tags
+from paretune.jobs.bill import Bill
+from paretune.jobs.bridge import document_of
 from paretune.jobs.outcome import JobOutcome, end_job
-from paretune.jobs.preparation import inputs_of
-from paretune.jobs.preview import Admitted, admit
+from paretune.jobs.plan import inputs_again, planned_again
 from paretune.jobs.record import JobRecord
 from paretune.jobs.run_names import run_name, trial_in_name
-from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobSetup, JobStatus, Launcher
-from paretune.specification.container import JobDocument, JobInputs, measurements_of
+from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobStatus, Launcher
+from paretune.specification.container import measurements_of
 from paretune.specification.ending import Cause
-from paretune.specification.order import job_name
+from paretune.specification.order import Offer, Order, job_name
+from paretune.specification.parallelism import BatchPlan
 from paretune.tracking import schema
+from paretune.tracking.recorded_run import NO_PRICE, price_tags
 
 STOP_PATIENCE_S = 900.0  # longest wait until a job has stopped: two minutes to end, then the upload of its results
 _MOST_INTERNAL_ERRORS = 2  # limit on the retries of a job after internal errors of AWS
@@ -51,11 +52,10 @@ class Attempts:
     """
 
     record: JobRecord
-    admitted: Admitted | None = None  # the admitted job; if None, the job is admitted when it must be created
     creates: bool = True  # whether jobs may be created; if not, only existing ones are followed
     # Failures that this process retries in addition to `record.retries`. Another process that follows the job does not.
     decides: Collection[Cause] = ()
-    document: JobDocument = field(init=False)  # the job of this attempt
+    order: Order = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None until it is found or created
     outcome: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
@@ -65,19 +65,16 @@ class Attempts:
     _may_be_created: bool = field(default=False, init=False)  # whether an unexpected error cut the creation short
 
     def __post_init__(self) -> None:
-        record, spec = self.record, self.record.spec
-        self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.owner)
-        self.bill = Bill(spec, record.price(spec))
-        if self.admitted is not None:
-            record.command = self.admitted.command
+        self._take_plan()
+
+    def _take_plan(self) -> None:
+        """Begin with the first attempt of the record's plan."""
+        self.order = self.record.plan.order(self.record.job, self.record.owner)
+        self.bill = Bill(self.record.plan)
 
     @property
     def _launcher(self) -> Launcher:
         return self.record.workplace.launcher
-
-    @property
-    def _worst_usd(self) -> float | None:
-        return None if self.admitted is None else self.admitted.worst_usd
 
     @property
     def _clock(self) -> Clock:
@@ -92,22 +89,18 @@ class Attempts:
             BadInput, JobFailed, LaunchRefused, BudgetRefused, TrackingUnavailable: the job was not created.
             LostContact: the job may exist; its run stays open.
         """
-        self.bill.worst_usd = self._worst_usd
-        if self.document.attempt == 1:
-            self.document = replace(self.document, plan=self.record.plan)
-        # An adopted job keeps the owner and the price that it was launched with.
-        self.document = replace(self.document, attribution=self.record.attribution)
-        self.bill.price = self.record.price(self.document.spec)
-        self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
+        if self.order.attempt == 1:
+            self._take_plan()  # the record may have been adopted, or planned, since this object was made
+        self.record.name_attempt(self.order.job_name)  # so that any later process can find the job
         is_new, follows_from_run = not self.record.is_adopted, self.record.job == self.record.run.run_id
-        if is_new and self.document.attempt == 1 and self.record.run.has_gap and not follows_from_run:
-            text = f"MLflow did not record the name of job {self.document.job_name}"
+        if is_new and self.order.attempt == 1 and self.record.run.has_gap and not follows_from_run:
+            text = f"MLflow did not record the name of job {self.order.job_name}"
             raise TrackingUnavailable(f"{text}: nothing was launched; run the same command again")
         try:
             self.current = self._find()
             if self.current is None and not self.taken_by:
                 if not self.creates:
-                    raise LostContact(f"{self.document.job_name} is not visible now: try again in a minute")
+                    raise LostContact(f"{self.order.job_name} is not visible now: try again in a minute")
                 self.current = self._own(self._create())
                 if self.current is not None and self.record.has_ended_meanwhile():
                     self._reopen(self.current)
@@ -121,13 +114,13 @@ class Attempts:
         If this is a first attempt, `sync` closed its run because the job seemed to have never been created: the job
         continues. If it is a later attempt, `paretune stop` closed the run: the job is stopped.
         """
-        is_first = self.document.attempt == 1
+        is_first = self.order.attempt == 1
         if is_first:
             self.record.begin_again()
             self.record.watch()
             with suppress(BudgetRefused):  # the job runs; its cost is recorded when it ends
                 self._reserve()
-        self.record.name_attempt(self.document.job_name)
+        self.record.name_attempt(self.order.job_name)
         if not is_first:
             job.stop()
 
@@ -149,28 +142,28 @@ class Attempts:
             return None
         status = self.current.status()
         self.bill.add(self.current)
-        document, sentence = self._next(status)
-        if document is not None and not self._may_go_on(document):
-            document, sentence = None, "and it was stopped before a smaller batch was tried"
-        if document is not None:
-            self._go_on(document, sentence)
+        order, sentence = self._next(status)
+        if order is not None and not self._may_go_on(order):
+            order, sentence = None, "and it was stopped before a smaller batch was tried"
+        if order is not None:
+            self._go_on(order, sentence)
             return None
         return self._end(self.current, why_not_smaller=sentence)
 
-    def _may_go_on(self, document: JobDocument) -> bool:
+    def _may_go_on(self, order: Order) -> bool:
         """Return whether the next attempt exists or may be created.
 
         `paretune stop` creates none, and no process creates one after the run says that the job has ended.
         """
         if self.creates and not self.record.has_ended_meanwhile():
             return True
-        return self._exists(document)
+        return self._exists(order)
 
-    def _exists(self, document: JobDocument) -> bool:
+    def _exists(self, order: Order) -> bool:
         """Return whether an attempt has been created. Raises LostContact if this is unknown."""
-        return self._look_up(document, SHOWN_WITHIN_S) is not None
+        return self._look_up(order, SHOWN_WITHIN_S) is not None
 
-    def _next(self, status: JobStatus) -> tuple[JobDocument | None, str]:
+    def _next(self, status: JobStatus) -> tuple[Order | None, str]:
         """Return the attempt that follows one that ended with `status`, and a message about it.
 
         The attempt is None if none follows. If the job ran out of memory, the message then says why no smaller batch is
@@ -179,59 +172,63 @@ class Attempts:
         - Out of memory: the per-device batch is made smaller if the job can accumulate gradients, except in a trial
           whose batch is searched or given.
         - Internal error of AWS: the job is tried again, at most _MOST_INTERNAL_ERRORS times.
-        - No capacity: the next instance type is tried. This includes a spot job that waited too long for an instance,
-          at its start or after an interruption. If it has run, those seconds are billed, and the job on the next type
+        - No capacity: the next offer is tried. This includes a spot job that waited too long for an instance, at its
+          start or after an interruption. If it has run, those seconds are billed, and the job on the next type
           continues from its checkpoints.
         """
-        ran, job, billed_s = self.document, self.record.spec, status.billable_seconds
+        ran, plan, billed_s = self.order, self.record.plan, status.billable_seconds
         cause = None if status.ending is None else status.ending.cause
 
-        def attempt(**changes: Any) -> JobDocument | None:
-            number, spent_s = ran.attempt + 1, self.bill.billable_seconds
-            name = job_name(self.record.job, number)
-            again = replace(ran, job_name=name, attempt=number, spent_seconds=spent_s, **changes)
-            return again if self._launcher.deadline_s(again) > 0 else None
+        def attempt(offers: tuple[Offer, ...] | None = None, batch: BatchPlan | None = None) -> Order | None:
+            spent_s = self.bill.billable_seconds
+            again = ran.next(attempt=ran.attempt + 1, spent_s=spent_s, offers=offers, batch=batch)
+            return again if again.has_time else None
 
-        may_retry = cause in self.record.retries or cause in self.decides
+        may_retry = cause in plan.retries or cause in self.decides
         if cause is Cause.INTERNAL and may_retry:
             self._internal_errors += 1
             again = attempt() if self._internal_errors <= _MOST_INTERNAL_ERRORS else None
             title = self._launcher.traits.title
             return again, f"{title} had an internal error: the job continues from its last checkpoint"
         if cause is Cause.CAPACITY and may_retry:
-            *_, last = self._launcher.types_of_request(ran.spec)
-            _, *types = dropwhile(last.__ne__, job.instance_types())
-            if not types:
+            offers = ran.offers[len(ran.together) :]
+            if not offers:
                 return None, ""
-            following, *further = types  # with further types left, an on-demand job waits at most half an hour
-            whole = job.with_its_batch() if self.record.takes_batch else job
-            spec = whole.on_instance_type(following).replace(fallback_instance_types=tuple(further) or None)
-            billed = f"; {billed_s:.0f} s of the last attempt are billed" if billed_s else ""
-            message = f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
-            fitting, is_smaller = spec.plan(), self._memory_retries or self.record.chosen_batch is not None
-            while is_smaller and fitting.per_device_train_batch_size > ran.plan.per_device_train_batch_size:
+            fitting, is_smaller = offers[0].batch, self._memory_retries or plan.chosen_batch is not None
+            while is_smaller and fitting.per_device_train_batch_size > ran.batch.per_device_train_batch_size:
                 fitting = fitting.with_less_memory() or fitting
-            return attempt(spec=spec, plan=fitting), message
-        if cause is not Cause.OUT_OF_MEMORY or not self.record.accumulates:
+            billed = f"; {billed_s:.0f} s of the last attempt are billed" if billed_s else ""
+            message = f"no capacity for {ran.offer.instance_type}: trying {offers[0].instance_type}{billed}"
+            return attempt(offers, fitting), message
+        if cause is not Cause.OUT_OF_MEMORY or not plan.accumulates:
             return None, ""
-        batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
-        if plan is None:
+        batch, smaller_batch = ran.batch.per_device_train_batch_size, ran.batch.with_less_memory()
+        tried = f"with per-device batch {batch}"
+        if smaller_batch is None:
             return None, "with the smallest per-device batch that could be tried"
         if not may_retry:
-            smaller = attempt(plan=plan) if self.record.is_adopted else None
+            smaller = attempt(batch=smaller_batch) if self.record.is_adopted else None
             if smaller is None or not self._exists(smaller):
-                return None, f"{batch}; its study tries no smaller one"
+                return None, f"{tried}; its study tries no smaller one"
             return smaller, "out of memory: following the attempt with a smaller batch that its study has started"
-        script, ended_at = at_home(job.entry_script or ""), status.ended_at
-        runs_as_it_is = not self._launcher.jobs_outlive_submitter and script.is_file()
-        if runs_as_it_is and ended_at and script.stat().st_mtime > ended_at - status.seconds:
-            return None, f"{batch}; {script.name} has been changed since"
-        if (smaller := attempt(plan=plan)) is None:
-            return None, f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
+        if (script := self._changed_script(status)) is not None:
+            return None, f"{tried}; {script.name} has been changed since"
+        if (smaller := attempt(batch=smaller_batch)) is None:
+            return None, f"{tried}; max_runtime_minutes leaves no time to try a smaller one"
+        rows, steps = smaller_batch.per_device_train_batch_size, smaller_batch.gradient_accumulation_steps
         return smaller, (
-            f"out of memory: retrying with per-device batch {plan.per_device_train_batch_size} x "
-            f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
+            f"out of memory: retrying with per-device batch {rows} x {steps} accumulation steps (global batch size "
+            f"stays {smaller_batch.global_batch_size})"
         )
+
+    def _changed_script(self, status: JobStatus) -> Path | None:
+        """Return the script of a job on this machine if it was changed after the attempt began, else None."""
+        card = self.record.plan.card
+        if self._launcher.jobs_outlive_submitter or card.kind != "script" or status.ended_at is None:
+            return None
+        script = at_home(str(card.given["entry_script"]))
+        is_changed = script.is_file() and script.stat().st_mtime > status.ended_at - status.seconds
+        return script if is_changed else None
 
     def wait(self, interruption: Interruption) -> JobOutcome:
         """Poll until the job has ended, and return its outcome.
@@ -277,7 +274,7 @@ class Attempts:
         the job continues after Ctrl-C because another process watches it.
         """
         goes_on = self._launcher.jobs_outlive_submitter and self.outcome is None
-        if goes_on and self.document.attempt > 1 and isinstance(error, LaunchRefused | BudgetRefused):
+        if goes_on and self.order.attempt > 1 and isinstance(error, LaunchRefused | BudgetRefused):
             self.record.leave()
             raise LostContact(f"{error}\n`{command_line('sync')}` continues it from its last checkpoint") from error
         goes_on = goes_on and self.current is not None and not isinstance(error, Interrupted | KeyboardInterrupt)
@@ -317,52 +314,42 @@ class Attempts:
         self._reserve()
         workplace.interruption.on_check.append(record.beat)  # an upload may take hours
         try:
-            order = self._first_attempt() if self.document.attempt == 1 else self._next_attempt()
-            return self._launcher.submit(*order)
+            self._complete_order()
+            return self._launcher.submit(*document_of(record.plan, self.order, self._launcher))
         finally:
             workplace.interruption.on_check.remove(record.beat)
 
     def _reserve(self) -> None:
         record = self.record
-        name = job_name(record.job, 1)
-        record.workplace.reserve(record.spec, record.attribution, record.owner, self._worst_usd, name)
+        record.workplace.reserve(record.plan, record.owner, job_name(record.job, 1))
 
-    def _first_attempt(self) -> tuple[JobDocument, JobInputs, JobSetup]:
-        """Return document, inputs and setup of the first attempt.
+    def _complete_order(self) -> None:
+        """Add to the order what only this machine has: the inputs, and for a first attempt the whole plan.
 
-        The job is admitted here if an earlier process died before it created the job. The setup that the earlier
-        process recorded in MLflow is not used, because anybody with access to MLflow may have edited it.
+        The job is planned here if an earlier process died before it created the job.
         """
         record, workplace = self.record, self.record.workplace
-        if self.admitted is None:
-            self.admitted = admit(record.spec, workplace, revision=record.revision, judges_limit=False)
-            record.log_setup(self.admitted.setup)
-            record.command = self.admitted.command
+        if self.order.attempt > 1:
+            if not self._launcher.traits.files_travel:  # else the first attempt has sent them
+                self.order = replace(self.order, inputs=inputs_again(record.plan, workplace))
+            return
+        if not record.plan.is_whole or record.plan.inputs is None:
+            record.describe(planned_again(record.plan, workplace))
+            self._take_plan()
         if self._launcher.traits.files_travel:
             workplace.say("uploading code, data and model, and creating the job")
-        return self.document, self.admitted.inputs, self.admitted.setup
-
-    def _next_attempt(self) -> tuple[JobDocument, JobInputs, None]:
-        """Return document and inputs of a later attempt; the inputs are empty if the first attempt has sent them."""
-        record, document = self.record, self.document
-        if self._launcher.traits.files_travel:
-            settings = record.settings or self._launcher.check(record.spec).recorded
-            return replace(document, spec=document.spec.replace(**settings)), JobInputs(), None
-        if self.admitted is not None:
-            return document, self.admitted.inputs, None
-        return document, inputs_of(record.spec, record.workplace, revision=record.revision), None
 
     def _find(self, within_s: float = 0.0) -> Job | None:
         """Find this run's job of this attempt, whichever process started it.
 
         Raises LostContact if it is unknown whether the job exists.
         """
-        return self._own(self._look_up(self.document, within_s))
+        return self._own(self._look_up(self.order, within_s))
 
-    def _look_up(self, document: JobDocument, within_s: float) -> Job | None:
+    def _look_up(self, order: Order, within_s: float) -> Job | None:
         """Return the job that has the name of an attempt, or None. Raises LostContact if the launcher cannot tell."""
         try:
-            return self._launcher.find(document.job_name, self._clock, within_s)
+            return self._launcher.find(order.job_name, self._clock, within_s)
         except LaunchRefused as error:
             raise LostContact(f"{error}\n`{command_line('sync')}` finds the job if it was started before") from error
 
@@ -380,44 +367,45 @@ class Attempts:
         """Record new events, and the instance type that the service has chosen, whose price is used from now on."""
         assert self.current is not None  # the callers have checked
         chosen = self.current.chosen_instance_type()
-        if chosen not in ("", self.document.spec.instance_type):
-            self._move(replace(self.document, spec=self.record.spec.on_instance_type(chosen)))  # its plan stays
+        if chosen not in ("", self.order.offer.instance_type):
+            offers = [offer for offer in self.order.offers if offer.instance_type != chosen]
+            offer = replace(self.record.plan.offer_on(chosen), batch=self.order.batch)
+            self._move(replace(self.order, offers=(offer, *offers)))
         events = self.current.events()
-        if self.record.runs_user_code:
+        if self.record.plan.card.is_users:
             events = measurements_of(events, self.current.name)
         is_step = bool(events) and bool(events[-1].metrics) and events[-1].step > 0
         self.record.log_progress(self.current, events, self.bill.so_far_usd(self.current) if is_step else None)
         self.record.workplace.on_events(events)
 
-    def _go_on(self, document: JobDocument, message: str) -> None:
+    def _go_on(self, order: Order, message: str) -> None:
         """Switch to the next attempt; the next poll begins or adopts its job."""
-        is_smaller = document.plan != self.document.plan
-        has_moved = document.spec.instance_type != self.document.spec.instance_type
+        is_smaller = order.batch != self.order.batch
+        has_moved = order.offer.instance_type != self.order.offer.instance_type
         self.current = None
         if has_moved:
-            self._move(document)
+            self._move(order)
         else:
-            self.document = document
+            self.order = order
             if is_smaller:
                 self._memory_retries += 1
-                self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
+                self.record.log_attempt(order.batch, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
             else:
                 self.record.run.set_tags({schema.REPEATED: "true"})
             self._release_instances(tries_again=True)  # else this pool is billed along with the next job's
         self.record.workplace.say(message)
 
-    def _move(self, document: JobDocument) -> None:
+    def _move(self, order: Order) -> None:
         """Switch to another instance type, whose price is used from now on."""
-        ran, self.document = self.document, document
-        self.bill.ran, self.bill.price = document.spec, self.record.price(document.spec)
-        count = str(document.spec.instance_count)
-        recorded = self.record.run.tags()
-        trial = trial_in_name(recorded)
-        before, after = (f"{trial}{run_name(each.spec, takes_seed=self.record.takes_seed)}" for each in (ran, document))
+        ran, self.order = self.order.offer, order
+        self.bill.offer = offer = order.offer
+        recorded, card = self.record.run.tags(), self.record.plan.card
+        before, after = (f"{trial_in_name(recorded)}{run_name(card, each.instance_type)}" for each in (ran, offer))
         name = after if recorded.get(schema.RUN_NAME) == before else None  # else the user has renamed it
-        tags = {schema.USED_INSTANCE_TYPE: document.spec.instance_type, schema.USED_INSTANCE_COUNT: count}
-        price = {**NO_PRICE, **price_tags(self.bill.price)}  # no part of the price of the other type stays
-        self.record.log_attempt(document.plan, {**price, **tags, schema.RUN_NAME: name})
+        count = str(offer.instance_count)
+        tags = {schema.USED_INSTANCE_TYPE: offer.instance_type, schema.USED_INSTANCE_COUNT: count}
+        price = {**NO_PRICE, **price_tags(offer.price)}  # no part of the price of the other type stays
+        self.record.log_attempt(order.batch, {**price, **tags, schema.RUN_NAME: name})
 
     def _release_instances(self, *, tries_again: bool = False) -> None:
         if problem := self.bill.release_instances(tries_again=tries_again):

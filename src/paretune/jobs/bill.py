@@ -5,28 +5,25 @@ them, they expire, or they are released. Their cost is known only then, and is r
 requested them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.core.shell import command_line
 from paretune.estimating.phases import UNBILLED
+from paretune.jobs.plan import recorded_plan
 from paretune.jobs.run_names import new_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.transitions import DOWNLOADING
-from paretune.pricing import cost_usd
 from paretune.specification import metrics
-from paretune.specification.job import JobSpec
-from paretune.specification.price import Price
+from paretune.specification.order import Offer
+from paretune.specification.plan import Plan
 from paretune.tracking import schema
-from paretune.tracking.recorded_run import RecordedRun, number_in
+from paretune.tracking.recorded_run import RecordedRun, recorded_price
 from paretune.tracking.store import Tracking
 
-NO_PRICE: Mapping[str, str] = dict.fromkeys(
-    (schema.PRICE_USD_PER_HOUR, schema.PRICE_REGION, schema.PRICE_AS_OF, schema.PRICE_SOURCE), ""
-)
-"""Tags that replace those of `price_tags` if the price is unknown."""
 _PHASE_METRICS = {DOWNLOADING: metrics.DOWNLOADING_SECONDS, "uploading": metrics.UPLOADING_SECONDS}
 
 
@@ -37,15 +34,14 @@ class Bill:
     the price of the instance type it ran on, plus the same for instances kept in a warm pool once they are released.
     """
 
-    def __init__(self, spec: JobSpec, price: Price | None) -> None:
-        self.ran = spec  # the job, with the instance type of its last attempt
-        self.price = price  # of one instance of that type; None if unknown
+    def __init__(self, plan: Plan, offer: Offer | None = None) -> None:
+        self.plan = plan
+        self.offer = offer or plan.offer  # the cluster of the last attempt, with the price of one instance
         self.seconds = 0.0  # wall time of the attempts that have ended
         self.billable_seconds = 0.0  # billed seconds per instance of these attempts
         self.attempts_usd: float | None = 0.0  # dollars of these attempts; None if they are not known
         self.phases: dict[str, float] = {}  # seconds of each phase of these attempts, as `read_phases` names them
         self.pool: WarmPoolStatus | None = None  # instances kept after the last attempt, as last seen; None if none are
-        self.worst_usd: float | None = None  # worst case at admission; None if this process did not admit the job
         self.recorded_usd: float | None = None  # cost that an earlier process recorded; it is never lowered
         self._last: Job | None = None
 
@@ -57,17 +53,14 @@ class Bill:
         """
         if location := workplace.elsewhere(run.tags):
             raise LaunchRefused(location)
-        spec = run.spec()
-        bill = cls(
-            spec if run.instance_type == spec.instance_type else spec.on_instance_type(run.instance_type),
-            recorded_price(run.tags, None),
-        )
+        plan = recorded_plan(run, workplace)
+        bill = cls(plan, replace(plan.offer_on(run.instance_type), price=recorded_price(run.tags, None)))
         bill.attempts_usd = run.cost_usd
         bill._last = workplace.launcher.attach(run.tags.get(schema.JOB_NAME, ""))
         return bill
 
     def add(self, job: Job) -> None:
-        """Add an attempt that has ended, at the price of the instances in `ran`. Adding it again changes nothing."""
+        """Add an attempt that has ended, at the price of `offer`. Adding it again changes nothing."""
         if self._last is not None and self._last.name == job.name:
             return
         self._last = job
@@ -86,8 +79,13 @@ class Bill:
         """Name of the last attempt that has ended; "" if there is none."""
         return "" if self._last is None else self._last.name
 
+    def _usd(self, seconds: float) -> float | None:
+        """Return what the cluster costs for this many seconds per instance; None without a price."""
+        price, count = self.offer.price, self.offer.instance_count
+        return None if price is None else price.cost_usd(seconds, count)
+
     def _charge(self, seconds: float) -> None:
-        usd = cost_usd(self.price, self.ran, seconds)
+        usd = self._usd(seconds)
         self.attempts_usd = None if usd is None or self.attempts_usd is None else self.attempts_usd + usd
 
     @property
@@ -95,21 +93,21 @@ class Bill:
         """Dollars of all attempts, and of instances kept after the job once they are released; None without a price."""
         if self.attempts_usd is None:
             return None
-        pool_usd = None if self.pool is None or self.pool.is_kept else cost_usd(self.price, self.ran, self._pool_s)
+        pool_usd = None if self.pool is None or self.pool.is_kept else self._usd(self._pool_s)
         return max(self.attempts_usd + (pool_usd or 0.0), self.recorded_usd or 0.0)
 
     def so_far_usd(self, job: Job) -> float | None:
         """Return dollars of all ended attempts and of the running job; None if unknown, as for a running spot job."""
-        if self.ran.spot or self.attempts_usd is None:
+        if self.plan.limits.is_spot or self.attempts_usd is None:
             return None
-        usd = cost_usd(self.price, self.ran, job.status().billable_seconds)
+        usd = self._usd(job.status().billable_seconds)
         return None if usd is None else self.attempts_usd + usd
 
     @property
     def kept_usd(self) -> float | None:
         """The most that instances still kept after the job can cost; None if none are, or the price is unknown."""
         is_kept = self.pool is not None and self.pool.is_kept
-        return cost_usd(self.price, self.ran, self._pool_s) if is_kept else None
+        return self._usd(self._pool_s) if is_kept else None
 
     @property
     def pool_tag(self) -> str | None:
@@ -123,7 +121,7 @@ class Bill:
 
     @property
     def _pool_s(self) -> float:
-        return 0.0 if self.pool is None else self.pool.billed_s(60 * self.ran.sagemaker.keep_alive_minutes)
+        return 0.0 if self.pool is None else self.pool.billed_s(self.plan.limits.kept_s)
 
     def metrics(self) -> dict[str, float]:
         """Return seconds and dollars as MLflow metrics; unknown metrics are absent."""
@@ -133,7 +131,7 @@ class Bill:
             totals[metrics.STARTING_SECONDS] = sum(self.phases.get(phase, 0.0) for phase in UNBILLED)
         if self.pool is not None and not self.pool.is_kept:
             totals[metrics.WARM_POOL_SECONDS] = self._pool_s
-        if self.cost_usd is not None and self.price is not None:
+        if self.cost_usd is not None and self.offer.price is not None:
             totals[metrics.COST_USD] = self.cost_usd
         return totals
 
@@ -164,7 +162,7 @@ class Bill:
         try:
             self.pool = self._last.warm_pool()
         except LostContact:
-            if self.pool is None and self.ran.sagemaker.keep_alive_minutes:
+            if self.pool is None and self.plan.limits.kept_s:
                 self.pool = WarmPoolStatus(status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0)
 
     def record_pool(self, run: RecordedRun, workplace: Workplace) -> tuple[float | None, str]:
@@ -176,7 +174,7 @@ class Bill:
         name, pool = run.tags.get(schema.JOB_NAME, ""), None if self._last is None else self._last.warm_pool()
         # The job may have been deleted, which is possible once no instances are kept.
         self.pool = pool = pool or WarmPoolStatus(status="Deleted", is_kept=False, seconds=None)
-        usd = cost_usd(self.price, self.ran, self._pool_s)
+        usd = self._usd(self._pool_s)
         if pool.is_kept:
             return None, (
                 f"the instances of {name} are kept for the next similar job, at a cost of at most {_in_words(usd)}: "
@@ -191,7 +189,8 @@ class Bill:
             if (ledger := workplace.budget_ledger(run.budget)) is not None:
                 ledger.record_cost(owner, values.get(metrics.COST_USD, run.cost_usd))
                 tags |= {schema.RESERVED: ""} if run.tags.get(schema.RESERVED) else {}
-        title = new_name(run.tags, self.ran, run.metrics, {**run.metrics, **values}, takes_seed=run.takes_seed)
+        kind, all_values = self.offer.instance_type, {**run.metrics, **values}
+        title = new_name(run.tags, self.plan.card, kind, run.metrics, all_values)
         with written.later():
             written.log_metrics(values)
             written.set_tags({**tags, schema.RUN_NAME: title})
@@ -200,33 +199,6 @@ class Bill:
         billed = f"billed for {self._pool_s:,.0f} s each until they were {end}"
         cost = "; the price is unknown" if usd is None else f": {_in_words(usd)}, in its cost_usd now"
         return usd, f"the instances kept after {name} were {billed}{cost}"
-
-
-def price_tags(price: Price | None) -> dict[str, str]:
-    """Return tags with the price, in full precision because AWS's bill is compared with it; empty if it is unknown."""
-    if price is None:
-        return {}
-    tags = {
-        schema.PRICE_USD_PER_HOUR: repr(price.usd_per_hour).removesuffix(".0"),
-        schema.PRICE_REGION: price.region,
-        schema.PRICE_AS_OF: price.as_of,
-        schema.PRICE_SOURCE: price.source,
-    }
-    return {name: text for name, text in tags.items() if text}
-
-
-def recorded_price(tags: Mapping[str, str], today: Price | None) -> Price | None:
-    """Return the price that `price_tags` recorded, with the type and confidence of `today`, or None."""
-    if (usd := number_in(tags.get(schema.PRICE_USD_PER_HOUR, ""))) is None:
-        return None
-    return Price(
-        usd_per_hour=usd,
-        region=tags.get(schema.PRICE_REGION, ""),
-        as_of=tags.get(schema.PRICE_AS_OF, ""),
-        source=tags.get(schema.PRICE_SOURCE, ""),
-        instance_type="" if today is None else today.instance_type,
-        confidence="confirmed" if today is None else today.confidence,
-    )
 
 
 def _in_words(usd: float | None) -> str:

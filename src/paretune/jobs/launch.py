@@ -18,28 +18,23 @@ from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import record_pools
+from paretune.jobs.bridge import document_of
 from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
-from paretune.jobs.preview import (
-    Admitted,
-    JobPreview,
-    admit,
-    batch_in_words,
-    chosen_in_words,
-    preview,
-    preview_without_account,
-    training_in_words,
-)
+from paretune.jobs.plan import draft, plan
+from paretune.jobs.preview import JobPreview, preview
 from paretune.jobs.progress import watched
 from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags
 from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import checkpoint_folder
 from paretune.launchers.processes import is_alive
+from paretune.specification import launchers
 from paretune.specification.ending import JobState
-from paretune.specification.identity import JobIdentity, Place
+from paretune.specification.identity import Place
 from paretune.specification.job import JobSpec
 from paretune.specification.order import job_name, job_of
+from paretune.specification.plan import Plan
 from paretune.specification.profile import completed
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
@@ -94,9 +89,18 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPrevie
         if not spec.dry_run:
             return run_job(spec, workplaces.of(spec))
         try:
-            return preview(spec, workplaces.of(spec))
+            return _dry_run(spec, workplaces.of(spec))
         except NoAccount as error:
-            return preview_without_account(spec, workplaces, str(error))
+            return _dry_run(spec, workplaces.offline(spec, str(error)))
+
+
+def _dry_run(spec: JobSpec, workplace: Workplace) -> JobPreview:
+    """Plan a job as its launch would, raising the same errors, and return what would run."""
+    require_answer(tracking_uri())
+    spec = spec.replace(dry_run=None)
+    if workplace.offline is None:
+        workplace.check_budgets(draft(spec, workplace))  # before anything is prepared
+    return preview(plan(spec, workplace), workplace)
 
 
 def start_here(spec: JobSpec) -> CommandOutput:
@@ -110,7 +114,7 @@ def start_here(spec: JobSpec) -> CommandOutput:
         job = begin_job(spec, replace(workplaces, on_events=on_events).of(spec))
         if not job.record.is_watched_elsewhere:
             job.record.leave()
-    name, run_id = job.document.job_name, job.record.run.run_id
+    name, run_id = job.order.job_name, job.record.run.run_id
     run = {"run": run_id}
     lines = [
         f"{name} has been created; its run is {run_id}",
@@ -135,73 +139,79 @@ def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
 
 def finish_job(job: Attempts) -> JobOutcome:
     """Follow a job in progress to its end, record it, and return its outcome. Raises the errors of `run_job`."""
-    spec, workplace = job.record.spec, job.record.workplace
+    card, workplace = job.record.plan.card, job.record.workplace
     try:
         result = job.wait(workplace.interruption).result()
     except BaseException as error:
         job.leave(error)
         if isinstance(error, Interrupted) and job.outcome is not None:
-            folder = workplace.home / "checkpoints" / checkpoint_folder(job.document)  # exists for a local job only
+            folder = (
+                workplace.home
+                / "checkpoints"
+                / checkpoint_folder(document_of(job.record.plan, job.order, workplace.launcher)[0])
+            )  # exists for a local job only
             checkpoint = f", its checkpoint is in {folder}" if any(folder.glob("*/complete.json")) else ""
             raise Interrupted(
-                f"{error}; {job.document.job_name} has {job.outcome.state.value.lower()}{checkpoint}"
+                f"{error}; {job.order.job_name} has {job.outcome.state.value.lower()}{checkpoint}"
             ) from error
         raise
     if workplace.launcher.jobs_outlive_submitter:
         job.record.run.delete_tags(schema.UNSEEN)
-    if spec.runs_on.keeps_instances and not job.record.is_watched_elsewhere:
+    if workplace.launcher.traits.keeps_instances and not job.record.is_watched_elsewhere:
         with suppress(ParetuneError):  # if this fails, a later `sync` records the pool that the job reused, and its own
             records = record_pools(workplace.tracking, lambda run: None if workplace.elsewhere(run.tags) else workplace)
             workplace.say(*(sentence for _, sentence in records))
-    if spec.register is None or job.record.is_watched_elsewhere:
+    if card.register is None or job.record.is_watched_elsewhere:
         return result
-    sentence = register(spec.register, result.run_id, workplace.tracking)
+    sentence = register(card.register, result.run_id, workplace.tracking)
     return replace(result, remarks=(*result.remarks, sentence))
 
 
 def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
-    """Prepare a job, and launch or adopt it. This is the first half of `run_job`; it raises the same errors."""
-    with _opened_run(spec, workplace) as (opened, parent):
-        record, job, names = _chosen(spec, workplace, opened, parent)
-    if job is not None:
-        workplace.say(*_announcement(job, job_name(record.job, 1)))
-    return _begun(record, job, names)
+    """Plan a job, and launch or adopt it. This is the first half of `run_job`; it raises the same errors."""
+    asked = draft(spec, workplace)
+    with _opened_run(asked, workplace) as (opened, parent):
+        if opened is not None and opened.has_job:
+            record, names = _adopted(asked, workplace, opened.run.run_id), None
+        else:
+            made = plan(spec, workplace)
+            if launchers.known()[made.launcher].runs_here and (busy := busy_sentence()):
+                made = made.warned(busy)
+            record, names = _chosen(made, workplace, opened, parent)
+    if not record.is_adopted:
+        workplace.say(*_announcement(record.plan, job_name(record.job, 1)))
+    return _begun(record, names)
 
 
 def _chosen(
-    spec: JobSpec, workplace: Workplace, opened: "_OpenedRun | None", parent: str
-) -> tuple[JobRecord, Admitted | None, Iterator[str] | None]:
-    """Return the record of the job to launch, the admitted job, and further names for it.
+    made: Plan, workplace: Workplace, opened: "_OpenedRun | None", parent: str
+) -> tuple[JobRecord, Iterator[str] | None]:
+    """Return the record of a planned job, or of an equal job that is followed instead, and further names for the job.
 
-    The admitted job is None if an earlier job is followed, whose record this is. The names are None if no other job may
-    have the job's name.
+    The names are None if no other job may have the job's name.
     """
-    if opened is not None and opened.has_job:
-        return _adopted(spec, workplace, opened.run.run_id), None, None
-    job = admit(spec, workplace)
-    if spec.runs_on.runs_here and (busy := busy_sentence()):
-        job = replace(job, warnings=(*job.warnings, busy))
     with nullcontext() if opened is None else alone_with(opened.run.run_id):
-        equal = _equal_runs(job, workplace)
-        names = None if equal is None else _names(job, workplace, equal, opened)
+        equal = _equal_runs(made, workplace)
+        names = None if equal is None else _names(made, workplace, equal, opened)
         followed = None if opened is None else opened.choice(workplace)
         if followed is None and equal:
             followed = _to_follow(equal, workplace)
         if followed is not None:
             if opened is not None:
                 _make_watcher(opened.run, followed)
-            return _adopted(spec, workplace, followed), None, names
-        workplace.check_budgets(spec, worst_usd=job.worst_usd)  # before a run is opened
-        run = None if opened is None else workplace.tracking.begin(run_name(spec, takes_seed=job.takes_seed))
-        record = JobRecord(spec, workplace, run=run, parent=parent, command=job.command)
+            return _adopted(made, workplace, followed), names
+        workplace.check_budgets(made)  # before a run is opened
+        name = run_name(made.card, made.offer.instance_type)
+        run = None if opened is None else workplace.tracking.begin(name)
+        record = JobRecord(made, workplace, run=run, parent=parent)
         record.job = record.job if names is None else next(names)
         if opened is not None:
             record.claim()
-    record.describe(job)
-    return record, job, names
+    record.describe(made)
+    return record, names
 
 
-def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[str] | None = None) -> Attempts:
+def _begun(record: JobRecord, names: Iterator[str] | None = None) -> Attempts:
     """Create or find the job of a record. If another run's identical job was created first, follow that job.
 
     Processes that run the same command at the same moment give their jobs the same name. AWS accepts a name only once,
@@ -211,7 +221,7 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
     """
     workplace = record.workplace
     while True:
-        job = Attempts(record, admitted)
+        job = Attempts(record)
         try:
             job.begin()
             workplace.interruption.check()
@@ -225,13 +235,13 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
             run_id = record.run.run_id
             with alone_with(run_id):
                 recorded = workplace.tracking.recorded(run_id)
-                if recorded is None or recorded.tags.get(schema.JOB_NAME) == job.document.job_name:
-                    workplace.record_cost(record.spec, run_id, 0.0, None)
+                if recorded is None or recorded.tags.get(schema.JOB_NAME) == job.order.job_name:
+                    workplace.record_cost(record.plan.limits.budget, run_id, 0.0, None)
                     _make_watcher(record.run, taken.run_id)
-            return _begun(_adopted(record.spec, workplace, taken.run_id))
-        if taken is None and _runs(job.document.job_name, workplace):
+            return _begun(_adopted(record.plan, workplace, taken.run_id))
+        if taken is None and _runs(job.order.job_name, workplace):
             record.take_over(job.taken_by)
-            gone = f"run {job.taken_by} of job {job.document.job_name} was removed from MLflow, but the job runs"
+            gone = f"run {job.taken_by} of job {job.order.job_name} was removed from MLflow, but the job runs"
             workplace.say(f"{gone}: run {record.run.run_id} records it now, so that nothing is paid for twice")
             continue
         assert names is not None  # without `names`, a job is named after its run, so no other run has its name
@@ -244,14 +254,14 @@ def _runs(name: str, workplace: Workplace) -> bool:
     return job is not None and not job.state().is_terminal
 
 
-def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None:
+def _equal_runs(made: Plan, workplace: Workplace) -> list[RecordedRun] | None:
     """Return runs of jobs with the same given parameters, data and code, newest first, without the trials of studies.
 
     A deleted run counts only if its job has not ended, as far as the run says. Returns None if no earlier job may be
     followed: with `force=again`, or if jobs end with the process that launched them.
     """
-    identity = job.identity
-    if "again" in job.spec.force or not workplace.launcher.jobs_outlive_submitter:
+    identity = made.identity
+    if made.is_forced or not workplace.launcher.jobs_outlive_submitter:
         return None
     return [
         run
@@ -264,7 +274,7 @@ def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None
     ]
 
 
-def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened: "_OpenedRun | None") -> Iterator[str]:
+def _names(made: Plan, workplace: Workplace, equal: list[RecordedRun], opened: "_OpenedRun | None") -> Iterator[str]:
     """Return names for the job. All processes that run this command try them in the same order.
 
     A name is a hash and a number. The hash covers the MLflow store, the location, the specification, the data and the
@@ -273,7 +283,7 @@ def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened
     between.
     """
     place = Place(store=workplace.tracking.store_id, location=workplace.launcher.location_tags())
-    key = job.identity.name_at(place)
+    key = made.identity.name_at(place)
     ended = [
         job_of(run.tags.get(schema.JOB_NAME, "")).rpartition("-")
         for run in equal
@@ -338,7 +348,7 @@ class _OpenedRun:
 
 
 @contextmanager
-def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[_OpenedRun | None, str]]:
+def _opened_run(asked: Plan, workplace: Workplace) -> Iterator[tuple[_OpenedRun | None, str]]:
     """Yield the run that `mlflow run` has opened for this job, and the id of a parent run.
 
     Without `mlflow run`, the run is None and the id is "". A run records only one job. So if the opened run belongs to
@@ -361,15 +371,15 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[_OpenedRu
         with alone_with(run_id):  # other processes and threads of this run may launch jobs at the same moment
             recorded = workplace.tracking.recorded(run_id)
             tags = recorded.tags if recorded else {}
-            is_ours = _may_record(tags, spec)
+            is_ours = _may_record(tags, asked)
             if is_ours and schema.GIVEN not in tags:  # in one write, because the process may be killed between two
-                run.set_tags(opening_tags(spec, workplace))
+                run.set_tags(opening_tags(asked, workplace))
         if is_ours:
             has_job = _has_job(run_id, tags, workplace)
         if is_ours and not has_job:
             is_watcher = tags.get(schema.KIND) == "watcher"  # until now, this run followed another run's job
             no_watcher = {schema.KIND: "", schema.WATCHED_RUN: ""} if is_watcher else {}
-            run.set_tags(no_watcher | opening_tags(spec, workplace))
+            run.set_tags(no_watcher | opening_tags(asked, workplace))
         yield (_OpenedRun(run, has_job, tags.get(schema.JOB_NAME, "")), "") if is_ours else (None, run_id)
     except LostContact:
         raise  # the job may run
@@ -380,16 +390,16 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[_OpenedRu
         raise
 
 
-def _may_record(tags: Mapping[str, str], spec: JobSpec) -> bool:
+def _may_record(tags: Mapping[str, str], asked: Plan) -> bool:
     """Return whether an opened run may record this job: the run records nothing yet, or it already records this job.
 
     With `force=again`, a job that has ended counts as another job.
     """
     if tags.get(schema.KIND) not in (None, "", "watcher") or schema.STUDY_MARK in tags:
         return False
-    if "again" in spec.force and tags.get(schema.STATE) in ENDED:
+    if asked.is_forced and tags.get(schema.STATE) in ENDED:
         return False
-    return schema.GIVEN not in tags or JobIdentity.of(spec).is_requested_by(schema.given_by(tags))
+    return schema.GIVEN not in tags or asked.identity.is_requested_by(schema.given_by(tags))
 
 
 def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool:
@@ -413,9 +423,9 @@ def _make_watcher(run: Run, watched: str) -> None:
         run.end("FINISHED")
 
 
-def _adopted(spec: JobSpec, workplace: Workplace, run_id: str) -> JobRecord:
+def _adopted(asked: Plan, workplace: Workplace, run_id: str) -> JobRecord:
     """Return the record of a job that another process started."""
-    record = JobRecord(spec, workplace, run=workplace.tracking.run(run_id))
+    record = JobRecord(asked, workplace, run=workplace.tracking.run(run_id))
     record.adopt()
     note = "; Ctrl-C here does not stop it, because another process also watches it" * record.is_watched_elsewhere
     workplace.say(
@@ -425,18 +435,18 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str) -> JobRecord:
     return record
 
 
-def _announcement(job: Admitted, name: str) -> list[str]:
+def _announcement(made: Plan, name: str) -> list[str]:
     """Return sentences for the user before a job is created: the job, its estimate and its warnings."""
-    spec = job.spec
-    cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
+    card, offer = made.card, made.offer
+    cluster = f" on {offer.instance_count} x {offer.instance_type}" if offer.has_instances else ""
     limits = (
-        f"stopped after {spec.max_runtime_minutes:g} minutes, "
+        f"stopped after {made.limits.max_seconds / 60:g} minutes, "
         f"or after {watchdog.SILENCE_S / 60:g} minutes without a sign of life"
     )
-    batch = "" if spec.runs_user_code else f"; {batch_in_words(job.plan)}{chosen_in_words(job)}"
-    kind = "simulated job" if spec.is_simulated else "job"
+    batch = f"; {card.texts['batch']}" if "batch" in card.texts else ""
+    kind = "simulated job" if card.is_simulated else "job"
     return [
-        f"{kind} {name}{cluster}: {training_in_words(job, job.inputs)}{batch}; {limits}",
-        *([] if job.estimate is None else [f"estimated: {job.estimate.sentence()}"]),
-        *(f"warning: {text}" for text in job.warnings),
+        f"{kind} {name}{cluster}: {card.texts['would run']}{batch}; {limits}",
+        *([f"estimated: {card.texts['expected']}"] if "expected" in card.texts else []),
+        *(f"warning: {text}" for text in card.warnings),
     ]

@@ -7,7 +7,7 @@ from paretune.core.secrets import printable, without_secrets
 from paretune.jobs.run_names import run_name
 from paretune.specification.container import JobReport
 from paretune.specification.inputs import IN_S3
-from paretune.specification.job import JobSpec
+from paretune.specification.plan import Card
 from paretune.tracking import schema
 from paretune.tracking.models import CANDIDATE
 from paretune.tracking.recorded_run import RecordedRun
@@ -17,25 +17,26 @@ from paretune.tracking.store import Tracking
 _REFUSED = "no: "  # begins the tag `registered` of a run that has no model to register
 
 
-def record_model(run: Run, spec: JobSpec, report: JobReport, location: str, *, takes_seed: bool = True) -> str:
+def record_model(run: Run, card: Card, instance_type: str, report: JobReport, location: str) -> str:
     """Record the model of a finished job, and return the address from which MLflow loads it.
 
-    `location` is the folder or S3 URI of the model's files. The model is named like its run (`run_name`). The address
-    is empty if there is no model, if MLflow cannot load the model of a user's own script, or if MLflow does not answer.
-    A tag of the run says why an expected model is missing. Repeating the call changes nothing.
+    `location` is the folder or S3 URI of the model's files. The model is named like its run on the `instance_type` of
+    the last attempt (`run_name`). The address is empty if there is no model, if MLflow cannot load the model of a
+    user's own script, or if MLflow does not answer. A tag of the run says why an expected model is missing. Repeating
+    the call changes nothing.
     """
-    if spec.probe_steps is not None or spec.project is not None:
+    if card.is_probe or card.kind == "project":
         return ""  # probes leave no model, and a project's own commands log theirs
     if not location or not (location.startswith(IN_S3) or Path(location).is_dir()):
         run.set_tags({schema.NO_MODEL: f"there is no folder {location}" if location else "the job has left no model"})
         return ""
     fault = printable(report.model_fault)
     run.set_tags({schema.MODEL: location, schema.NO_MODEL: fault or None})
-    if fault and spec.entry_script is not None:
+    if fault and card.kind == "script":
         return ""
     # MLflow rejects the name of a LoggedModel that contains / : . % or quotation marks.
-    name = run_name(spec, takes_seed=takes_seed).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model"
-    uri = run.log_model(name, location, spec.task if spec.entry_script is None else None)
+    name = run_name(card, instance_type).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model"
+    uri = run.log_model(name, location, None if card.is_users else card.task)
     run.set_tags({schema.MODEL_URI: uri or None})
     return uri
 

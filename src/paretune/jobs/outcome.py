@@ -11,25 +11,23 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.core.noise import binomial_error
-from paretune.core.reading import at_home, parse_json
+from paretune.core.reading import parse_json
 from paretune.core.result import Result, Row, as_json, value_of
 from paretune.core.secrets import code_span, markdown, printable
 from paretune.core.shell import command_line, options
-from paretune.estimating.workload import whole_argument
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
-from paretune.jobs.record import RESTORED, JobRecord, params_of
+from paretune.jobs.record import RESTORED, JobRecord
 from paretune.jobs.run_names import new_name, run_name
+from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job
 from paretune.presentation.text import usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
-from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, Command, JobReport
-from paretune.specification.declaration import experimental_words
+from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, JobReport
 from paretune.specification.ending import STOPPED, Cause, Ending, JobState, failed
-from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.specification.parallelism import BatchPlan
-from paretune.specification.price import Price
+from paretune.specification.order import Offer
+from paretune.specification.plan import Card, Plan
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 from paretune.tracking.run_writer import EndStatus, Run
@@ -43,9 +41,7 @@ RUN_STATUS: Mapping[JobState, EndStatus] = {
     JobState.STOPPED: "KILLED",
 }
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # software versions in a report
-_TIMES_THE_EPOCHS = 3  # factor by which a verdict proposes to raise num_train_epochs or max_steps
 _READ_LINES, _SHOWN_LINES = 200, 15  # lines read and lines shown of a failed job's log
-_USUAL_RATES = (0.3, 30.0)  # a learning rate between these multiples of the default is usual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +52,8 @@ class JobOutcome(Result):
     job_name: str  # the launcher's name for the last attempt, such as SageMaker's; empty if that does not exist
     ending: Ending
     metrics: Mapping[str, float]  # name in MLflow to value; metrics that were not measured are absent
-    price: Price | None = None  # price of one instance; None if unknown, and then cost_usd is absent
-    spec: JobSpec = field(default_factory=JobSpec)
-    ran: JobSpec | None = None  # the specification as the last attempt ran it; None if unknown
+    card: Card
+    offer: Offer  # the cluster of the last attempt, with the price of one instance
     origin: str = "measured"
     reason: str = ""  # why it has no result, and what to do: for people only; empty if it has one
     report: JobReport | None = None
@@ -71,9 +66,6 @@ class JobOutcome(Result):
     has_gap: bool = False  # whether its run is incomplete; the job's own files are complete
     remarks: Sequence[str] = ()  # sentences on what the record lacks and why
     verdicts: Sequence[str] = ()  # sentences on the model
-    command: Command | None = None  # the user's own training, bound; None if this process has not read it
-    takes_seed: bool = True  # whether the training gets the seed of its job
-    plan: BatchPlan | None = None  # the batch plan of its first attempt; None if its parameters imply it
     log: Sequence[str] = ()  # the last lines that a failed job printed; the whole log is at `log_location`
     log_location: str = ""
 
@@ -102,7 +94,7 @@ class JobOutcome(Result):
     @property
     def title(self) -> str:
         """`job NAME` or `simulated job NAME`, with a remark if the job uses experimental features."""
-        remark = experimental_words(self.spec.experimental())
+        remark = self.card.experimental
         kind = "job" if self.origin == "measured" else f"{self.origin} job"
         return f"{kind} {self.job_name}{f' ({remark})' * bool(remark)}"
 
@@ -114,7 +106,7 @@ class JobOutcome(Result):
 
     @property
     def _params(self) -> Row:
-        return {name: value_of(text) for name, text in params_of(self.spec, self.command, self.plan).items()}
+        return {name: value_of(text) for name, text in self.card.params.items()}
 
     def to_dict(self) -> dict[str, object]:
         """Return ids, params, metrics, the price, where the model is, and remarks."""
@@ -123,7 +115,7 @@ class JobOutcome(Result):
             "basis": self.facts.get("basis"),
             "params": self._params,
             "metrics": as_json(self.metrics),
-            "price": as_json(asdict(self.price)) if self.price is not None else None,
+            "price": as_json(asdict(self.offer.price)) if self.offer.price is not None else None,
             "model_uri": self.model_uri or None,
             "remarks": [*self.remarks, *self.verdicts],
         }
@@ -138,14 +130,14 @@ class JobOutcome(Result):
 
     def summary(self) -> dict[str, str]:
         """Summarize quality next to its baselines, speed, seconds and cost; a user's own metrics come first."""
-        logged = self.report.metrics if self.report is not None and self.spec.runs_user_code else {}
+        logged = self.report.metrics if self.report is not None and self.card.is_users else {}
         own = {name: logged[name] for name in logged if name not in metrics.SHOWN or name in metrics.OF_MODELS}
         others = {name: value for name, value in self.metrics.items() if name not in own}
         rows = {name: f"{value:.6g}" for name, value in own.items()}
-        rows |= metrics.in_words({metrics.COST_USD: 0.0, **others}, self.spec.task)
-        rows["cost"] = "unknown: no price" if self.price is None else "unknown"
-        if self.price is not None and metrics.COST_USD in self.metrics:
-            price = self.price
+        rows |= metrics.in_words({metrics.COST_USD: 0.0, **others}, self.card.task)
+        price = self.offer.price
+        rows["cost"] = "unknown: no price" if price is None else "unknown"
+        if price is not None and metrics.COST_USD in self.metrics:
             rows["cost"] = f"{usd(self.metrics[metrics.COST_USD])} ({price.doubt}{price.plain_source}, {price.stated})"
         where = {self.origin: self.facts.get("basis", ""), "model": self.model.removeprefix(f"{Path.cwd()}/")}
         where["model in MLflow"] = self.model_uri if self.model_uri != self.model else ""
@@ -153,13 +145,13 @@ class JobOutcome(Result):
 
     def in_one_line(self) -> str:
         """Summarize in one line: the job's name, where it ran, how it ended, its quality and its cost."""
-        spec, kind = self.ran or self.spec, "" if self.origin == "measured" else f", {self.origin}"
+        offer, kind = self.offer, "" if self.origin == "measured" else f", {self.origin}"
         # The run name of paretune's own training includes the cluster.
-        lacks_cluster = spec.runs_user_code and spec.has_instances
-        where = f" on {spec.instance_count} x {spec.instance_type}" if lacks_cluster else ""
+        lacks_cluster = self.card.is_users and offer.has_instances
+        where = f" on {offer.instance_count} x {offer.instance_type}" if lacks_cluster else ""
         reason = f": {self.reason}" if self.reason else ""
         parts = [
-            f"{run_name(spec, takes_seed=self.takes_seed)}{where} ({self.job_name}{kind}) {self.state.value}{reason}"
+            f"{run_name(self.card, offer.instance_type)}{where} ({self.job_name}{kind}) {self.state.value}{reason}"
         ]
         f1, perplexity, cost_usd = map(self.metrics.get, (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD))
         if f1 is not None:
@@ -175,7 +167,7 @@ class JobOutcome(Result):
         figures = "\n".join(f"- {markdown(f'{name}: {text}')}" for name, text in self.summary().items())
         verdicts = [markdown(f"> **{sentence}**") for sentence in self.verdicts]
         # The command is not a code block, because that does not wrap and widens MLflow's page.
-        again = f"Again: {code_span(self.spec.command())}"
+        again = f"Again: {code_span(self.card.command_line)}"
         return "\n\n".join([markdown(f"**{self.in_one_line()}**"), figures, *verdicts, again])
 
 
@@ -193,8 +185,9 @@ def end_job(
     early end; if the job has completed anyway, its result is kept. `why_not_smaller` is passed to `failure_message`. If
     MLflow does not answer, `sync` writes the missing parts later.
     """
-    spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
-    if spec.project is None and record.was_concluded:  # a project's command may log a cost_usd of its own
+    plan, workplace, run_id = record.plan, record.workplace, record.run.run_id
+    card = plan.card
+    if card.kind != "project" and record.was_concluded:  # a project's command may log a cost_usd of its own
         bill.recorded_usd = record.run.metrics().get(metrics.COST_USD)
     if error is not None and job is not None and job.state() is JobState.COMPLETED:
         error = None
@@ -206,21 +199,21 @@ def end_job(
     if status is not None and report is None:
         report = status.partial
     has_completed = ending.has_completed
-    profile, profiled = _profile(job) if spec.profile_steps and has_completed and job is not None else ({}, "")
+    profile, profiled = _profile(job) if card.is_profiled and has_completed and job is not None else ({}, "")
     remarks = [
         *([] if job is None else record.collect_results(job, RUN_STATUS[ending.state])),
-        *script_remarks(spec, report if has_completed else None),
+        *script_remarks(card, report if has_completed else None),
     ]
     remarks += filter(None, [profiled])
     tags = {schema.WARM_POOL: bill.pool_tag}
     if job is None and bill.attempts_usd is not None:  # so that no other run's job is mistaken for this one by its name
         tags[schema.JOB_NAME] = bill.last_job
-    if over_usd := _above_worst_case(record, bill):
+    if over_usd := _above_worst_case(plan, bill, workplace):
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
         longer = "stopping or uploading took longer than the worst case allows for; the whole cost is recorded"
         remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
     # The cost is recorded while the run is still open. If this process is killed before that, `sync` records the cost.
-    unrecorded = workplace.record_cost(spec, record.owner, bill.cost_usd, bill.kept_usd)
+    unrecorded = workplace.record_cost(plan.limits.budget, record.owner, bill.cost_usd, bill.kept_usd)
     still_reserved = [unrecorded.sentence] if unrecorded is not None and unrecorded.is_reserved else []
     tags[schema.RESERVED] = "".join(still_reserved) or None
     if unrecorded is not None and not still_reserved:
@@ -230,23 +223,19 @@ def end_job(
         job_name="" if job is None else job.name,
         ending=ending,
         metrics={**record.data_facts, **({} if report is None else report.metrics), **bill.metrics()},
-        price=bill.price,
-        spec=spec,
-        command=record.command,
-        takes_seed=record.takes_seed,
-        plan=record.plan,
-        ran=bill.ran,
+        card=card,
+        offer=bill.offer,
         origin=workplace.launcher.origin,
-        reason=failure_message(spec, ending, why_not_smaller) if error is None else str(error),
+        reason=failure_message(card, ending, why_not_smaller) if error is None else str(error),
         report=report,
         facts={} if status is None else status.facts,
         model=status.model if status is not None and has_completed else "",
         # A project's run is in the store that its own commands use.
-        open_command="" if spec.project else workplace.tracking.open_command(run_id),
+        open_command="" if card.kind == "project" else workplace.tracking.open_command(run_id),
         kept_usd=bill.kept_usd,
         ended_at=None if status is None else status.ended_at,
         remarks=tuple(remarks),
-        verdicts=tuple(verdicts(spec, {**record.data_facts, **report.metrics})) if report and has_completed else (),
+        verdicts=tuple(verdicts(card, {**record.data_facts, **report.metrics})) if report and has_completed else (),
     )
     outcome = close_run(record, outcome, profile, tags)
     outcome = replace(outcome, remarks=(*outcome.remarks, *still_reserved))  # in the run, it has a tag of its own
@@ -260,12 +249,11 @@ def _ended_early(error: BaseException | None) -> Ending:
     return failed(Cause.BAD_INPUT if isinstance(error, BadInput) else Cause.ERROR, str(error or ""))
 
 
-def _above_worst_case(record: JobRecord, bill: Bill) -> float:
+def _above_worst_case(plan: Plan, bill: Bill, workplace: Workplace) -> float:
     """Return how many dollars a billed job cost beyond its worst case; 0 if none, or if a price is unknown."""
-    launcher, worst_usd = record.workplace.launcher, bill.worst_usd
-    worst_usd = launcher.worst_case_usd(record.spec) if worst_usd is None else worst_usd
+    worst_usd = plan.limits.worst_usd
     over_usd = 0.0 if worst_usd is None else (bill.cost_usd or 0.0) - worst_usd
-    return over_usd if launcher.traits.is_billed and over_usd > ROUNDING_USD else 0.0
+    return over_usd if workplace.launcher.traits.is_billed and over_usd > ROUNDING_USD else 0.0
 
 
 def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
@@ -295,16 +283,15 @@ def close_run(
         run.has_gap = False
         is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
     recorded = run.tags()
-    values = metrics.to_known_digits(outcome.metrics)
-    spec, before = outcome.ran or record.spec, record.former_metrics
-    name = new_name(recorded, spec, before, values, takes_seed=outcome.takes_seed)
+    values, card, kind = metrics.to_known_digits(outcome.metrics), outcome.card, outcome.offer.instance_type
+    name = new_name(recorded, card, kind, record.former_metrics, values)
     if not outcome.reason and schema.FAILURE_REASON in recorded:
         if outcome.state is JobState.STOPPED and recorded.get(schema.STATE) == JobState.STOPPED.value:
             outcome = replace(outcome, reason=recorded[schema.FAILURE_REASON])  # of the process that stopped the job
         else:  # of an earlier command that wrote this run
             run.delete_tags(schema.FAILURE_REASON, schema.CAUSE)
     with run.later():
-        if record.spec.runs_user_code:  # its own metrics may have the names of our facts
+        if card.is_users:  # its own metrics may have the names of our facts
             run.log_metrics(values)
         else:
             run.log_results(values)
@@ -314,7 +301,7 @@ def close_run(
             run.log_files(profile, PROFILE)
         if report is not None and outcome.has_completed and outcome.origin == "measured":
             run.flush()  # so that the run has the figures that the model shows
-            model_uri = record_model(run, spec, report, outcome.model, takes_seed=outcome.takes_seed)
+            model_uri = record_model(run, card, kind, report, outcome.model)
         has_gap = outcome.has_completed and (run.has_gap or record.is_uncollected)
         run.set_tags(
             {
@@ -329,7 +316,7 @@ def close_run(
                 **tags,
                 **{f"{schema.PREFIX}{name}": text for name, text in outcome.facts.items()},
                 # A project may write a note of its own.
-                schema.NOTE: None if record.spec.project else outcome.note(),
+                schema.NOTE: None if card.kind == "project" else outcome.note(),
             }
         )
     run.flush()
@@ -374,39 +361,23 @@ def sources_without_bill(sources: str) -> str:
     return "; ".join(f"{source}: {', '.join(names)}" for source, names in kept if any(names))
 
 
-def failure_message(spec: JobSpec, ending: Ending, why_not_smaller: str) -> str:
+def failure_message(card: Card, ending: Ending, why_not_smaller: str) -> str:
     """Return why a job failed and what to do about it; "" if it completed or was stopped on request.
 
     `why_not_smaller` names the per-device batch that ran out of memory, and the reason why no smaller one is tried.
     """
     cause, reason = ending.cause, ending.sentence
-    if cause is Cause.OUT_OF_MEMORY and spec.project is None:
-        kinds = {"full": "set fine_tuning to lora, qlora or head, ", "lora": "set fine_tuning to qlora, "}
-        advice = f"lower max_seq_length, {kinds.get(spec.fine_tuning, '')}"
-        if spec.entry_script is not None:
-            advice = (
-                f"reduce the memory that {at_home(spec.entry_script).name} needs, for example with a smaller batch, "
-            )
+    if cause is None or (advice := card.advice.get(cause)) is None:
+        return reason
+    if cause is Cause.OUT_OF_MEMORY and card.kind != "project":
         after = f", {why_not_smaller}" if why_not_smaller else ""
-        return f"out of memory{after}: {advice}or use a larger instance ({reason})"
-    remedies = {
-        Cause.CAPACITY: f"AWS has no capacity for {' or '.join(spec.instance_types())}: set "
-        "fallback_instance_types to try others, or another region",
-        Cause.OUT_OF_MEMORY: "use a larger instance, or reduce the memory that the command needs",
-        Cause.DISK_FULL: spec.runs_on.disk_remedy,
-        Cause.DIVERGED: "lower learning_rate, warm up (training_arguments), or use precision bf16 or fp32",
-        Cause.TIME_LIMIT: "raise max_runtime_minutes, or train for fewer steps or rows",
-    }
-    if cause in remedies:
-        return f"{reason}: {remedies[cause]}"
-    if cause is Cause.SILENT and spec.runs_user_code:
-        return f"{reason} without printing anything: check where it calls sys.exit"
-    return reason
+        return f"out of memory{after}: {advice} ({reason})"
+    return f"{reason}{' without printing anything' * (cause is Cause.SILENT)}: {advice}"
 
 
-def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
+def script_remarks(card: Card, report: JobReport | None) -> list[str]:
     """Return remarks on a user's own training: which metrics are NaN or infinite, and how to report missing ones."""
-    if report is None or not spec.runs_user_code:
+    if report is None or not card.is_users:
         return []
     lost = ", ".join(report.not_finite)
     remarks = []
@@ -418,7 +389,7 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
         remarks.append(
             f"{left_out:,} more names of printed numbers are not recorded, because there are too many: {kept}"
         )
-    if spec.project is not None:
+    if card.kind == "project":
         no_metric = f"the command has reported no metric: {ADD_A_METRIC}, {_DEFINITION} (looked in {LOGGERS})"
         return remarks if report.metrics or lost else [no_metric]
     evaluated, of_training = ("eval", "val_", "valid", "test"), ("train_", "throughput_")
@@ -426,17 +397,17 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     others = (name for name in names if "loss" not in name or name.startswith(evaluated))
     if any(not name.startswith(of_training) for name in others):
         return remarks
-    name, looked = at_home(str(spec.entry_script)).name, f"(looked in {LOGGERS})"
+    looked = f"(looked in {LOGGERS})"
     if "train_runtime" in names:  # of Hugging Face's Trainer
         switches = options(training_arguments=json.dumps({"do_train": True, "do_eval": True}))
         advice = f"Hugging Face's examples evaluate with {switches}; for any other metric, {ADD_A_METRIC}"
     else:
         advice = f"{ADD_A_METRIC}, {_DEFINITION}"
     kind = "metric of an evaluation" if names else "metric"
-    return [*remarks, f"{name} has reported no {kind}: {advice} {looked}"]
+    return [*remarks, f"{card.code} has reported no {kind}: {advice} {looked}"]
 
 
-def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
+def verdicts(card: Card, values: Mapping[str, float]) -> list[str]:
     """Return a warning if a completed job's model is no better than a constant answer, or worse than a simple baseline.
 
     `values` has the job's metrics and the baselines of its data. The simple baseline is logistic regression on TF-IDF
@@ -444,30 +415,18 @@ def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
     standard error of F1 on the validation rows, the warning says that it is unknown whether the model is better.
     Scripts and projects are not judged, because they compute F1 themselves.
     """
-    task = metrics.TASKS[spec.task]
-    measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))
-    if spec.runs_user_code or measured is None:
+    if (judge := card.judge) is None or (measured := values.get(judge.quality)) is None:
         return []
+    counted, trivial = (values.get(name or "") for name in (judge.baseline, judge.trivial))
     rows = int(values.get("validation_rows", 0))
     if trivial is not None and measured <= trivial:
-        name, baseline, meaning = task.trivial, trivial, "the model has learned nothing"
+        name, baseline, meaning = judge.trivial, trivial, "the model has learned nothing"
     elif counted is not None and measured < counted:
-        name, baseline, meaning = (
-            task.baseline,
-            counted,
-            "the model is no better than a simple baseline",
-        )
+        name, baseline, meaning = judge.baseline, counted, "the model is no better than a simple baseline"
         if rows > 0 and counted - measured < binomial_error(measured, rows):
             meaning = "it is unknown whether the model is better than a simple baseline"
     else:
         return []
-    (words,) = metrics.in_words({str(name): baseline}, spec.task)
+    (words,) = metrics.in_words({str(name): baseline}, card.task)
     comparison = f"no better than {baseline:.4f} on the same rows ({words})"
-    usual, (lowest, highest) = default_learning_rate(spec.fine_tuning), _USUAL_RATES
-    is_usual = lowest * usual <= spec.unscaled_learning_rate <= highest * usual
-    remedies = [] if is_usual else [options(learning_rate=f"{usual:g}")]
-    if steps := whole_argument(spec, "max_steps"):  # it overrides the epochs
-        remedies.append(options(**{"training_arguments.max_steps": _TIMES_THE_EPOCHS * steps}))
-    else:
-        remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
-    return [f"F1 {measured:.4f} is {comparison}: {meaning}; try {', '.join(remedies)}"]
+    return [f"F1 {measured:.4f} is {comparison}: {meaning}; try {', '.join(judge.remedies)}"]

@@ -46,17 +46,18 @@ def inputs_of(
     Ctrl-C, kills that process and raises Interrupted.
     """
     inputs, faults = JobInputs(), list[str]()
+    reads_inputs = workplace.launcher.reads_inputs or workplace.offline is not None
     if spec.project is not None:
         from paretune.user_code.project import project_inputs  # imports MLflow
 
         with collecting(faults):
             inputs = project_inputs(spec, workplace.home)
-    elif workplace.launcher.reads_inputs and spec.entry_script is not None:
+    elif reads_inputs and spec.entry_script is not None:
         with collecting(faults):
             inputs = script_inputs(spec)
     elif spec.entry_script is not None:
         inputs = planned_inputs(spec)
-    elif workplace.launcher.reads_inputs:
+    elif reads_inputs:
         refuse([*missing_files(spec.as_text()), *_length_faults(spec, workplace.home)])
         _fetch(spec, workplace)
         if (cached := load_cached_inputs(spec, workplace.home)) is None:

@@ -9,29 +9,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from paretune.core.errors import Interrupted, LostContact, ParetuneError, TrackingUnavailable, first_line
 from paretune.core.reading import absolute
 from paretune.core.shell import command_line
-from paretune.core.tags import Attribution
 from paretune.jobs.artifacts import CODE, code_of, records_of
-from paretune.jobs.bill import price_tags, recorded_price
-from paretune.jobs.preview import Admitted
+from paretune.jobs.plan import PLAN, recorded_plan
 from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobSetup
+from paretune.launchers.base import Job
 from paretune.launchers.processes import is_alive, process_text
 from paretune.specification import metrics
-from paretune.specification.container import Command, Event
-from paretune.specification.declaration import spell
-from paretune.specification.ending import Cause, JobState
-from paretune.specification.job import JobSpec
+from paretune.specification.container import Event
+from paretune.specification.ending import JobState
 from paretune.specification.order import job_name, job_of
-from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
-from paretune.specification.price import Price
+from paretune.specification.parallelism import BatchPlan
+from paretune.specification.plan import Plan
 from paretune.tracking import schema
-from paretune.tracking.data_sets import data_sets_of
+from paretune.tracking.data_sets import dataset_input
+from paretune.tracking.recorded_run import RecordedRun, price_tags
 from paretune.tracking.run_writer import EndStatus, Run, trouble
 from paretune.user_code.collection import collect, problem
 from paretune.user_code.script_metrics import STORE
@@ -39,126 +35,86 @@ from paretune.user_code.script_metrics import STORE
 ENDED = {state.value for state in JobState if state.is_terminal}
 """Values of the state tag for a job that has ended."""
 RESTORED = "it is restored, because its job is paid for, and may be deleted again once the job has ended"
-_ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
-"""Parameters that are recorded even if they have their defaults, because people compare jobs by them."""
 _BEAT_S = 60.0  # seconds between two signs of life during an upload; `sync` waits CREATED_WITHIN_S for the next one
-_OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
 
 
 class JobRecord:
     """The MLflow run of one job, over all its attempts.
 
-    By default, `run` is a new run. If `parent` is given, the new run is nested under the run with this id. `study` is
-    the name of the study if the job is a trial.
+    By default, `run` is a new run. If `parent` is given, the new run is nested under the run with this id.
     """
 
     def __init__(
-        self,
-        spec: JobSpec,
-        workplace: Workplace,
-        *,
-        run: Run | None = None,
-        parent: str = "",
-        study: str = "",
-        owner: str = "",
-        command: Command | None = None,
+        self, plan: Plan, workplace: Workplace, *, run: Run | None = None, parent: str = "", owner: str = ""
     ) -> None:
-        self.spec, self.workplace = spec, workplace
-        self.command = command  # the user's own training, bound; None for an adopted job
-        below, takes_seed = {schema.PARENT: parent} if parent else {}, command is None or command.takes_seed
+        self.plan, self.workplace = plan, workplace
+        below = {schema.PARENT: parent} if parent else {}
         self.run = run or workplace.tracking.create(
-            run_name(spec, takes_seed=takes_seed), opening_tags(spec, workplace) | below
+            run_name(plan.card, plan.offer.instance_type), opening_tags(plan, workplace) | below
         )
         self.owner = owner or self.run.run_id  # the run that the job itself and its reservations name, see `owner_of`
         self.job = self.owner  # the part that the names of all its attempts share, see `job_name`
-        self.attribution = workplace.attribution(spec, study)  # for an adopted job, as recorded in the tags of its run
-        self.settings: Mapping[str, Any] = {}  # `JobSetup.recorded`
-        self.prices: dict[str, Price | None] = {}  # today's prices by instance type, each once it has been looked up
         self.former_metrics: Mapping[str, float] = {}  # recorded before the job ended: its estimate, facts of its data
-        self.revision: str | None = None  # commit on the Hub of the model that the first attempt trains
-        self.chosen_batch: int | None = None  # per-device batch that was chosen because the default might not fit
-        self.retries = frozenset(Cause)  # causes after which another attempt is allowed
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_watched_elsewhere = False  # whether another process may be watching; then Ctrl-C here stops nothing
         self.was_concluded = False  # whether an earlier process has recorded the job's end
         self.has_gap_tag = False  # whether a tag marks the run of the finished job as incomplete
         self.is_uncollected = False  # whether the records of a user's own training could not be copied yet
         self._detail = ""
-        self._adopted_tags: Mapping[str, str] = {}  # tags that an earlier process has recorded
+        self._has_price = False  # whether an earlier process has recorded the price
         self._beaten, self._beating = workplace.clock.monotonic(), Lock()
 
-    def describe(self, job: Admitted) -> None:
-        """Record parameters, price, data, estimate and warnings of a job that is about to start."""
-        inputs, estimate, warnings = job.inputs, job.estimate, "; ".join(job.warnings)
-        self.command = job.command
-        self.revision, self.prices[self.spec.instance_type] = inputs.revision, job.price
-        self.chosen_batch = None if job.plan == self.spec.plan() else job.plan.per_device_train_batch_size
+    def describe(self, plan: Plan) -> None:
+        """Record the plan of a job that is about to start: parameters, price, data, estimate and warnings."""
+        self.plan, card, launcher = plan, plan.card, self.workplace.launcher
+        is_unseen = launcher.jobs_outlive_submitter and not (card.is_simulated or plan.owner.study)
+        self.former_metrics = {**card.facts, **card.estimates}
         with self.run.later():  # written together with the job's name
-            self._describe_request(self.spec)
-            self.log_setup(job.setup)
-            described = {schema.WARNINGS: warnings or None, schema.MODEL_REVISION: self.revision}
-            described[schema.CHOSEN_BATCH] = None if self.chosen_batch is None else str(self.chosen_batch)
-            described[schema.CODE_KEY] = job.identity.code_key
-            described[schema.ACCUMULATES] = "true" if self.command is not None and self.command.accumulates else None
-            launcher = self.workplace.launcher
-            may_end_unseen = launcher.jobs_outlive_submitter and not (
-                launcher.traits.is_simulated or self.attribution.study
+            self._write_plan()
+            warnings = {schema.WARNINGS: "; ".join(card.warnings) or None}
+            self.run.set_tags(
+                {schema.UNSEEN: "true" if is_unseen else None, **warnings, **schema.given_tag(card.given)}
             )
-            described[schema.UNSEEN] = "true" if may_end_unseen else None
-            # Not in `_describe_request`, because an adopted job keeps the parameters that were typed for it.
-            self.run.set_tags(described | schema.given_tag(self.spec.given()))
-            if estimate is not None:
-                self.former_metrics = metrics.to_known_digits(estimate.as_metrics())
-                self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
-            if (dataset := inputs.dataset) is not None:
-                self.former_metrics = {**dataset.facts, **self.former_metrics}
-                self.run.set_tags({schema.DATASET_KEY: dataset.key})
-                self.run.log_inputs(data_sets_of(self.spec, dataset))
+            inputs = [dataset_input(each.source, each.context, each.digest, each.rows) for each in card.inputs]
+            self.run.log_inputs(inputs)
             self.run.log_facts(self.former_metrics)
-        if inputs.code is not None and self.workplace.launcher.origin == "measured":
-            self.run.log_texts(code_of(inputs.code, self.workplace.environment), CODE)
+        self.run.log_text(json.dumps(plan.as_json(), indent=2), PLAN)
+        code = None if plan.inputs is None else plan.inputs.code
+        if code is not None and launcher.origin == "measured":
+            self.run.log_texts(code_of(code, self.workplace.environment), CODE)
 
-    @property
-    def plan(self) -> BatchPlan:
-        """The batch plan of the first attempt."""
-        plan = self.spec.plan()
-        return plan if self.chosen_batch is None else plan.in_parts(self.chosen_batch)
+    def _write_plan(self) -> None:
+        """Record location, owner, price, budget and parameters, and the hash by which the same command finds the job.
 
-    @property
-    def accumulates(self) -> bool:
-        """Whether the job can be tried again with smaller batches and more accumulation steps."""
-        if self.command is not None:
-            return self.command.accumulates
-        return not self.spec.runs_user_code or self.run.tags().get(schema.ACCUMULATES) == "true"
-
-    @property
-    def runs_user_code(self) -> bool:
-        """Whether the job runs a script or a project of the user."""
-        return self.spec.runs_user_code
-
-    @property
-    def takes_seed(self) -> bool:
-        """Whether the training gets the job's seed; an adopted job does if its run has the seed as a parameter."""
-        if not self.spec.runs_user_code or self.command is not None:
-            return self.command is None or self.command.takes_seed
-        return not self.is_adopted or "seed" in self.run.params()
-
-    @property
-    def takes_batch(self) -> bool:
-        """Whether a user's own training gets the batch of its plan, even if it was not given."""
-        return self.runs_user_code and (self.accumulates if self.command is None else self.command.takes_batch)
+        The time limit of a trial is a tag: its study chooses the limit, and MLflow compares runs by params.
+        """
+        plan, launcher = self.plan, self.workplace.launcher
+        params = dict(plan.card.params)
+        minutes = params.pop("max_runtime_minutes", None) if plan.owner.study else None
+        place_and_owner = {**launcher.location_tags(), **plan.owner.named()}
+        budget = plan.limits.budget
+        self.run.set_tags(
+            {
+                schema.ORIGIN: launcher.origin,
+                **plan.card.tags,
+                schema.MODEL_REVISION: plan.revision,
+                **{f"{schema.PREFIX}{name}": text for name, text in place_and_owner.items()},
+                **({} if self._has_price else price_tags(plan.offer.price)),
+                schema.MAX_RUNTIME_MINUTES: minutes,
+                schema.BUDGET: absolute(budget) if budget and launcher.traits.is_billed else None,
+                schema.SETTINGS: json.dumps(dict(plan.place)) if plan.place else None,
+            }
+        )
+        if plan.is_whole or not plan.card.is_users:  # a plan that is not whole does not know which parameters it gets
+            self.run.log_params(params)
 
     @property
     def data_facts(self) -> dict[str, float]:
-        """Counts and baselines of the data, without the estimate; empty for a user's own training."""
-        if self.spec.runs_user_code:
-            return {}
-        facts = {name: value for name, value in self.former_metrics.items() if "/" not in name}
-        no_facts = metrics.OF_THE_BILL  # the run of a running job has its cost so far
-        return {name: facts[name] for name in facts if name not in no_facts and not name.startswith("estimated_")}
+        """Counts and baselines of the data; empty for a user's own training."""
+        return {} if self.plan.card.is_users else dict(self.plan.card.facts)
 
     def adopt(self) -> None:
-        """Continue the record of an earlier process, which may have died before it wrote the parameters.
+        """Continue the record of an earlier process, which may have died before it wrote the plan.
 
         If the run was deleted in MLflow, it is restored, because a job that runs is paid for.
 
@@ -169,65 +125,23 @@ class JobRecord:
         if not (tags := self.run.tags()):  # the run of a job always has some
             sync = command_line("sync")
             raise LostContact(f"MLflow does not show which job run {self.run.run_id} has: `{sync}` follows it")
-        self._adopted_tags = tags
-        self.is_adopted, self.revision = True, tags.get(schema.MODEL_REVISION)
+        self.former_metrics = self.run.metrics()
+        recorded = RecordedRun(self.run.run_id, self.run.params(), tags, self.former_metrics)
+        try:
+            self.plan = recorded_plan(recorded, self.workplace, self.plan)
+        except TrackingUnavailable as error:
+            raise LostContact(f"{error}: `{command_line('sync')}` follows the job of run {self.run.run_id}") from error
+        self.is_adopted = True
         self.owner = owner_of(self.run.run_id, tags, self.workplace)
         self.job = job_of(first_job_of(self.run.run_id, tags))
         watched_by = tags.get(schema.WATCHED_BY, "")
         self.is_watched_elsewhere = watched_by not in ("", process_text()) and is_alive(watched_by) is not False
         self.was_concluded = tags.get(schema.STATE) in ENDED
         self.has_gap_tag = tags.get(schema.GAP) == "true"
-        self.settings = schema.settings_by(tags)
-        self.chosen_batch = int(rows) if (rows := tags.get(schema.CHOSEN_BATCH, "")).isdigit() else None
-        if (recorded := tags.get(schema.RETRIES)) is not None:
-            self.retries = frozenset(cause for cause in Cause if cause.value in recorded.split(", "))
-        if schema.SPEC_HASH in tags:  # written together with the owner's tags, which may be absent
-            self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
-        given = schema.given_by(tags)
+        self._has_price = schema.PRICE_USD_PER_HOUR in tags
         with self.run.later():
-            self._describe_request(self.spec if given is None else JobSpec.read(given))
+            self._write_plan()
             self.watch()
-        self.former_metrics = self.run.metrics()
-
-    def price(self, spec: JobSpec) -> Price | None:
-        """Return the price of one instance; None if unknown.
-
-        For the instance type that an adopted job used, this is the recorded price. For any other, it is today's price.
-        """
-        if spec.instance_type not in self.prices:
-            self.prices[spec.instance_type] = self.workplace.launcher.price(spec)
-        today, tags = self.prices[spec.instance_type], self._adopted_tags
-        if spec.instance_type != tags.get(schema.USED_INSTANCE_TYPE, self.spec.instance_type):
-            return today
-        return recorded_price(tags, today) or today
-
-    def _describe_request(self, requested: JobSpec) -> None:
-        """Record location, owner, price, budget and parameters, and the hash by which the same command finds the job.
-
-        The run's params are those of `requested`, the job as it was requested, without looked-up values such as its
-        region. The time limit of a trial is a tag: its study chooses the limit, and MLflow compares runs by params.
-        """
-        launcher, spec = self.workplace.launcher, self.spec
-        params, is_trial = params_of(requested, self.command, self.plan), bool(self.attribution.study)
-        minutes = params.pop("max_runtime_minutes", None) if is_trial else None
-        place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
-        self.run.set_tags(
-            {
-                schema.ORIGIN: launcher.origin,
-                schema.SPEC_HASH: spec.spec_hash(),
-                **{f"{schema.PREFIX}{name}": text for name, text in place_and_owner.items()},
-                **({} if schema.PRICE_USD_PER_HOUR in self._adopted_tags else price_tags(self.price(spec))),
-                schema.MAX_RUNTIME_MINUTES: minutes,
-                schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.traits.is_billed else None,
-            }
-        )
-        if not (self.spec.runs_user_code and self.is_adopted):  # only its command says which parameters it gets
-            self.run.log_params(params)
-
-    def log_setup(self, setup: JobSetup) -> None:
-        """Record the part of a job's setup that later attempts and `clean` need."""
-        self.settings = setup.recorded
-        self.run.set_tags({schema.SETTINGS: json.dumps(setup.recorded) if setup.recorded else None})
 
     def watch(self) -> None:
         """Record that this process watches the job, unless another one does."""
@@ -300,9 +214,10 @@ class JobRecord:
         """
         if self.workplace.launcher.origin != "measured":
             return []
-        command, environment, remarks = self.spec.command(), self.workplace.environment, list[str]()
+        card, environment, remarks = self.plan.card, self.workplace.environment, list[str]()
+        command = card.command_line
         try:
-            if not self.spec.runs_user_code:
+            if not card.is_users:
                 self.run.log_texts(records_of(None, job, command, environment))
                 return []
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
@@ -321,43 +236,15 @@ class JobRecord:
         self.run.set_tags({**tags, schema.USED_BATCH: batch, schema.USED_ACCUMULATION: steps})
 
 
-def params_of(spec: JobSpec, command: Command | None = None, plan: BatchPlan | None = None) -> dict[str, str]:
-    """Return the parameters of a job's run: those given, those in _ALWAYS, and the derived batch and learning rate.
-
-    `plan` is the batch plan of the first attempt, by default the one that the parameters imply.
-
-    A user's own training may have different defaults. Its run therefore has the given parameters, the cluster, a
-    project's entry point, and every value that its `command` gets. A seed that the command does not get is left out.
-    """
-    if spec.runs_user_code:
-        cluster = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
-        given = spec.given_text()
-        if command is not None and not command.takes_seed:
-            given.pop("seed", None)
-        used = {} if command is None else dict(command.recorded)
-        return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | given | used
-    plan = plan or spec.plan()
-    texts = spec.as_text()
-    return (
-        {name: texts[name] for name in _ALWAYS}
-        | spec.given_text()
-        | {
-            "learning_rate": spell(spec.unscaled_learning_rate),
-            **{name: str(getattr(plan, name)) for name in OF_THE_BATCH},
-            "scaled_learning_rate": repr(plan.learning_rate),
-        }
-    )
-
-
-def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
+def opening_tags(plan: Plan, workplace: Workplace) -> dict[str, str]:
     """Return the first tags of a job's run: enough for `sync` to close the run if this process dies at once."""
     return {
         schema.STATE: JobState.RUNNING.value,
         schema.CLAIMED_AT: _now(workplace),
-        schema.COMMAND: spec.command(),
+        schema.COMMAND: plan.card.command_line,
         schema.LAUNCHER: workplace.launcher.traits.name,
         schema.WATCHED_BY: process_text(),
-        **schema.given_tag(spec.given()),
+        **schema.given_tag(plan.card.given),
     }
 
 

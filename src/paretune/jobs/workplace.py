@@ -4,13 +4,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paretune.core.clock import Clock, SystemClock
-from paretune.core.errors import BadInput, LostContact
+from paretune.core.errors import BadInput, LostContact, NoAccount
 from paretune.core.interruption import Interruption
 from paretune.core.machine import host_in
 from paretune.core.reading import absolute, at_home, exists, is_folder
@@ -20,9 +20,10 @@ from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
 from paretune.launchers.base import Launcher, Surroundings, open_launcher
 from paretune.ledger.budget_file import BudgetFile
-from paretune.specification.catalog import instances
+from paretune.specification import launchers
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.plan import Plan
 from paretune.specification.profile import charged
 from paretune.storage.database import address_fault
 from paretune.tracking import schema
@@ -93,6 +94,14 @@ class UnrecordedCost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Offline:
+    """Why the account of jobs is not asked, and a launcher that makes the checks that need no account, if it opens."""
+
+    reason: str
+    launcher: Launcher | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workplace:
     """Everything that is needed to launch, watch and record jobs of one launcher and region."""
 
@@ -103,6 +112,7 @@ class Workplace:
     interruption: Interruption
     store: "Tracking | None" = None  # the MLflow store; by default the one that MLflow's own settings name
     on_events: Callable[[list[Event]], None] = lambda _: None  # called with the events of jobs and with messages
+    offline: Offline | None = None  # set for plans without an account, at public prices; such jobs cannot be launched
     _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
 
     def say(self, *messages: str) -> None:
@@ -131,32 +141,29 @@ class Workplace:
         """Return study, user and team of a job; the default user is the login name."""
         return Attribution.of(spec.tags, self.environment, study)
 
-    def check_budgets(self, spec: JobSpec, study: str = "", worst_usd: float | None = None) -> "list[BudgetStatus]":
+    def check_budgets(self, plan: Plan) -> "list[BudgetStatus]":
         """Check that a job's budgets cover its worst case, and return them. Nothing is reserved.
 
-        `worst_usd` is by default the launcher's worst case. Raises BudgetRefused if a budget does not cover the worst
-        case, if the job has a budget and its price is unknown, if another database has the month's accounts, or,
-        without `worst_usd`, for the reasons of `Launcher.admit`. Raises BadInput if the budget file or its storage
+        Raises BudgetRefused if a budget does not cover the worst case, if the job has a budget and its price is
+        unknown, or if another database has the month's accounts. Raises BadInput if the budget file or its storage
         cannot be used, and LaunchRefused if the storage does not answer.
         """
-        if (ledger := self.budget_ledger(spec.budget)) is None:
+        if (ledger := self.budget_ledger(plan.limits.budget)) is None:
             return []
-        return ledger.check(self._request(spec, self.attribution(spec, study), "", worst_usd))
+        return ledger.check(self._request(plan))
 
-    def reserve(
-        self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None, job: str = ""
-    ) -> None:
+    def reserve(self, plan: Plan, run_id: str, job: str) -> None:
         """Reserve a job's worst case in its budgets, unless already reserved. Raises the errors of `check_budgets`.
 
         `job` is the name of the job's first attempt; it is kept with the reservation.
         """
-        if (ledger := self.budget_ledger(spec.budget)) is not None:
-            ledger.reserve(self._request(spec, attribution, run_id, worst_usd, job))
+        if (ledger := self.budget_ledger(plan.limits.budget)) is not None:
+            ledger.reserve(self._request(plan, run_id, job))
 
     def record_cost(
-        self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None
+        self, budget: str | None, run_id: str, usd: float | None, kept_usd: float | None
     ) -> "UnrecordedCost | None":
-        """Replace a job's reservation with its cost; return what went wrong, or None.
+        """Replace the reservation of a job in a budget file with its cost; return what went wrong, or None.
 
         `usd` is None if the cost is unknown; then the worst case is recorded. `kept_usd` is the most that instances
         kept after the job can still cost. While they are kept, the sum of cost and `kept_usd` stays reserved.
@@ -164,7 +171,7 @@ class Workplace:
         if not self.launcher.traits.is_billed:
             return None
         try:
-            ledger = self.budget_ledger(spec.budget)
+            ledger = self.budget_ledger(budget)
             if ledger is None or ledger.record_cost(run_id, usd, kept_usd) or not usd:
                 return None
         except (BadInput, LostContact) as error:
@@ -177,25 +184,21 @@ class Workplace:
         )
         return UnrecordedCost(is_reserved=False, sentence=sentence)
 
-    def _request(
-        self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None, job: str = ""
-    ) -> "BudgetRequest":
+    def _request(self, plan: Plan, run_id: str = "", job: str = "") -> "BudgetRequest":
         from paretune.ledger.budget_ledger import BudgetRequest, ReservedJob
 
-        unpriced = (each.instance_type for each in spec.clusters() if self.launcher.price(each) is None)
+        unpriced = (offer.instance_type for offer in plan.offers if offer.price is None)
         region = self.launcher.location_tags().get("region", "") if job else ""
-        reserved = (
-            ReservedJob(name=job, given=spec.given(), store=self.tracking.store_id, region=region) if job else None
-        )
+        store = self.tracking.store_id if job else ""
         return BudgetRequest(
             run_id=run_id,
-            worst_usd=self.launcher.admit(spec) if worst_usd is None else worst_usd,
-            tags=attribution.of_budgets(spec.tags),
+            worst_usd=plan.limits.worst_usd,
+            tags=plan.owner.of_budgets(plan.tags),
             origin=self.launcher.origin,
             now=self.clock.now(),
-            instance_type=next(unpriced, spec.instance_type),
-            region=self.launcher.region(spec),
-            job=reserved,
+            instance_type=next(unpriced, plan.offer.instance_type),
+            region=plan.region,
+            job=ReservedJob(name=job, given=plan.card.given, store=store, region=region) if job else None,
         )
 
     def elsewhere(self, tags: Mapping[str, str]) -> str:
@@ -234,7 +237,7 @@ class Workplace:
     def forecast(self) -> Forecast:
         """Estimates of jobs, from the runs in the MLflow store if it exists; no store is created for this."""
         tracking = self.tracking if has_store(self.environment) else None
-        return Forecast(tracking, simulated=self.launcher.traits.is_simulated)
+        return Forecast(tracking, simulated=self.launcher.traits.is_simulated and self.offline is None)
 
     def estimate(self, spec: JobSpec, inputs: JobInputs) -> Estimate | None:
         """Return the estimate of a job at its current price; see `Forecast.of`."""
@@ -265,22 +268,38 @@ class Workplaces:
 
     def of(self, spec: JobSpec) -> Workplace:
         """Return the workplace for the launcher and region of a specification."""
-        traits = spec.runs_on
-        region = spec.region if traits.has_regions else None
+        return self.at(spec.runs_on.name, spec.region)
+
+    def at(self, launcher: str, region: str | None) -> Workplace:
+        """Return the workplace of a launcher, in a region if it has regions. Raises BadInput if it is not installed."""
+        traits = launchers.known().get(launcher)
+        if traits is None:
+            raise BadInput([f"the launcher {launcher or 'of the job'} is not installed here"])
+        region = region if traits.has_regions else None
         if (traits.name, region) not in self._workplaces:
-            launcher = open_launcher(traits, self._surroundings(region))
+            opened = open_launcher(traits, self._surroundings(region))
             self._workplaces[traits.name, region] = Workplace(
-                launcher=launcher,
+                launcher=opened,
                 home=self.home,
-                clock=launcher.virtual_clock or self._clock,
+                clock=opened.virtual_clock or self._clock,
                 environment=self.environment,
                 interruption=self.interruption,
                 on_events=self.on_events,
             )
         return self._workplaces[traits.name, region]
 
-    def with_budgets(self) -> list[JobSpec]:
-        """Return billed jobs that name the user's budgets: that of `paretune.toml`, and those beside the home folder.
+    def offline(self, spec: JobSpec, reason: str) -> Workplace:
+        """Return a workplace that plans a job without its account, at public prices; `reason` says why."""
+        public = self.at_public_prices(spec)
+        region = public.launcher.region(spec) or spec.region
+        try:
+            checks = self.at(spec.runs_on.name, region).launcher
+        except NoAccount:  # for example if the AWS profile does not exist
+            checks = None
+        return replace(public, offline=Offline(reason=reason, launcher=checks))
+
+    def budgets(self) -> list[str]:
+        """Return the user's budget files: that of `paretune.toml`, and those beside the home folder.
 
         A budget file is beside the home folder if this folder has the file's marks (see `BudgetLedger.check_storage`).
         """
@@ -288,11 +307,7 @@ class Workplaces:
         budgets = [absolute(str(path)) for path in beside if exists(path)]
         with suppress(BadInput, KeyError):
             budgets.append(str(charged({}, self.environment)["budget"]))
-        specs = list[JobSpec]()
-        for budget in dict.fromkeys(budgets):
-            with suppress(BadInput):
-                specs.append(JobSpec(instance_type=next(iter(instances())), budget=budget))
-        return specs
+        return list(dict.fromkeys(budgets))
 
     def at_public_prices(self, spec: JobSpec) -> Workplace:
         """Return the workplace of a simulation for jobs like `spec`, which needs no account and knows public prices."""

@@ -89,6 +89,11 @@ class Offer(_Value):
     image: str = ""
     packages: tuple[str, ...] = ()
 
+    @property
+    def has_instances(self) -> bool:
+        """Whether it is a cluster of instances rather than this machine."""
+        return self.instance_type != LOCAL
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits(_Value):

@@ -9,8 +9,9 @@ from typing import ClassVar
 
 from paretune.core.errors import BadInput, BudgetRefused, NoAccount, collecting, refuse
 from paretune.jobs.preparation import inputs_of, known_inputs
-from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, place_in_words, warnings_of
+from paretune.jobs.preview import place_in_words
 from paretune.jobs.progress import say_on_stderr
+from paretune.jobs.warnings import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has_store, usual_storage
 from paretune.presentation.text import dollars, duration, usd
 from paretune.pricing import dates_of, rounded_up

@@ -9,25 +9,9 @@ from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from paretune.core.reading import exists
 from paretune.core.secrets import without_secrets
-from paretune.specification.container import PreparedDataset
 from paretune.specification.inputs import BUNDLED, IN_S3, split_configuration
-from paretune.specification.job import JobSpec
 
 _VALIDATION = "validation"
-_CONTEXTS = {"train": "training", _VALIDATION: _VALIDATION, "test": "test"}
-"""Splits of prepared rows, and the contexts of their MLflow data sets."""
-
-
-def data_sets_of(spec: JobSpec, dataset: PreparedDataset) -> list[DatasetInput]:
-    """Return the splits that a job reads, as inputs of its run."""
-    files = {"train": None, "validation": spec.validation_file, "test": spec.test_file}
-    return [
-        dataset_input(
-            files[split] or spec.dataset, context, dataset.digests[split], int(dataset.facts[f"{split}_rows"])
-        )
-        for split, context in _CONTEXTS.items()
-        if split in dataset.digests
-    ]
 
 
 def dataset_input(source: str, context: str, digest: str, rows: int) -> DatasetInput:

@@ -13,8 +13,13 @@ from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
 from paretune.specification.parallelism import BatchPlan
+from paretune.specification.price import Price
 from paretune.tracking import schema
 
+NO_PRICE: Mapping[str, str] = dict.fromkeys(
+    (schema.PRICE_USD_PER_HOUR, schema.PRICE_REGION, schema.PRICE_AS_OF, schema.PRICE_SOURCE), ""
+)
+"""Tags that replace those of `price_tags` if the price is unknown."""
 DATASET_SIZE = "dataset_size"  # parameter: rows before validation rows were split off; only imported tables have it
 
 
@@ -255,3 +260,30 @@ def facts_by(tags: Mapping[str, str]) -> dict[str, float]:
     names = sorted(metrics.FACTS | metrics.BASELINES)
     numbers = {name: number_in(tags.get(f"{schema.PREFIX}{name}", "")) for name in names}
     return {name: number for name, number in numbers.items() if number is not None}
+
+
+def price_tags(price: Price | None) -> dict[str, str]:
+    """Return tags with the price, in full precision because AWS's bill is compared with it; empty if it is unknown."""
+    if price is None:
+        return {}
+    tags = {
+        schema.PRICE_USD_PER_HOUR: repr(price.usd_per_hour).removesuffix(".0"),
+        schema.PRICE_REGION: price.region,
+        schema.PRICE_AS_OF: price.as_of,
+        schema.PRICE_SOURCE: price.source,
+    }
+    return {name: text for name, text in tags.items() if text}
+
+
+def recorded_price(tags: Mapping[str, str], today: Price | None) -> Price | None:
+    """Return the price that `price_tags` recorded, with the type and confidence of `today`, or None."""
+    if (usd := number_in(tags.get(schema.PRICE_USD_PER_HOUR, ""))) is None:
+        return None
+    return Price(
+        usd_per_hour=usd,
+        region=tags.get(schema.PRICE_REGION, ""),
+        as_of=tags.get(schema.PRICE_AS_OF, ""),
+        source=tags.get(schema.PRICE_SOURCE, ""),
+        instance_type="" if today is None else today.instance_type,
+        confidence="confirmed" if today is None else today.confidence,
+    )

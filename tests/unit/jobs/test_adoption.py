@@ -15,11 +15,11 @@ import pytest
 from paretune.core.errors import Interrupted, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs import launch
+from paretune.jobs.follow import Sync
 from paretune.jobs.launch import run_job
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.preview import admit
+from paretune.jobs.plan import plan
 from paretune.jobs.record import JobRecord
-from paretune.jobs.sync import Sync
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event
 from paretune.tracking.run_writer import Run
@@ -430,12 +430,12 @@ def test_who_begins_before_another_launcher_of_its_run_follows_a_job_follows_tha
     earlier, opened = user.is_killed(), user.client.create_run("0").info.run_id
     other: list[JobOutcome] = []
 
-    def admit_late(*job: Any) -> Any:  # meanwhile, the other launcher shows the earlier job to its end
-        monkeypatch.setattr(launch, "admit", admit)
+    def plan_late(*job: Any) -> Any:  # meanwhile, the other launcher shows the earlier job to its end
+        monkeypatch.setattr(launch, "plan", plan)
         other.append(user.type(opened))
-        return admit(*job)
+        return plan(*job)
 
-    monkeypatch.setattr(launch, "admit", admit_late)
+    monkeypatch.setattr(launch, "plan", plan_late)
 
     assert [user.type(opened).run_id, other[0].run_id] == [earlier, earlier]
     assert recorded_jobs(user) == user.launcher.created == [user.job_of(earlier)]
@@ -509,7 +509,7 @@ def interrupted_at_the_end(interruption: Interruption) -> None:
 
 def sync(user: User) -> None:
     place = user.place()
-    Sync(workplace_of=lambda _: place, tracking=place.tracking, interruption=Interruption()).run()
+    Sync(workplace_at=lambda *_: place, tracking=place.tracking, interruption=Interruption()).run()
 
 
 def recorded_jobs(user: User) -> list[str]:

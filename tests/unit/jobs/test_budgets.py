@@ -11,15 +11,16 @@ from paretune.cli import main
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.interruption import Interruption
 from paretune.jobs.bill import Bill
-from paretune.jobs.preview import preview
+from paretune.jobs.follow import Collected, Sync
+from paretune.jobs.plan import draft, plan
+from paretune.jobs.preview import JobPreview, preview
 from paretune.jobs.record import JobRecord
-from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import tracking_uri
 from tests.support.users import User
-from tests.support.workplaces import admitted, make_workplace
+from tests.support.workplaces import make_workplace, planned
 
 TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
 NLP = {"tags": {"team": "nlp", "user": "ana"}, "budget": "team.yaml"}
@@ -45,7 +46,11 @@ class Payer(User):
 
 def reserve(spec: JobSpec, workplace: Workplace, run_id: str) -> None:
     """Reserve a job's worst case in the budgets."""
-    workplace.reserve(spec, workplace.attribution(spec), run_id)
+    workplace.reserve(draft(spec, workplace), run_id, "")
+
+
+def dry_run(spec: JobSpec, workplace: Workplace) -> JobPreview:
+    return preview(plan(spec, workplace), workplace)
 
 
 @pytest.fixture
@@ -67,7 +72,7 @@ def test_another_storage_does_not_get_the_month_a_second_time(payer: Payer, tmp_
     storages = [{"PARETUNE_STORAGE": f"sqlite:///{tmp_path / name}.db"} for name in ("one", "other")]
     places = [payer.place(), *(replace(payer.place(), environment=storage) for storage in storages)]
     for place in places[1:]:
-        place.check_budgets(payer.spec())  # reserves nothing, so each may be the first
+        place.check_budgets(draft(payer.spec(), place))  # reserves nothing, so each may be the first
     reserve(payer.spec(max_runtime_minutes=240.0), places[1], "a run")
     for place in (places[0], places[2]):
         with pytest.raises(BudgetRefused, match=r"accounts of team.yaml for 20.* are in sqlite:///.*one.db, got"):
@@ -82,10 +87,10 @@ def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer,
     assert here.budget_ledger("team.yaml") is None
     with pytest.raises(BadInput, match=r"nowhere\.yaml does not exist"):
         here.budget_ledger("nowhere.yaml")
-    assert here.check_budgets(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0)) == []
-    record = JobRecord(JobSpec(budget="team.yaml"), here)
-    record.describe(admitted(record.spec, here))
-    reserve(record.spec, here, record.run.run_id)
+    assert here.check_budgets(draft(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0), here)) == []
+    record = JobRecord(planned(JobSpec(budget="team.yaml"), here), here)
+    record.describe(record.plan)
+    here.reserve(record.plan, record.run.run_id, "paretune-x-1")
     record.run.flush()
     assert payer.standing("all").balance.committed_usd == 0.0
     assert "paretune.budget" not in record.run.tags()
@@ -94,7 +99,7 @@ def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer,
 def sync_all(payer: Payer) -> list[Collected]:
     workspace = payer.place()
     return Sync(
-        workplace_of=lambda spec: workspace,
+        workplace_at=lambda *_: workspace,
         tracking=workspace.tracking,
         interruption=Interruption(),
     ).run()
@@ -228,7 +233,7 @@ def test_a_budget_file_that_was_moved_is_missed_only_if_a_job_has_a_reservation_
 
 def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: Payer) -> None:
     payer.is_killed()
-    output = preview(payer.spec(seed=7), payer.place()).document["budgets"]
+    output = dry_run(payer.spec(seed=7), payer.place()).document["budgets"]
 
     assert output == [
         "budget all: 19.00 of 20 USD left in 2027-01 (UTC), worst case 1",
@@ -236,7 +241,7 @@ def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: 
     ]
     assert payer.standing().balance.committed_usd == pytest.approx(1.0)
     with pytest.raises(BudgetRefused):
-        preview(payer.spec(max_runtime_minutes=360.0), payer.place())
+        dry_run(payer.spec(max_runtime_minutes=360.0), payer.place())
 
 
 def test_every_run_says_whose_job_it_is(payer: Payer) -> None:

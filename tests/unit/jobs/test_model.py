@@ -9,8 +9,8 @@ from mlflow.entities import LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
+from paretune.jobs.card import opening_card, params_of
 from paretune.jobs.model import overdue, record_model, register
-from paretune.jobs.record import params_of
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
@@ -37,7 +37,10 @@ def run(client: MlflowClient) -> Run:
 
 
 def test_a_recorded_model_and_its_run_name_each_other(client: MlflowClient, run: Run, model: Path) -> None:
-    uris = {record_model(run, JobSpec(dataset="rows|of mine.csv"), NO_FAULT, str(model)) for _ in range(2)}
+    uris = {
+        record_model(run, opening_card(JobSpec(dataset="rows|of mine.csv")), "local", NO_FAULT, str(model))
+        for _ in range(2)
+    }
 
     logged_model = logged_model_of(client, run.run_id)
     assert logged_model is not None
@@ -58,7 +61,7 @@ def test_a_run_without_a_model_says_why(
 ) -> None:
     report = JobReport(metrics={}, model_fault=fault)
 
-    assert record_model(run, spec, report, str(model.with_name(location))) == ""
+    assert record_model(run, opening_card(spec), spec.instance_type, report, str(model.with_name(location))) == ""
 
     assert run.tags()[schema.NO_MODEL].startswith(reason)
     assert client.search_logged_models(["0"]) == []
@@ -72,7 +75,7 @@ def test_adapters_alone_are_recorded_as_files_and_not_registered(
     (model / "adapter_model.safetensors").touch()
     spec, report = JobSpec(fine_tuning="lora", lora={"merge": False}), JobReport(metrics={}, model_fault=fault)
 
-    assert record_model(run, spec, report, str(model)) != ""
+    assert record_model(run, opening_card(spec), spec.instance_type, report, str(model)) != ""
 
     logged_model = logged_model_of(client, run.run_id)
     assert logged_model is not None

@@ -8,7 +8,7 @@ import pytest
 import paretune
 from paretune.cli import main
 from paretune.jobs.launch import begin_job
-from paretune.jobs.preview import admit
+from paretune.jobs.plan import plan
 from paretune.specification.parallelism import BatchPlan
 from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, OTHER, ScriptedLauncher
 from tests.support.users import User
@@ -90,22 +90,24 @@ def test_the_same_command_is_one_job_although_another_batch_would_be_chosen_now(
     user.launcher.endings = [ENDLESS]
     run_id = user.is_killed(**LONG)
     (first,) = plans(user)
-    before = admit(user.spec(**LONG), user.place()).identity
+    before = plan(user.spec(**LONG), user.place()).identity
     monkeypatch.setattr("paretune.estimating.memory._OF_DEVICE", ((180.0, 0.3), (2**30, 0.6)))
-    changed = admit(user.spec(**LONG), user.place())
+    changed = plan(user.spec(**LONG), user.place())
 
     job = begin_job(user.spec(**LONG), user.place())
 
-    assert changed.plan.per_device_train_batch_size < first.per_device_train_batch_size  # a new job would use this
+    assert (
+        changed.offer.batch.per_device_train_batch_size < first.per_device_train_batch_size
+    )  # a new job would use this
     assert changed.identity == before
     assert job.record.run.run_id == run_id
     assert len(user.launcher.created) == 1
-    assert job.document.plan == first  # what a retry would continue from
+    assert job.order.batch == first  # what a retry would continue from
 
 
 def test_the_chosen_batch_fits_on_every_type_that_the_job_may_get(user: User) -> None:
     lengths = {**LONG, "max_seq_length": 2048}
-    alone = admit(user.spec(**lengths, instance_type="ml.g6e.xlarge"), user.place()).plan
+    alone = plan(user.spec(**lengths, instance_type="ml.g6e.xlarge"), user.place()).offer.batch
     user.launcher.endings = [CAPACITY, DONE]
     user.type(**lengths, instance_type="ml.g6e.xlarge", fallback_instance_types="ml.g5.xlarge", spot=True)
 

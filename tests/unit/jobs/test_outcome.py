@@ -2,15 +2,18 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from paretune.jobs.card import opening_card
 from paretune.jobs.outcome import JobOutcome, failure_message, script_remarks, sources_without_bill, verdicts
 from paretune.pricing import ML_M5_LARGE
 from paretune.specification.container import JobReport
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, cut_off, failed
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Offer
 from paretune.specification.price import Price
 from paretune.user_code.script_metrics import LOGGERS
 
@@ -30,16 +33,21 @@ MEASURED = {
 FULL = failed(Cause.DISK_FULL, "the disk is full")
 
 
+def offer_of(spec: JobSpec) -> Offer:
+    return Offer(instance_type=spec.instance_type, instance_count=spec.instance_count, batch=spec.plan())
+
+
 def outcome(**changes: Any) -> JobOutcome:
     values: dict[str, Any] = {
         "run_id": "abc",
         "job_name": "paretune-abc-1",
         "ending": COMPLETED,
         "metrics": MEASURED,
-        "price": ML_M5_LARGE,
         "open_command": "mlflow ui",
         "model": "jobs/paretune-abc-1/model",
     }
+    spec, price = changes.pop("spec", JobSpec()), changes.pop("price", ML_M5_LARGE)
+    values |= {"card": opening_card(spec), "offer": replace(offer_of(spec), price=price)}
     return JobOutcome(**(values | changes))
 
 
@@ -155,7 +163,7 @@ def test_a_training_of_the_users_own_shows_all_its_metrics() -> None:
 def test_a_script_gets_a_hint_only_if_it_has_left_no_metric_of_an_evaluation(
     names: tuple[str, ...], lacks: bool
 ) -> None:
-    remarks = script_remarks(JobSpec(entry_script="train.py"), report_of(*names))
+    remarks = script_remarks(opening_card(JobSpec(entry_script="train.py")), report_of(*names))
 
     assert len(remarks) == lacks
     for text in remarks:
@@ -170,7 +178,7 @@ def test_a_script_gets_a_hint_only_if_it_has_left_no_metric_of_an_evaluation(
 def test_metrics_of_the_users_own_training_that_ended_nan_are_listed(job: dict[str, str]) -> None:
     report = JobReport(metrics={}, not_finite=("f1", "loss"))
 
-    remarks = script_remarks(JobSpec(**job), report)
+    remarks = script_remarks(opening_card(JobSpec(**job)), report)
 
     (text,) = remarks
     assert text.startswith("not recorded, because the last value was NaN or infinite: f1, loss; ")
@@ -207,12 +215,12 @@ def test_the_sources_of_metrics_do_not_name_what_only_a_bill_knows() -> None:
     ],
 )
 def test_the_reason_of_a_failure_comes_with_what_helps_there(spec: JobSpec, cause: Cause, remedy: str) -> None:
-    message = failure_message(spec, failed(cause, "the reason"), "with batch 8")
+    message = failure_message(opening_card(spec), failed(cause, "the reason"), "with batch 8")
 
     assert "the reason" in message
     assert remedy in message
     if cause is Cause.OUT_OF_MEMORY:
-        assert failure_message(spec, failed(cause, "the reason"), "").startswith("out of memory: ")
+        assert failure_message(opening_card(spec), failed(cause, "the reason"), "").startswith("out of memory: ")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +237,7 @@ def test_the_reason_of_a_failure_comes_with_what_helps_there(spec: JobSpec, caus
 def test_the_cause_and_not_the_sentence_decides_what_is_advised(ending: Ending, remedy: str) -> None:
     spec = JobSpec(entry_script="a.py")
 
-    assert failure_message(spec, ending, "") == f"{ending.sentence}{remedy}"
+    assert failure_message(opening_card(spec), ending, "") == f"{ending.sentence}{remedy}"
 
 
 @pytest.mark.parametrize(
@@ -245,12 +253,14 @@ def test_an_f1_below_that_of_words_or_of_one_class_is_said_with_what_to_change(
     changes: dict[str, Any], remedy: str
 ) -> None:
     words = {"baseline_f1_tfidf": 0.74}
-    (text,) = verdicts(JobSpec(**changes), {"f1": 0.5, **words})
-    (worse,) = verdicts(JobSpec(**changes), {"f1": 0.33, "baseline_f1_majority": 0.33, **words})
+    (text,) = verdicts(opening_card(JobSpec(**changes)), {"f1": 0.5, **words})
+    (worse,) = verdicts(opening_card(JobSpec(**changes)), {"f1": 0.33, "baseline_f1_majority": 0.33, **words})
 
     assert text.startswith("F1 0.5000 is no better than 0.7400 on the same rows (TF-IDF")
     assert text.partition("; try ")[2] == remedy
     assert worse.startswith("F1 0.3300 is no better than 0.3300 on the same rows (most frequent class)")
-    several = verdicts(JobSpec(task="multi-label", **changes), {"f1": 0.3, "baseline_f1_majority": 0.3})
+    several = verdicts(opening_card(JobSpec(task="multi-label", **changes)), {"f1": 0.3, "baseline_f1_majority": 0.3})
     assert "on the same rows (most frequent set of labels)" in several[0]
-    assert not any(verdicts(JobSpec(), metrics) for metrics in ({"f1": 0.74, **words}, {"f1": 0.5}, words))
+    assert not any(
+        verdicts(opening_card(JobSpec()), metrics) for metrics in ({"f1": 0.74, **words}, {"f1": 0.5}, words)
+    )

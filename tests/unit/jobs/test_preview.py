@@ -9,11 +9,14 @@ import pytest
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
-from paretune.jobs.preview import ForeseenJob, _summary, batch_in_words, data_warnings, limit_refusal, warnings_of
+from paretune.jobs.preview import batch_in_words, preview, texts_of
+from paretune.jobs.warnings import ForeseenJob, data_warnings, limit_refusal, warnings_of
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.price import Price
 from paretune.user_code.inputs import planned_inputs
+from tests.support.scripted_jobs import ScriptedLauncher
+from tests.support.workplaces import make_workplace, planned
 
 PRICE = Price(usd_per_hour=1.0, region="us-east-1", as_of="", source="a list", confidence="notional")
 CLUSTER = {"launcher": "simulated", "instance_type": "ml.g5.xlarge"}
@@ -236,21 +239,26 @@ def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path:
     facts = {"train_rows": 900.0, "validation_rows": 100.0, "train_tokens": 20_000.0}
     inputs = JobInputs(dataset=PreparedDataset(key="k", folder=tmp_path, labels=("a", "b"), facts=facts, digests={}))
     channels = [
-        {"ChannelName": name, "DataSource": {"S3DataSource": {"S3Uri": f"s3://bucket/{name}"}}}
+        {"ChannelName": name, "InputMode": "File", "DataSource": {"S3DataSource": {"S3Uri": f"s3://bucket/{name}"}}}
         for name in ("dataset", "model", "code")
     ]
     request = {"InputDataConfig": channels, "OutputDataConfig": {"S3OutputPath": "s3://bucket/results"}}
-    parts = {"request": request, "worst_case_usd": 2.9, "budgets": ["budget team: 10 of 20 USD left"]}
     spec = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, num_train_epochs=3.0)
     job = ForeseenJob(
         spec=spec, region="us-east-1", disk_bytes=100e9, price=replace(PRICE, confidence="confirmed"), estimate=None
     )
 
-    lines = _summary(job, spec.plan(), inputs, parts)
+    class Asking(ScriptedLauncher):
+        def preview(self, *_: object) -> dict[str, Any]:
+            return request
+
+    workplace = make_workplace(launcher=Asking([]), home=tmp_path)
+    plan = planned(spec, workplace, inputs)
+    plan = replace(plan, card=replace(plan.card, texts=texts_of(job, inputs, 2.9)))
+    lines = preview(plan, workplace).summary()
 
     assert lines["where"] == "SageMaker, 2 x ml.g5.xlarge, results in s3://bucket/results"
     assert lines["worst case"] == "2.90 USD; the job is stopped after 1 h"
-    assert lines["budgets"] == "budget team: 10 of 20 USD left"
     assert lines["leaves this machine"].endswith("dataset, model, code")
 
 

@@ -12,9 +12,9 @@ from mlflow.tracking._tracking_service.utils import _get_store
 
 from paretune.core.errors import BadInput
 from paretune.core.interruption import Interruption
+from paretune.jobs.follow import Collected, Sync, find_run, lines_of, running_jobs, stop
 from paretune.jobs.launch import begin_job
-from paretune.jobs.running import find_run, lines_of, running_jobs, stop
-from paretune.jobs.sync import Collected, Sync
+from paretune.jobs.plan import draft
 from paretune.jobs.workplace import Workplace
 from paretune.tracking.recorded_run import RecordedRun
 from tests.support.scripted_jobs import DONE, ENDLESS
@@ -53,17 +53,16 @@ class Owner(User):
 
     def status(self) -> list[dict[str, Any]]:
         place = self.place()
-        return running_jobs(place.tracking, lambda _: place, [self.spec(budget=str(self.budget))])
+        return running_jobs(place.tracking, lambda *_: place, [str(self.budget)])
 
     def syncs(self) -> list[Collected]:
         place = self.place()
-        budgeted = [self.spec(budget=str(self.budget))]
-        of, interruption = (lambda _: place), Interruption()
-        return Sync(workplace_of=of, tracking=place.tracking, interruption=interruption, budgeted=budgeted).run()
+        at, interruption, budgets = (lambda *_: place), Interruption(), [str(self.budget)]
+        return Sync(workplace_at=at, tracking=place.tracking, interruption=interruption, budgets=budgets).run()
 
     def finds(self, name: str) -> RecordedRun:
         place = self.place()
-        return find_run(place.tracking, name, lambda _: place, [self.spec(budget=str(self.budget))])
+        return find_run(place.tracking, name, lambda *_: place, [str(self.budget)])
 
     def recorded(self, run_id: str) -> RecordedRun:
         """Return the run that has the record of the job for which the run `run_id` was opened."""
@@ -161,8 +160,8 @@ def test_stop_and_logs_find_a_job_whose_run_was_deleted_by_run_and_by_name(user:
     place = user.place()
 
     for name in (run_id, run_id[:8], job):
-        assert lines_of(user.finds(name), lambda _: place, 5) == (["last line"], "somewhere")
-    end = stop(user.finds(job), lambda _: place)
+        assert lines_of(user.finds(name), lambda *_: place, 5) == (["last line"], "somewhere")
+    end = stop(user.finds(job), lambda *_: place)
 
     assert end.state.value == "Stopped"
     assert user.balance() == (USD, 0.0)
@@ -205,7 +204,7 @@ def test_a_tag_that_names_another_existing_run_gives_nobody_its_job(user: Owner)
     place = user.place()
 
     with pytest.raises(BadInput, match="does not exist"):
-        stop(user.recorded(forged), lambda _: place)
+        stop(user.recorded(forged), lambda *_: place)
 
     assert user.finds(user.job_of(victim)).run_id == victim
 
@@ -215,7 +214,7 @@ def test_reservations_of_other_stores_are_left_alone_and_those_of_older_versions
     user.syncs()
     place, job = user.place(), user.spec(budget=str(user.budget))
     for run_id, name in (("a" * 32, "a-job"), ("b" * 32, "")):
-        place.reserve(job, place.attribution(job), run_id, 2.0, name)
+        place.reserve(draft(job, place).at_worst(2.0), run_id, name)
     with sqlite3.connect(user.budget.parent / ".paretune" / "studies.db") as connection:
         other = "update paretune_reservations set job = json_set(job, '$.store', 'another') where run_id like 'a%'"
         connection.execute(other)

@@ -12,9 +12,9 @@ from mlflow import MlflowClient
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
+from paretune.jobs.follow import running_jobs
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
-from paretune.jobs.running import running_jobs
 from paretune.launchers import SAGEMAKER
 from paretune.launchers.base import Job, JobSetup
 from paretune.specification.container import JobDocument, JobInputs, JobReport
@@ -39,7 +39,7 @@ from tests.support.scripted_jobs import (
     ScriptedJob,
     ScriptedLauncher,
 )
-from tests.support.workplaces import admitted, make_workplace
+from tests.support.workplaces import make_workplace, planned
 
 
 @dataclass
@@ -56,11 +56,12 @@ class Desk:
         """Return a watcher of one job; a second one takes over the same run."""
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", **changes})
         workplace = make_workplace(launcher=launcher, tracking=self.tracking, clock=self.clock, messages=self.messages)
-        record = JobRecord(spec, workplace, run=None if self.run_id is None else self.tracking.run(self.run_id))
+        inputs = script_inputs(spec) if spec.entry_script is not None else None
+        run = None if self.run_id is None else self.tracking.run(self.run_id)
+        record = JobRecord(planned(spec, workplace, inputs), workplace, run=run)
         self.run_id = record.run.run_id
         record.adopt()
-        inputs = script_inputs(spec) if spec.entry_script is not None else None
-        attempts = Attempts(record, admitted(spec, workplace, inputs))
+        attempts = Attempts(record)
         attempts.begin()
         return attempts
 
@@ -159,9 +160,9 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_record
     launcher = Interrupting([ENDLESS])
     spec = JobSpec(instance_type=SMALL, region="us-east-1", entry_script="train.py")
     workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
-    record = JobRecord(spec, workplace)
+    record = JobRecord(planned(spec, workplace), workplace)
     desk.run_id = record.run.run_id
-    job = Attempts(record, admitted(spec, workplace))
+    job = Attempts(record)
 
     with pytest.raises(KeyboardInterrupt) as caught:
         job.begin()
@@ -206,7 +207,7 @@ def test_a_type_without_a_price_is_not_billed_at_the_price_of_the_type_before_it
     for _ in range(2):  # the second time, another process adopts the job
         outcome = desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=LARGE))
 
-        assert outcome.price is None
+        assert outcome.offer.price is None
         assert "cost_usd" not in desk.metrics
         assert desk.tags["price_usd_per_hour"] == desk.tags["price_source"] == ""
 
@@ -256,17 +257,16 @@ def test_a_job_is_billed_at_the_price_of_the_type_that_the_service_has_chosen(de
     outcome = desk.follow(attempts)
 
     assert outcome.metrics["cost_usd"] == pytest.approx(PRICES[LARGE] * SECONDS / 3600)
-    assert outcome.ran is not None
-    assert outcome.ran.instance_type == desk.tags["used_instance_type"] == LARGE
+    assert outcome.offer.instance_type == desk.tags["used_instance_type"] == LARGE
     assert desk.tags["price_usd_per_hour"] == "2"
 
 
 def test_a_running_job_is_listed_with_the_type_that_it_runs_on(desk: Desk) -> None:
     attempts = desk.attempts(ScriptedLauncher([CAPACITY, ENDLESS]), fallback_instance_types=LARGE)
-    while attempts.document.attempt == 1 or attempts.current is None:
+    while attempts.order.attempt == 1 or attempts.current is None:
         attempts.poll()
 
-    (row,) = running_jobs(desk.tracking, lambda _: attempts.record.workplace)
+    (row,) = running_jobs(desk.tracking, lambda *_: attempts.record.workplace)
 
     assert (row["title"], row["where"]) == ("b16 lr5e-5 g5.2xlarge all-MiniLM-L6-v2", f"1 x {LARGE}")
     assert row["cost_usd"] == pytest.approx(PRICES[LARGE] * SECONDS / 3600)
@@ -483,13 +483,13 @@ def test_a_run_names_the_commit_of_a_model_of_the_hub_and_each_attempt_trains_it
     monkeypatch.setattr(ScriptedLauncher, "traits", replace(SAGEMAKER, files_travel=False))  # as for a shared disk
     job = desk.attempts(ScriptedLauncher([MEMORY, DONE]), per_device_train_batch_size=16)
     inputs = JobInputs(model=Path("models--google--bert", "snapshots", "0a1b2c"))
-    job.record.describe(admitted(job.record.spec, job.record.workplace, inputs))
-    monkeypatch.setattr("paretune.jobs.attempts.inputs_of", prepared)
-    job.admitted = None
+    job.record.describe(replace(job.record.plan, inputs=inputs, revision=inputs.revision))
+    monkeypatch.setattr("paretune.jobs.plan.inputs_of", prepared)
+    job.record.plan = replace(job.record.plan, inputs=None)
     desk.follow(job)
 
     assert asked == [desk.tags["model_revision"]] == ["0a1b2c"]
-    assert desk.attempts(ScriptedLauncher([DONE])).record.revision == "0a1b2c"  # in another process
+    assert desk.attempts(ScriptedLauncher([DONE])).record.plan.revision == "0a1b2c"  # in another process
 
 
 def test_recording_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
@@ -523,7 +523,7 @@ def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_i
     while len(launcher.created) < 2:
         first.poll()
     again = desk.attempts(launcher, per_device_train_batch_size=16)  # after a kill
-    while again.document.attempt == 1:
+    while again.order.attempt == 1:
         again.poll()
 
     again.end(Interrupted("interrupted by SIGINT"))

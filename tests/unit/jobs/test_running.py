@@ -12,15 +12,13 @@ from paretune.commands.reconcile.bill import read_bill
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import Attempts
+from paretune.jobs.follow import Sync, find_run, followed, lines_of, running_jobs, stop
 from paretune.jobs.launch import begin_job
-from paretune.jobs.running import find_run, followed, lines_of, running_jobs, stop
-from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobSetup
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.ending import JobState
-from paretune.specification.job import JobSpec
 from tests.support.bills import later, line, write
 from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, End
 from tests.support.users import User
@@ -34,7 +32,7 @@ class Desk(User):
         self.launcher.endings = []
         self.tracking = self.place().tracking
 
-    def where(self, _: JobSpec) -> Workplace:
+    def where(self, *_: str | None) -> Workplace:
         return self.place()
 
     def launch(self, *endings: End, **changes: Any) -> Attempts:
@@ -59,9 +57,9 @@ def test_jobs_that_run_are_listed_with_dollars_so_far_and_at_worst(desk: Desk) -
         running_jobs(desk.tracking, desk.where), key=lambda row: row["run_id"] == spot.record.run.run_id
     )
 
-    assert (seen["run_id"], seen["job"]) == (job.record.run.run_id, job.document.job_name)
+    assert (seen["run_id"], seen["job"]) == (job.record.run.run_id, job.order.job_name)
     assert seen["cost_usd"] == pytest.approx(0.01)
-    assert seen["worst_usd"] == desk.launcher.worst_case_usd(job.record.spec)
+    assert seen["worst_usd"] == job.record.plan.limits.worst_usd
     assert (seen["owner"], seen["where"]) == ("ana", f"1 x {SMALL}")
     assert of_spot["cost_usd"] is None  # not known before its end
 
@@ -80,7 +78,7 @@ def test_a_job_that_cannot_be_looked_at_is_listed_all_the_same(desk: Desk, monke
 
 def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: Desk) -> None:
     job = desk.launch(ENDLESS)
-    run_id, name = job.record.run.run_id, job.document.job_name
+    run_id, name = job.record.run.run_id, job.order.job_name
     real = desk.launcher.jobs[name]
     desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
 
@@ -105,18 +103,17 @@ def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: D
 
 def test_a_stopped_job_costs_what_the_instance_type_costs_that_aws_has_chosen(desk: Desk) -> None:
     job = desk.launch(ENDLESS, fallback_instance_types=LARGE)
-    desk.launcher.jobs[job.document.job_name].chosen = LARGE
+    desk.launcher.jobs[job.order.job_name].chosen = LARGE
     desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
 
     end = stop(find_run(desk.tracking, job.record.run.run_id), desk.where)
 
     assert end.metrics["cost_usd"] == pytest.approx(0.02)
-    assert end.ran is not None
-    assert end.ran.instance_type == LARGE
+    assert end.offer.instance_type == LARGE
 
 
 def test_a_run_that_names_the_job_of_another_run_has_none(desk: Desk) -> None:
-    name, other = desk.launch(ENDLESS).document.job_name, desk.launch(ENDLESS, instance_count=2).record.run.run_id
+    name, other = desk.launch(ENDLESS).order.job_name, desk.launch(ENDLESS, instance_count=2).record.run.run_id
     desk.client.set_tag(other, "paretune.job_name", name)
 
     with pytest.raises(BadInput, match="does not exist"):  # `stop` searches in the same way
@@ -157,7 +154,7 @@ def test_stop_creates_no_attempt_whoever_watches_the_job_and_its_watcher_creates
     desk: Desk, is_named: bool, watched_by: str
 ) -> None:
     job = desk.launch(CAPACITY, ENDLESS, fallback_instance_types=LARGE)
-    name, run_id = job.document.job_name, job.record.run.run_id
+    name, run_id = job.order.job_name, job.record.run.run_id
     desk.client.set_tag(run_id, "paretune.watched_by", watched_by)
     if is_named:
         job.record.name_attempt(f"{name[:-1]}2")
@@ -226,8 +223,8 @@ def test_the_log_of_a_job_is_shown_and_followed_to_its_end_each_line_once(
     desk: Desk, printed: list[list[str]], asked: int, shown: list[str]
 ) -> None:
     job = desk.launch(DONE)
-    run, began = find_run(desk.tracking, job.document.job_name), desk.clock.monotonic()
-    scripted = desk.launcher.jobs[job.document.job_name]
+    run, began = find_run(desk.tracking, job.order.job_name), desk.clock.monotonic()
+    scripted = desk.launcher.jobs[job.order.job_name]
     scripted.runs = len(printed) - 1
     desk.launcher.attach = lambda _: scripted  # type: ignore[method-assign, assignment]
     reads = iter(printed)
@@ -241,14 +238,14 @@ def test_the_log_of_a_job_is_shown_and_followed_to_its_end_each_line_once(
 
 def test_no_line_is_lost_of_a_job_that_prints_thousands_between_two_looks(desk: Desk) -> None:
     job = desk.launch(DONE)
-    scripted = desk.launcher.jobs[job.document.job_name]
+    scripted = desk.launcher.jobs[job.order.job_name]
     scripted.runs = 1
     desk.launcher.attach = lambda _: scripted  # type: ignore[method-assign, assignment]
     lines = [f"line {number}" for number in range(5000)]
     until = {1: 10, 2: 5000}
     scripted.log_tail = lambda count=15: lines[: until[min(scripted.looks, 2)]][-count:]  # type: ignore[method-assign]
 
-    run = find_run(desk.tracking, job.document.job_name)
+    run = find_run(desk.tracking, job.order.job_name)
     assert list(followed(run, desk.where, Interruption(), 50)) == lines
 
 
@@ -273,7 +270,7 @@ def test_an_interrupted_reader_leaves_the_job_alone(desk: Desk) -> None:
     with pytest.raises(Interrupted):
         list(lines)
 
-    assert not desk.launcher.jobs[job.document.job_name].stopped
+    assert not desk.launcher.jobs[job.order.job_name].stopped
 
 
 DEAD = f"{socket.gethostname()} 4194304 1"  # no process has this id
@@ -284,14 +281,14 @@ def test_a_job_is_found_by_its_name_though_a_launcher_that_died_before_it_had_on
 ) -> None:
     # The second of two launchers of one command is killed during its upload, while the first one's job runs.
     winner = desk.launch(ENDLESS)
-    name, run_id = winner.document.job_name, winner.record.run.run_id
+    name, run_id = winner.order.job_name, winner.record.run.run_id
     desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
     loser = desk.is_killed(before_creation=True, watched_by=DEAD)
     desk.client.set_tag(loser, "paretune.job_name", name)
 
     assert find_run(desk.tracking, name, desk.where).run_id == run_id
 
-    synced = Sync(workplace_of=desk.where, tracking=desk.tracking, interruption=Interruption())
+    synced = Sync(workplace_at=desk.where, tracking=desk.tracking, interruption=Interruption())
     synced.interruption.reason = "interrupted by SIGINT"
     with pytest.raises(Interrupted):
         synced.run()
@@ -305,7 +302,7 @@ def test_a_job_is_found_by_its_name_though_a_launcher_that_died_before_it_had_on
 
 def test_a_bill_is_of_the_run_that_has_the_job_and_of_no_other_that_names_it(desk: Desk, tmp_path: Path) -> None:
     winner = desk.launch(DONE)
-    name = winner.document.job_name
+    name = winner.order.job_name
     while winner.poll() is None:
         pass
     loser = desk.is_killed(before_creation=True, watched_by=DEAD)

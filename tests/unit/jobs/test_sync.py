@@ -15,9 +15,11 @@ from paretune.cli import main
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused, ParetuneError
 from paretune.core.interruption import Interruption
+from paretune.jobs.card import params_of
+from paretune.jobs.follow import Collected, Sync
 from paretune.jobs.launch import begin_job, run_job
-from paretune.jobs.record import JobRecord, params_of
-from paretune.jobs.sync import Collected, Sync
+from paretune.jobs.plan import draft
+from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobSetup
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
@@ -70,7 +72,7 @@ class Desk:
         script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", "entry_script": str(script), **changes})
         workplace = make_workplace(launcher=self.account, tracking=self.tracking, clock=self.clock)
-        record = JobRecord(spec, workplace)
+        record = JobRecord(draft(spec, workplace), workplace)
         record.adopt()
         name = job_name(record.run.run_id, 1)
         record.name_attempt(name)
@@ -78,7 +80,7 @@ class Desk:
         record.run.log_params(params_of(spec, None))
         record.run.set_tags({"paretune.watched_by": "another machine", "paretune.accumulates": "true"})
         if ending is not None:
-            document = JobDocument.first(name, spec, record.attribution, run_id=record.run.run_id)
+            document = JobDocument.first(name, spec, record.plan.owner, run_id=record.run.run_id)
             job = ScriptedJob(name, document, ending, runs, new_events=list(EVENTS))
             job.model, job.pools = model, self.account.pools
             self.account.jobs[name] = job
@@ -88,7 +90,7 @@ class Desk:
         """Run the command, and return what became of each run."""
         workplace = make_workplace(launcher=self.account, tracking=self.tracking, home=self.home, clock=self.clock)
         collected = Sync(
-            workplace_of=lambda spec: workplace,
+            workplace_at=lambda *_: workplace,
             tracking=self.tracking,
             interruption=self.interruption,
         ).run()
@@ -237,8 +239,8 @@ def test_a_job_keeps_the_price_it_was_launched_at_however_late_its_record_is_com
                 away.setattr("paretune.tracking.run_writer.log_model", artifacts_away)
             outcome = desk.sync()[run_id].result
         assert outcome is not None
-        assert outcome.price is not None
-        assert outcome.price.usd_per_hour == 2.0
+        assert outcome.offer.price is not None
+        assert outcome.offer.price.usd_per_hour == 2.0
         assert desk.tags(run_id)["price_usd_per_hour"] == "2"
         assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.02)
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.interruption import Interruption
-from paretune.jobs.running import running_jobs
-from paretune.jobs.sync import Sync
+from paretune.jobs.follow import Sync, running_jobs
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification.container import JobDocument
@@ -72,11 +71,11 @@ def test_a_job_that_ran_during_the_upgrade_is_followed_and_recorded_in_the_budge
 ) -> None:
     assert user.balance() == (0.02, 1.0)
     place = user.place()
-    (row,) = running_jobs(place.tracking, lambda _: place)
+    (row,) = running_jobs(place.tracking, lambda *_: place)
     assert (row["run_id"], row["remark"]) == (user.run_id, "")
 
     place = user.place()
-    (collected,) = Sync(workplace_of=lambda _: place, tracking=place.tracking, interruption=Interruption()).run()
+    (collected,) = Sync(workplace_at=lambda *_: place, tracking=place.tracking, interruption=Interruption()).run()
 
     assert collected.result is not None
     assert collected.result.metrics["cost_usd"] == pytest.approx(COST_USD)

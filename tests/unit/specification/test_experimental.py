@@ -55,11 +55,12 @@ def test_help_marks_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_first_line_of_a_dry_run_and_of_a_result_says_it() -> None:
+    from paretune.jobs.card import opening_card
     from paretune.jobs.preview import JobPreview
 
     spec = JobSpec(instance_type="ml.p4d.24xlarge", strategy="smddp")
 
-    text = str(JobPreview(spec=spec, document={})).strip()
+    text = str(JobPreview(card=opening_card(spec), document={})).strip()
 
     assert "experimental" in text.splitlines()[0]
     assert "launcher=sagemaker, strategy=smddp" in text.splitlines()[0]

@@ -11,7 +11,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from paretune.core.errors import BadInput
-from paretune.jobs.record import params_of
+from paretune.jobs.card import params_of
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Range, is_whole

@@ -27,7 +27,7 @@ from paretune.estimating.phases import PHASES
 from paretune.estimating.timing import PARTS, Measurement
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS, data_of
 from paretune.jobs.preparation import load_cached_inputs
-from paretune.jobs.preview import ForeseenJob, warnings_of
+from paretune.jobs.warnings import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
 from paretune.launchers.disk import bytes_on_disk
 from paretune.presentation.text import aligned

@@ -27,7 +27,7 @@ from paretune.estimating.estimator import Estimate, Estimator, Forecast
 from paretune.estimating.evidence import DATA_FACTS, Evidence, built_of, is_whole, read
 from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement, fit
-from paretune.jobs.running import find_run
+from paretune.jobs.follow import find_run
 from paretune.jobs.workplace import has_store, open_tracking
 from paretune.presentation.text import duration, usd
 from paretune.pricing import PriceList, usual_price

@@ -60,7 +60,7 @@ def run_probe(request: EstimateRequest) -> Result:
         job = launch_here(probe)
         assert isinstance(job, JobOutcome)  # it is no dry run
         run_id, spent = job.run_id, job.metrics.get("cost_usd")
-        remark = f"probe: run {run_id}" + (f", {usd(spent)}" if spent is not None and job.spec.has_instances else "")
+        remark = f"probe: run {run_id}" + (f", {usd(spent)}" if spent is not None and job.offer.has_instances else "")
     measured = _of_script(probe, run_id) if probe.runs_user_code else None
     if probe.runs_user_code and measured is None:
         remark += f"; it has no metric {_RUNTIME}, so the times are only from the script's text"

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from paretune.core.secrets import code_span, markdown
-from paretune.jobs.run_names import cluster_in_name, result_in_name, setting_in_name
+from paretune.jobs.card import cluster_in_name, setting_in_name
+from paretune.jobs.run_names import result_in_name
 from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dressed, new_nonce, template
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED

@@ -34,7 +34,7 @@ from paretune.core.shell import command_line
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import Bill
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.preview import admit
+from paretune.jobs.plan import draft, plan
 from paretune.jobs.record import JobRecord, opening_tags, owner_of
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.jobs.workplace import Workplace
@@ -42,6 +42,7 @@ from paretune.presentation.text import usd
 from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.specification.order import job_name
+from paretune.specification.plan import Plan
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Point
 from paretune.studies.results.trials import Trial, counted
@@ -60,14 +61,15 @@ _RETRIED_BY_ANYBODY = frozenset({Cause.CAPACITY, Cause.INTERNAL})  # see `schema
 class TrialJob:
     """A running trial and its job."""
 
-    def __init__(self, trial: Trial, run: Run, workplace: Workplace, file: StudyFile, owner: str = "") -> None:
+    def __init__(
+        self, trial: Trial, asked: Plan, run: Run, workplace: Workplace, file: StudyFile, owner: str = ""
+    ) -> None:
         self.trial, self._objectives = trial, file.goals
         self._own_minutes = file.job.max_runtime_minutes  # the limit that users gave; the study may set a shorter one
         self.number = trial.number
         self.spec = trial.spec
         self._workplace = workplace
-        self.record = JobRecord(self.spec, workplace, run=run, study=file.name, owner=owner)
-        self.record.retries = _RETRIED_BY_ANYBODY
+        self.record = JobRecord(asked, workplace, run=run, owner=owner)
         # If the per-device batch is searched or given, it is measured unchanged. Otherwise it is halved after the job
         # ran out of memory, but only by this process, not by another one that follows the job.
         smaller = () if trial.spec.per_device_train_batch_size is not None else (Cause.OUT_OF_MEMORY,)
@@ -89,10 +91,9 @@ class TrialJob:
             else:
                 if adopt:
                     self.record.begin_again()
-                admitted = admit(self.spec, self._workplace, judges_limit=False)
-                # The worst case of a trial may include an upload of unknown length, see `Money.worst_usd`.
-                self._job.admitted = replace(admitted, worst_usd=self.trial.worst_usd)
-                self.record.describe(admitted)
+                asked = self.record.plan
+                made = plan(self.spec, self._workplace, study=asked.owner.study, judges_limit=False)
+                self.record.describe(replace(made.at_worst(asked.limits.worst_usd), retries=asked.retries))
             self._job.begin()
         except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # JobFailed: preparing the inputs failed
             return self._refused(error)
@@ -157,16 +158,16 @@ class TrialJob:
         return self._end(status, reason, cause=end.ending.cause)
 
     def _end(self, status: TrialStatus, reason: str, **more: Any) -> Trial:
-        kind = self._job.document.spec.instance_type
+        kind = self._job.order.offer.instance_type
         return replace(
             self.trial,
             status=status,
             ran_on="" if kind == self.spec.instance_type else kind,
-            chosen_batch=self.record.chosen_batch,
+            chosen_batch=self.record.plan.chosen_batch,
             cost_usd=self._job.bill.cost_usd,
             billed_s=self._job.bill.billable_seconds,
             kept_usd=self._job.bill.kept_usd,
-            takes_seed=self.record.takes_seed,
+            takes_seed=self.record.plan.card.takes_seed,
             reason=reason,
             ended_at=self._workplace.clock.now(),
             **more,
@@ -423,13 +424,17 @@ class Driver:
         if not run_id and adopt:  # a driver may have died between creating the run and recording it
             condition = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1, deleted=True)), "")
-        tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
+        # The worst case of a trial may include an upload of unknown length, see `Money.worst_usd`.
+        asked = draft(trial.spec, self.workplace, study=self.file.name).at_worst(trial.worst_usd)
+        asked = replace(asked, retries=_RETRIED_BY_ANYBODY)
+        tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(asked, self.workplace)}
         tags[schema.RETRIES] = ", ".join(sorted(cause.value for cause in _RETRIED_BY_ANYBODY))
         if trial.repeats is not None:
             tags[schema.REPEATS] = str(trial.repeats)
         # Whether the training gets the seed is known once a job of the study has ended.
         takes_seed = all(each.takes_seed for each in self.trials.values())
-        name, owner = f"{trial_in_name(tags)}{run_name(trial.spec, takes_seed=takes_seed)}", ""
+        card, owner = replace(asked.card, takes_seed=takes_seed), ""
+        name = f"{trial_in_name(tags)}{run_name(card, asked.offer.instance_type)}"
         try:
             if run_id and adopt:
                 run, owner = self._run_to_continue(run_id, number, name, tags)
@@ -448,7 +453,7 @@ class Driver:
             if not (adopt or self.trials or self.running):
                 points = self.file.size() or "any number of"
                 self._say(f"study {self.file.name}: {points} points; trial {number} runs: {trial.setting()}")
-            self._jobs[number] = TrialJob(trial, run, self.workplace, self.file, owner)
+            self._jobs[number] = TrialJob(trial, asked, run, self.workplace, self.file, owner)
             end = self._jobs[number].begin(adopt=adopt)
         if end is not None:
             self._conclude(number, end)

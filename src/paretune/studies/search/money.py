@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
+from paretune.jobs.plan import draft
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
@@ -159,7 +160,7 @@ class Money:
             if not self._table.balance().covers(needed_usd, self._file.budget_usd):
                 raise BudgetRefused(f"worst case {rounded_up(needed_usd)} USD does not fit {self.tightest_budget()}")
         try:
-            self._workplace.check_budgets(spec, self._file.name, worst_usd)
+            self._workplace.check_budgets(draft(spec, self._workplace, study=self._file.name).at_worst(worst_usd))
         except LaunchRefused as error:  # the storage of the shared budgets does not answer
             raise LostContact(str(error)) from error
         trial = replace(trial, worst_usd=worst_usd)

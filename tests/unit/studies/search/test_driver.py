@@ -21,7 +21,7 @@ from paretune.core.errors import (
     TrackingUnavailable,
 )
 from paretune.core.interruption import Interruption
-from paretune.jobs.sync import Sync
+from paretune.jobs.follow import Sync
 from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
 from paretune.launchers.base import Job, JobSetup, WarmPoolStatus
@@ -244,7 +244,7 @@ def test_a_preparation_that_dies_ends_its_trial_alone(desk: Desk, monkeypatch: p
             raise JobFailed("of the preparation", "it was killed")
         return JobInputs()
 
-    monkeypatch.setattr("paretune.jobs.preview.inputs_of", dies_once)
+    monkeypatch.setattr("paretune.jobs.plan.inputs_of", dies_once)
     driver = desk.driver(n_parallel=2)
     searched(driver)
 

@@ -1,0 +1,252 @@
+"""Turns the request of a job into its plan: the one admission, for launches, dry runs, studies and agents.
+
+`plan` makes every check that is possible before anything is paid for, and raises all faults together. `draft` is the
+plan as far as the request alone decides it; it opens runs, and it stands for plans that a run does not have, because
+their process died early or an older version of paretune launched the job. After `plan`, nobody reads the request.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from paretune.core.errors import BadInput, refuse
+from paretune.core.tags import Attribution
+from paretune.jobs.bridge import SETUPS
+from paretune.jobs.card import card_of, opening_card
+from paretune.jobs.preparation import inputs_of, known_inputs
+from paretune.jobs.preview import texts_of
+from paretune.jobs.warnings import data_warnings, foreseen, left_behind_warnings, limit_refusal, warnings_of
+from paretune.jobs.workplace import Offline, Workplace
+from paretune.launchers.offers import limits_of, offers_of, payload_of
+from paretune.ledger.budget_file import BudgetFile
+from paretune.specification import metrics
+from paretune.specification.container import JobInputs
+from paretune.specification.ending import Cause
+from paretune.specification.identity import JobIdentity
+from paretune.specification.job import JobSpec
+from paretune.specification.plan import Plan
+from paretune.specification.rules import description_faults, launch_faults
+from paretune.tracking import schema
+from paretune.tracking.recorded_run import RecordedRun, recorded_price
+
+PLAN = "plan.json"  # the artifact of a job's run from which any process can follow the job
+_OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
+
+
+def draft(request: JobSpec, workplace: Workplace, *, study: str = "") -> Plan:
+    """Return the plan of a job as far as its request alone decides it. `study` is the name of its study, if any."""
+    launcher = workplace.launcher
+    return Plan(
+        card=opening_card(request),
+        identity=JobIdentity.of(request),
+        owner=workplace.attribution(request, study),
+        tags=request.tags,
+        launcher=request.runs_on.name,
+        region=launcher.region(request),
+        offers=offers_of(request, launcher, request.plan()),
+        limits=limits_of(request, launcher),
+        payload=payload_of(request, None),
+        accumulates=not request.runs_user_code,
+        is_forced="again" in request.force,
+    )
+
+
+def plan(
+    request: JobSpec,
+    workplace: Workplace,
+    *,
+    study: str = "",
+    revision: str | None = None,
+    judges_limit: bool = True,
+    prepare: bool = True,
+) -> Plan:
+    """Plan a job: return everything that its launch needs, or raise before anything is paid for.
+
+    Every job is planned here once, whether a command, a study or an agent launches it. If the workplace is offline, the
+    plan has a warning that says what could not be asked.
+
+    Args:
+        request: the job.
+        workplace: where it would run.
+        study: the name of its study, if any.
+        revision: the commit of a model on the Hub, by default the newest.
+        judges_limit: False skips `limit_refusal`: a study judges the limits of its trials itself, because it knows more
+            about them than the estimate does.
+        prepare: False checks the job with the inputs that an earlier preparation has left, if any.
+
+    Raises:
+        BadInput: all faults that can be found together.
+        BudgetRefused: the worst case is above max_cost_usd.
+        LaunchRefused: a service refuses, or does not answer.
+        JobFailed: the preparation of the inputs crashed.
+    """
+    refuse(description_faults(request))
+    made, launcher = draft(request, workplace, study=study), workplace.launcher
+    launcher.admit(request)
+    if request.budget is not None and workplace.offline is None:
+        BudgetFile.read(request.budget)  # its faults are reported before anything is prepared
+
+    placed = list[Any]()
+
+    def place() -> None:
+        if workplace.offline is None:
+            placed.append(launcher.check(request))
+        else:
+            refuse(launch_faults(request))
+
+    if prepare:
+        inputs = inputs_of(request, workplace, place, revision=revision)
+    else:
+        place()
+        inputs = known_inputs(request, workplace)
+    job = foreseen(request, inputs, workplace)
+    if judges_limit and (refusal := limit_refusal(job)):
+        raise BadInput([refusal])
+    warnings = (*warnings_of([job]), *data_warnings(request, inputs), *left_behind_warnings(inputs))
+    if workplace.offline is not None:
+        warnings = (_unasked(workplace.offline, request, inputs, made.region), *warnings)
+    place_of_inputs = {}
+    if placed:
+        setup = launcher.check_inputs(placed[0], inputs) if prepare else placed[0]
+        SETUPS[request.spec_hash()] = setup
+        place_of_inputs = dict(setup.recorded)
+    dataset, code, command = inputs.dataset, inputs.code, inputs.command
+    takes_batch = command is not None and command.takes_batch
+    identity = JobIdentity.of(
+        request, data_key=None if dataset is None else dataset.key, code_key=(code and code.key) or None
+    )
+    return replace(
+        made,
+        card=card_of(
+            request,
+            inputs,
+            job.plan,
+            job.estimate,
+            texts=texts_of(job, inputs, made.limits.worst_usd),
+            warnings=warnings,
+            identity=identity,
+        ),
+        identity=identity,
+        offers=offers_of(request, launcher, job.plan, keeps_batch=takes_batch),
+        payload=payload_of(request, command),
+        place=place_of_inputs,
+        revision=inputs.revision,
+        accumulates=made.accumulates if command is None else command.accumulates,
+        takes_batch=takes_batch,
+        chosen_batch=None if job.plan == request.plan() else job.plan.per_device_train_batch_size,
+        is_whole=True,
+        inputs=inputs,
+    )
+
+
+def _unasked(offline: Offline, request: JobSpec, inputs: JobInputs, region: str) -> str:
+    """Return the warning of a plan without an account: what was not checked. Raises BadInput for what was."""
+    unchecked = "role, bucket, data in S3, permissions, quotas and budgets"
+    if offline.launcher is None:
+        unchecked = f"image, disks, limits of AWS, {unchecked}"
+    else:
+        offline.launcher.check_without_account(request, inputs)
+    return f"your AWS account was not queried: {offline.reason}; not checked: {unchecked}; prices are those of {region}"
+
+
+def planned_again(made: Plan, workplace: Workplace) -> Plan:
+    """Return the whole plan of a job whose process died before the job was created.
+
+    The job is planned from its request. What the earlier process recorded in MLflow is not used, because anybody with
+    access to MLflow may have edited it. Raises the errors of `plan`.
+    """
+    typed, study = JobSpec.read(dict(made.card.given)), made.owner.study
+    request = typed.replace(budget=made.limits.budget)
+    whole = plan(request, workplace, study=study, revision=made.revision, judges_limit=False)
+    whole = whole.at_worst(made.limits.worst_usd) if study else whole  # a study bounds the costs of its trials itself
+    params = {name: text for name, text in whole.card.params.items() if name != "budget"}
+    params |= {} if typed.budget is None else {"budget": typed.budget}
+    card = replace(whole.card, given=made.card.given, command_line=made.card.command_line, params=params)
+    identity = replace(whole.identity, given=made.card.given)
+    return replace(whole, card=card, identity=identity, owner=made.owner, retries=made.retries)
+
+
+def inputs_again(made: Plan, workplace: Workplace) -> JobInputs:
+    """Return the inputs of a planned job, for a later attempt on this machine. Raises the errors of `plan`."""
+    return made.inputs or inputs_of(JobSpec.read(dict(made.card.given)), workplace, revision=made.revision)
+
+
+def recalled(given: Mapping[str, Any], workplace: Workplace, *, budget: str | None, study: str = "") -> Plan:
+    """Return the plan of a job that was launched with the parameters `given`, as far as these decide it.
+
+    `budget` is the path of its budget file from here. Raises BadInput if another version of paretune recorded them.
+    """
+    typed = JobSpec.read(dict(given))
+    made = draft(typed.replace(budget=budget), workplace, study=study)
+    return replace(made, card=opening_card(typed), identity=JobIdentity.of(typed))
+
+
+def launcher_in(given: Mapping[str, Any]) -> str:
+    """Return the name of the launcher of a job with the parameters `given`. Raises BadInput as `recalled` does."""
+    return JobSpec.read(dict(given)).runs_on.name
+
+
+def recorded_plan(run: RecordedRun, workplace: Workplace, made: Plan | None = None) -> Plan:
+    """Return the plan of a job's run: the one in its artifact, or else what its parameters and tags say.
+
+    `made` is the plan of the same job as this process has made it, if it has; the recorded plan of another request does
+    not count then, because somebody has edited it. Raises BadInput if the run has no request of a job, or one of a
+    version that this one cannot read. Raises TrackingUnavailable.
+    """
+    text = workplace.tracking.artifact_text(run.run_id, PLAN)
+    with suppress(ValueError, RecursionError, TypeError):
+        recorded = Plan.from_json(json.loads(text or ""))
+        recorded = replace(recorded, limits=replace(recorded.limits, budget=run.budget))  # its path from here
+        if made is None:
+            return recorded
+        if recorded.identity.request == made.identity.request:
+            return replace(recorded, card=replace(recorded.card, given=made.card.given))
+    if made is None:
+        if (given := schema.given_by(run.tags)) is None:
+            raise BadInput(["no specification of a job is recorded"])
+        made = recalled(given, workplace, budget=run.budget)
+    return _of_tags(made, run)
+
+
+def _of_tags(made: Plan, run: RecordedRun) -> Plan:
+    """Return the plan of a run without a plan that can be read, from the tags that paretune 0.6 has written.
+
+    Runs of 0.6 are read until version 0.9.
+    """
+    tags, offers, card = run.tags, made.offers, made.card
+    chosen = int(rows) if (rows := tags.get(schema.CHOSEN_BATCH, "")).isdigit() else None
+    if chosen is not None:
+        offers = tuple(replace(offer, batch=offer.batch.in_parts(chosen)) for offer in offers)
+    used = tags.get(schema.USED_INSTANCE_TYPE, made.offer.instance_type)
+    offers = tuple(
+        replace(offer, price=recorded_price(tags, offer.price) or offer.price) if offer.instance_type == used else offer
+        for offer in offers
+    )
+    retries = made.retries
+    if (recorded := tags.get(schema.RETRIES)) is not None:
+        retries = frozenset(cause for cause in Cause if cause.value in recorded.split(", "))
+    owner = made.owner
+    if schema.SPEC_HASH in tags:  # written together with the owner's tags, which may be absent
+        owner = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
+    if not card.is_users:
+        no_facts = metrics.OF_THE_BILL  # the run of a running job has its cost so far
+        facts = {name: run.metrics[name] for name in run.metrics if "/" not in name and name not in no_facts}
+        card = replace(card, facts={name: facts[name] for name in facts if not name.startswith("estimated_")})
+    accumulates, takes_batch = made.accumulates, made.takes_batch
+    if card.is_users and not made.is_whole:  # the code has not been read
+        card = replace(card, takes_seed="seed" in run.params)
+        accumulates = takes_batch = tags.get(schema.ACCUMULATES) == "true"
+    return replace(
+        made,
+        card=card,
+        owner=owner,
+        offers=offers,
+        place=schema.settings_by(tags),
+        revision=tags.get(schema.MODEL_REVISION),
+        retries=retries,
+        accumulates=accumulates,
+        takes_batch=takes_batch,
+        chosen_batch=chosen,
+    )

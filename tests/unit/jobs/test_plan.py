@@ -1,0 +1,81 @@
+"""The plan of a job is made once, kept in its run, and read back by whoever follows the job."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paretune.core.interruption import Interruption
+from paretune.jobs.follow import Sync, plan_of
+from paretune.jobs.plan import PLAN, plan
+from paretune.specification.plan import Plan
+from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, SMALL
+from tests.support.users import User
+
+SCRIPT = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float)\n"
+
+
+@pytest.fixture
+def user(workplace: Path) -> User:
+    (workplace / "train.py").write_text(SCRIPT)
+    return User(workplace)
+
+
+def test_a_plan_is_json_both_ways(user: User) -> None:
+    made = plan(user.spec(fallback_instance_types=LARGE, tags={"user": "ana"}), user.place())
+
+    read = Plan.from_json(json.loads(json.dumps(made.as_json())))
+
+    assert read.as_json() == made.as_json()
+    assert replace(read, payload=made.payload) == replace(made, inputs=None)
+    assert [offer.instance_type for offer in read.offers] == [SMALL, LARGE]
+
+
+@pytest.mark.parametrize("lost", ["settings", "chosen_batch", "accumulates", "max_runtime_minutes", "spec_hash"])
+def test_who_follows_a_job_needs_the_plan_and_no_tag_about_it(user: User, lost: str) -> None:
+    user.launcher.endings = [CAPACITY, DONE]
+    run_id = user.is_killed(fallback_instance_types=LARGE)
+    if f"paretune.{lost}" in user.client.get_run(run_id).data.tags:
+        user.client.delete_tag(run_id, f"paretune.{lost}")
+    place = user.place()
+
+    (collected,) = Sync(workplace_at=lambda *_: place, tracking=place.tracking, interruption=Interruption()).run()
+
+    assert collected.result is not None
+    assert collected.result.offer.instance_type == LARGE
+
+
+@pytest.mark.parametrize("text", ["", "{not json", "[]", '{"card": {}}', "[" * 100_000])
+def test_a_plan_that_cannot_be_read_is_made_again_from_what_was_given(user: User, text: str) -> None:
+    user.launcher.endings = [ENDLESS]
+    run_id = user.is_killed()
+    place = user.place()
+    (run,) = place.tracking.unfinished()
+    before = plan_of(run, place)
+    user.client.log_text(run_id, text, PLAN)
+
+    again = plan_of(run, user.place())
+
+    assert again.card.given == before.card.given
+    assert again.offer.price == before.offer.price
+    assert not again.is_whole
+
+
+def test_another_request_in_a_forged_plan_does_not_change_what_the_same_command_starts(user: User) -> None:
+    run_id = user.is_killed(before_creation=True, max_runtime_minutes=30.0)
+    forged = json.loads(_text(user, run_id))
+    forged["card"]["given"]["max_runtime_minutes"] = 40_320.0
+    user.client.log_text(run_id, json.dumps(forged), PLAN)
+    user.client.set_tag(run_id, "paretune.watched_by", "")
+    user.launcher.endings = [DONE]
+
+    user.type(max_runtime_minutes=30.0)
+
+    assert [document.max_seconds for document in user.launcher.documents] == [1800.0]
+
+
+def _text(user: User, run_id: str) -> str:
+    text = user.place().tracking.artifact_text(run_id, PLAN)
+    assert text is not None
+    return text
