@@ -16,8 +16,8 @@ from paretune.estimating.trainer import (
     blocking_bytes,
     launch_factor,
     left_behind,
+    optimizer_of,
     score_bytes,
-    update_of,
 )
 from paretune.estimating.workload import gathered_bytes, share_in_layers
 from paretune.specification.declaration import spell
@@ -130,7 +130,7 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
     # Adapters double the number of kernels: two products, a dropout, casts, a factor and a sum per linear layer.
     kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
     updated = _UPDATE_BYTES * BYTES[formats.updated] / 4 + (_MASTER_BYTES if rounds else 0.0)
-    factor, update_kernels = update_of(setting)
+    optimizer = optimizer_of(setting)
     program, left = spec.trained_by, left_behind(setting)
     # What paretune launches is uploaded unpacked (CompressionType NONE). SDKs and consoles let SageMaker pack it.
     uploaded = 0.0 if is_local else left.model + left.checkpoints
@@ -165,8 +165,8 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
         flops=attention_factor * rows * work.flops_per_row / row_devices,
         moved=moved + (0.0 if share.on_processor else read) + score_bytes(setting) + adapter_bytes(setting),
         kernels=kernels / degrees.pipeline * parts * launch_factor(setting),
-        updated=updated * factor * work.trained_parameters / (row_devices * share.sharers),
-        update_kernels=update_kernels,
+        updated=updated * optimizer.traffic * work.trained_parameters / (row_devices * share.sharers),
+        update_kernels=optimizer.kernels,
         bubble=(degrees.pipeline - 1) / parts,  # Narayanan et al., arXiv 2104.04473, section 2.2
         **sent,
         evaluated_flops=attention_factor * evaluated / (share.instances * share.devices),

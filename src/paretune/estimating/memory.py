@@ -1,21 +1,28 @@
 """Predicts the peak memory of a device with a formula; the activations are fitted to measured peaks of the same model.
 
-    bytes       = framework + weights + training state + activations + logits + gathered
-    weights     = 4 T / n,  2 T / n more if fp32 weights are multiplied in half precision,  and f F / n
-    state       = 12 T / n            gradient and two moments of AdamW for each trained weight
+    bytes       = framework + weights + training state + the larger of what the loss and what the update needs
+    loss        = activations + logits + scores + gathered + casts of weights      before there are gradients
+    update      = gradients + copies of the optimizer                              after there are activations
+    weights     = 4 T / n and f F / n; for the loss 2 T / n more if fp32 weights are multiplied in half precision
+    gradients   = 4 T / n, in the format of the weights. They exist beside the activations, too, if a step has several
+                  micro-batches, if DDP of the Trainer keeps copies of them, and on a CPU, for which constants were
+                  fitted in this way
+    state       = 8 T / n             two moments of AdamW for a trained weight; other optimizers: `trainer.Optimizer`
                   12 T                instead, for bf16 weights: masters and moments. The weights and their gradients
-                                      take (2 + 2) T, in place of the 4 T / n above. During the update, when there are
-                                      no activations, fp32 gradients take 4 T more
-                  4 T / n             instead, with bf16-true: moments. The weights and their gradients take
-                                      (2 + 2) T / n, in place of the 4 T / n above
+                                      take 2 T each. In the update, fp32 gradients take 4 T more
+                  4 T / n             instead, with bf16-true. The weights and their gradients take 2 T / n each
                   4 T / n             more on a CPU with load_best_model_at_end, which keeps the best weights
                   4 T / n             more if a step has several micro-batches and weights are bf16, whose gradients are
                                       added up in fp32. The update then needs no more memory for fp32 gradients
-    activations = a x rows x tokens x layers x hidden size
+    activations = a x rows x tokens x layers x hidden size. If they are recomputed: those of one layer, and 2 bytes for
+                  each unit of the inputs of all layers (4 bytes if they are in fp32, as with autocast of fp32 weights).
+                  A script with the Trainer has either the logits or the activations of that layer; beside the logits,
+                  the last norm keeps 16 bytes for each unit of width
     logits      = of a language model, 4 x tokens x vocabulary for at most 1,024 tokens (6 in half precision), and 4 H
                   for the gradients of its H weights in the output layer if a step has several micro-batches. A script
                   with the Trainer, a model that changes its logits and a pipeline compute all logits: 12 x rows x
-                  tokens x vocabulary, or 4 x evaluated rows x tokens x vocabulary if that is more
+                  tokens x vocabulary, or 4 x evaluated rows x tokens x vocabulary if that is more. The 12 bytes were
+                  measured with transformers 4.36, 4.46 and 5.23 on a CPU
     gathered    = with fsdp, the weights of two layers and all weights outside layers in the format of the products,
                   and the gradients of one layer and of the weights outside layers
 
@@ -42,7 +49,7 @@ from paretune.core.noise import Z80
 from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.setting import Setting
-from paretune.estimating.trainer import is_trainer, kept_score_bytes, runs_in_one_process
+from paretune.estimating.trainer import Optimizer, is_trainer, kept_score_bytes, optimizer_of, runs_in_one_process
 from paretune.estimating.workload import PACKED_BYTES, SCALE_BYTES, frozen_weight_bytes, share_in_layers
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
@@ -59,9 +66,12 @@ _OF_PROCESSOR = (75.0, 0.3), (0.65 * GIB, 0.3)
 _NOISE = 0.06  # standard deviation of the logarithm of a peak
 # Tokens per row in the longest batches, relative to the mean tokens per row in a data set that is not padded.
 _LONGEST_OVER_MEAN = 2.5
-_KEPT_OF_A_LAYER = 2 / 34  # a layer's input as a share of the layer's activations (Korthikanti et al., table 2)
+_KEPT_OF_A_LAYER = 2 / 34
+"""A layer's input as a share of the layer's activations (Korthikanti et al., table 2), for the constant of CPUs."""
 CHUNK_TOKENS = 1024
 """Tokens whose logits paretune's own training computes at once, enough for a GPU to be fast."""
+_OF_LAST_NORM = 16 / 45
+"""What the norm before the output layer keeps in fp32 and in half precision, as a share of a layer's activations."""
 _TOLERANCE = 1.001  # allows for rounding errors of sizes that were summed in different orders
 
 
@@ -80,9 +90,13 @@ class MemorySetting:
     score_bytes: float = 0.0  # bytes of attention scores that are kept; 0 with fused attention
     frozen_bytes: float = 4.0  # bytes per weight that is not trained
     kept_bytes: float = 0.0  # bytes per trained weight for the copy of the best weights so far
-    state_bytes: float = 16.0  # bytes per trained weight: itself, gradient, moments, and master or copy for products
-    update_bytes: float = 0.0  # further bytes per trained weight, during the update only
-    whole_bytes: float = 0.0  # bytes that devices do not share: constants of 4-bit weights; gathered weights, gradients
+    state_bytes: float = 16.0  # bytes per trained weight: itself, moments, master, and its gradient if it is kept
+    cast_bytes: float = 0.0  # bytes per trained weight of its copy for products, which the update does not need
+    update_bytes: float = 0.0  # further bytes per trained weight, during the update only, such as its gradient
+    fixed_state_bytes: float = 0.0  # further bytes of the optimizer's state, such as that of embeddings in fp32
+    fixed_update_bytes: float = 0.0  # further bytes during the update only that do not depend on the number of weights
+    whole_bytes: float = 0.0  # bytes that devices do not share: constants of 4-bit weights
+    gathered_bytes: float = 0.0  # bytes of gathered weights and their gradients; none during the update
     offloads_weights: bool = False  # whether weights and state are kept in main memory, not in the GPU's
     usable_gib: float = math.inf  # memory of the device that the job may use
     unsure_gib: float = 0.0  # further memory that a GPU without a data sheet may have
@@ -113,12 +127,19 @@ def describe(setting: Setting) -> MemorySetting:
     tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
+    evaluated = min(work.evaluation_batch, work.evaluated_rows)
+    logits = _logit_bytes(setting, tokens, evaluated)
     if work.recomputes:  # offloaded inputs of layers are in main memory, apart from those that are being copied
         is_offloaded = spec.activation_offloading and not share.on_processor
-        layers = 1 + (min(2.0, layers) if is_offloaded else layers) * _KEPT_OF_A_LAYER
+        kept, of_layer = (min(2.0, layers) if is_offloaded else layers) * _kept_of_a_layer(setting), 1.0
+        if is_trainer(spec) and not share.on_processor:
+            (each, _), _ = _OF_DEVICE
+            of_one = each * (1 if formats.is_half else 2) * rows * tokens * built.hidden_size
+            of_layer, logits = (_OF_LAST_NORM, logits) if logits > (1 - _OF_LAST_NORM) * of_one else (1.0, 0.0)
+        layers = of_layer + kept
     in_layers = share_in_layers(share.degrees.tensor)
-    evaluated = min(work.evaluation_batch, work.evaluated_rows)
-    sums_gradients = spec.trained_by.is_paretune and plan.gradient_accumulation_steps > 1 and formats.weights == "bf16"
+    optimizer, (beside, in_update) = optimizer_of(setting), _gradient_bytes(setting)
+    casts = BYTES[formats.compute] if formats.weights != formats.compute else 0.0
     return MemorySetting(
         model=work.model,
         on_processor=share.on_processor,
@@ -130,13 +151,17 @@ def describe(setting: Setting) -> MemorySetting:
         else 0.0,
         half=formats.is_half,
         score_bytes=kept_score_bytes(setting),
-        state_bytes=_state_bytes(formats) + (4.0 if sums_gradients else 0.0),
-        update_bytes=4.0 if formats.has_masters and not sums_gradients else 0.0,
-        whole_bytes=_whole_bytes(setting) / parts,
+        state_bytes=_state_bytes(formats, optimizer) + beside + (casts if share.on_processor else 0.0),
+        cast_bytes=0.0 if share.on_processor else casts,
+        update_bytes=in_update + optimizer.copy,
+        fixed_state_bytes=optimizer.embedding_state * built.vocabulary * built.hidden_size / parts,
+        fixed_update_bytes=optimizer.of_largest * built.vocabulary * built.hidden_size / parts,
+        whole_bytes=SCALE_BYTES * work.packed_weights / parts,
+        gathered_bytes=_gathered_bytes(setting) / parts,
         offloads_weights=spec.cpu_offload and not share.on_processor,
         sharers=share.sharers,
         units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
-        logit_bytes=_logit_bytes(setting, tokens, evaluated),
+        logit_bytes=logits,
         usable_gib=share.usable_gib,
         unsure_gib=share.unsure_gib,
     )
@@ -186,29 +211,66 @@ def _logit_bytes(setting: Setting, tokens: float, evaluated: float) -> float:
     return max(each * rows, 4 * evaluated) * tokens * setting.built.vocabulary
 
 
-def _state_bytes(formats: Formats) -> float:
-    """Return the bytes per trained weight: weight, gradient, two moments, and a master or a copy for products."""
-    weight, updated = BYTES[formats.weights], BYTES[formats.updated]
-    master = updated if formats.has_masters else 0.0
-    copy = BYTES[formats.compute] if formats.weights != formats.compute else 0.0
-    return 2 * weight + 2 * updated + master + copy
+def _state_bytes(formats: Formats, optimizer: Optimizer) -> float:
+    """Return the bytes per trained weight between steps: weight, moments and, if it has one, its master."""
+    master = BYTES[formats.updated] if formats.has_masters else 0.0
+    return BYTES[formats.weights] + optimizer.state + master
 
 
-def _whole_bytes(setting: Setting) -> float:
-    """Return the bytes that a device holds in addition to its share of the weights.
+def _gradient_bytes(setting: Setting) -> tuple[float, float]:
+    """Return the bytes per trained weight of gradients that exist beside all activations, and of further ones.
+
+    The further ones exist after the backward pass only, when there are no activations. Gradients are freed after a
+    step, so none exist when the first micro-batch of the next one has computed its loss. paretune's own training adds
+    up those of bf16 weights in fp32, and converts them for masters. By default, DDP keeps copies of all gradients
+    (`gradient_as_bucket_view`); in paretune's own training it does not.
+    """
+    spec, share, formats = setting.spec, setting.share, setting.formats
+    each, is_own = BYTES[formats.weights], spec.trained_by.is_paretune
+    is_summed = setting.plan.gradient_accumulation_steps > 1 or share.degrees.pipeline > 1
+    in_fp32 = is_own and formats.weights == "bf16" and setting.plan.gradient_accumulation_steps > 1
+    masters = 4.0 if formats.has_masters and not in_fp32 else 0.0
+    if share.on_processor:
+        return each + (4.0 if in_fp32 else 0.0), masters
+    copies = each if not is_own and spec.strategy == "ddp" and share.instances * share.devices > 1 else 0.0
+    if in_fp32:
+        return 4.0, each
+    return (copies + each, masters) if is_summed else (copies, each + masters)
+
+
+def _kept_of_a_layer(setting: Setting) -> float:
+    """Return the input of a layer as a share of the layer's activations. Recomputation keeps only these inputs.
+
+    They are in fp32 under autocast if the embeddings are, and in the Trainer's 4-bit training, for which PEFT converts
+    all other weights to fp32. The rates of growth of published peaks (IBM's fms-acceleration) agree: 2 bytes for each
+    unit with lora in bf16, and 4 with qlora.
+    """
+    spec, formats = setting.spec, setting.formats
+    if setting.share.on_processor:
+        return _KEPT_OF_A_LAYER
+    embeddings = formats.weights if spec.fine_tuning == "full" else formats.frozen
+    is_in_fp32 = embeddings == "fp32" or (is_trainer(spec) and spec.fine_tuning == "qlora")
+    is_gathered = spec.strategy in SHARDED and setting.share.sharers > 1  # in the format of the products
+    (activations, _), _ = _OF_DEVICE
+    if not formats.is_half:
+        return 4.0 / (2 * activations)
+    return (4.0 if formats.autocast and is_in_fp32 and not is_gathered else 2.0) / activations
+
+
+def _gathered_bytes(setting: Setting) -> float:
+    """Return the bytes of gathered weights, and of their gradients, that a device holds beside its share.
 
     The weights of the current layer and the next one are gathered. Weights outside layers, and their gradients, stay
     gathered from the forward pass to the end of the backward pass. Gradients of a layer are summed in fp32.
     """
     spec, built, packed = setting.spec, setting.built, setting.work.packed_weights
-    scales = SCALE_BYTES * packed
     if spec.strategy not in SHARDED or (setting.share.sharers == 1 and not spec.cpu_offload):
-        return scales
+        return 0.0
     of_layers, each = built.matrices - setting.work.output_weights, BYTES[setting.formats.compute]
     layer, rest = of_layers / built.layers, built.parameters - of_layers
     gathered = 2 * layer * (PACKED_BYTES if packed else each) + rest * each
     gradients = layer * (each + 4.0) + rest * each if spec.fine_tuning == "full" else 0.0
-    return scales + gathered + gradients
+    return gathered + gradients
 
 
 def _constants(setting: MemorySetting) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -224,10 +286,13 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
     activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
     trained = setting.trained_parameters
     each = setting.state_bytes + setting.kept_bytes  # bytes of a trained weight
-    held = (each * trained + setting.frozen_bytes * (setting.parameters - trained)) / setting.sharers
-    held = setting.whole_bytes + (0.0 if setting.offloads_weights else held)
-    passed = activations + setting.logit_bytes + setting.score_bytes
-    updated = setting.update_bytes * trained
+    held = (each * trained + setting.frozen_bytes * (setting.parameters - trained)) + setting.fixed_state_bytes
+    held = setting.whole_bytes + (0.0 if setting.offloads_weights else held / setting.sharers)
+    casts = setting.cast_bytes * trained / setting.sharers
+    passed = activations + setting.logit_bytes + setting.score_bytes + setting.gathered_bytes + casts
+    updated = (setting.update_bytes * trained + setting.fixed_update_bytes) / setting.sharers
+    if setting.offloads_weights:
+        updated = 0.0  # the update is in main memory, too
     if updated > passed:
         return updated + framework + held, 0.0, framework
     return passed + framework + held, activations, framework

@@ -1,7 +1,7 @@
 """What a script with Hugging Face's Trainer does in addition to what paretune's own training does.
 
     score_bytes(setting)          bytes of attention scores that are written to memory, without fused attention
-    update_of(setting)            bytes and kernels of the optimizer
+    optimizer_of(setting)         memory, traffic and kernels of the optimizer
     adapter_bytes(setting)        memory traffic of PEFT's adapters
     blocking_bytes(setting)       what torch's DataParallel sends in each micro-batch
     left_behind(setting)          files that a script leaves in its output folder: checkpoints and the model
@@ -11,6 +11,7 @@ what is counted. Constants that were guessed or fitted say so. Its number format
 evaluates in `workload`.
 """
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,10 @@ _FUSED_ENCODERS, _FUSED_DECODERS = (4, 41), (4, 36)
 _TORCH_OPTIMIZER, _FUSED_OPTIMIZER = (4, 29), (5, 0)
 """Versions of transformers whose default for `optim` became adamw_torch, and then adamw_torch_fused."""
 _HEAD_WIDTH = 64  # of BERT and similar models
+_AUTOCAST_SCORE_BYTES = 11.0
+"""Bytes that are kept of a score under autocast, which computes the softmax in fp32: its input (4) and its result (4),
+a mask of bytes (1), and the result of the dropout in half precision (2). 66 published peaks of classifiers agree at
+128, 256 and 512 tokens. torch 2.13 does not keep the input, so that 7 remain (measured on a CPU)."""
 _PASSES = 19.5
 """Number of times that a training step reads or writes a matrix of scores if every operation does so. The forward
 pass takes 8.25: the product (1), the mask (2), the softmax (2), the dropout (2.25, because its mask is a byte) and the
@@ -36,8 +41,8 @@ _LOOP_BYTES, _FUSED_BYTES = (84.0 + 12.0) / 2, 24.0
 """Bytes that an update moves per weight: if every operation of AdamW writes and reads its intermediate result (with
 norm and clipping), and in fused kernels. The figure is halved, because the constant for an update is twice what is
 counted: it allows for the norm, the clipping and the copies of a fused optimizer, which are counted here."""
-_LOOP_KERNELS, _FUSED_KERNELS = 12 * 15 / 2, 41
-"""Kernels of the optimizer: in a loop over tensors, for each layer, twelve for each of its 15 tensors; else in all."""
+_LOOP_KERNELS = 12 * 15 / 2
+"""Kernels of the optimizer in a loop over tensors, for each layer: twelve for each of its 15 tensors."""
 _ADAPTER_BYTES = 10.0
 """Bytes of memory traffic per token and unit of the widths of adapted layers, in a pass of PEFT's LoRA under FSDP. The
 input of a layer is cast, dropped out and read again (7 bytes), and the result scaled and added (14). The six rows of
@@ -45,6 +50,31 @@ Mistral 7B on 8 to 256 H100 of NVIDIA's dgxc-benchmarking agree, but their rates
 _SAVE_STEPS = 500  # steps between two checkpoints of the Trainer, by default
 _MODEL_FOLDER = "/opt/ml/model"
 """SageMaker's model folder. It is the output folder in the examples of Hugging Face and AWS, and so by default here."""
+
+
+_IN_8_BITS = 1 + 4 / 256  # bytes of a moment in bitsandbytes: 8 bits, and an fp32 scale for every 256 of them
+_BITSANDBYTES = re.compile(r"(paged_)?(adamw|adamw_bnb|lion|rmsprop_bnb)(_8bit|_32bit)?")
+"""Names of optimizers of bitsandbytes, except `adamw` alone, which is none."""
+_ADAFACTOR_BYTES = {"fp32": 12.0, "bf16": 20.0}
+"""Bytes for each weight of the tensor that Adafactor is updating: the update and, of a tensor in bf16, its gradient and
+the weight itself in fp32. Measured with transformers 5.23 on a CPU, 2026-11-30."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """What an optimizer needs, in addition to weights and gradients. Bytes are of GPU memory per trained weight.
+
+    The states and copies were measured on a CPU with torch 2.13, transformers 5.23 and bitsandbytes 0.50 on 2026-11-30
+    (`foreach=True` stands for the default on GPUs). Only that paged states take no memory is read in the source of
+    bitsandbytes: they are in memory that CUDA moves to the host when the GPU is full.
+    """
+
+    state: float  # bytes that are kept between steps
+    copy: float = 0.0  # bytes during the update only, such as foreach's square roots of all second moments
+    embedding_state: float = 0.0  # bytes per weight of the embeddings, in addition to `state`
+    of_largest: float = 0.0  # bytes per weight of the largest tensor, during the update only
+    traffic: float = 1.0  # bytes that it moves, relative to a fused AdamW
+    kernels: float = 41  # kernels of one update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +113,10 @@ def kept_score_bytes(setting: "Setting") -> float:
     if not writes_scores(spec) or spec.fine_tuning == "head":
         return 0.0
     layers = 1 if setting.work.recomputes else setting.built.layers
-    each = 2 * (2 if setting.formats.is_half else 4) + 1  # the softmax, its dropout, and a mask of bytes
+    formats = setting.formats
+    each = 5.0 if formats.is_half else 9.0  # the softmax, its dropout, and a mask of bytes
+    if formats.autocast:
+        each = _AUTOCAST_SCORE_BYTES
     return each * _scores(setting) * layers / setting.built.layers
 
 
@@ -102,16 +135,38 @@ def _length(setting: "Setting") -> float:
     return min(float(setting.spec.max_seq_length), setting.work.tokens)
 
 
-def update_of(setting: "Setting") -> tuple[float, float]:
-    """Return how often the optimizer moves the bytes of a fused one, and its kernels."""
-    program, layers = setting.spec.trained_by, setting.built.layers
+def optimizer_of(setting: "Setting") -> Optimizer:
+    """Return the optimizer of a job: that of `optim`, or the default of the Trainer's version.
+
+    paretune's own training has a fused AdamW. An optimizer that is not listed here counts as torch's AdamW in a loop.
+    """
+    spec, each = setting.spec, BYTES[setting.formats.updated]
     usual = "adamw_torch_fused"
-    if program.is_before(*_FUSED_OPTIMIZER):
-        usual = "adamw_hf" if program.is_before(*_TORCH_OPTIMIZER) else "adamw_torch"
-    name = str(setting.spec.training_arguments.get("optim", usual)) if not program.is_paretune else "adamw_torch_fused"
-    if "fused" in name or name.startswith(("paged", "adamw_bnb", "adamw_8bit", "adamw_apex")):
-        return 1.0, _FUSED_KERNELS
-    return _LOOP_BYTES / _FUSED_BYTES, _LOOP_KERNELS * layers if name == "adamw_hf" else _FUSED_KERNELS
+    if spec.trained_by.is_before(*_FUSED_OPTIMIZER):
+        usual = "adamw_hf" if spec.trained_by.is_before(*_TORCH_OPTIMIZER) else "adamw_torch"
+    name = str(spec.training_arguments.get("optim", usual)) if is_trainer(spec) else usual
+    moved, loop = _LOOP_BYTES / _FUSED_BYTES, _LOOP_KERNELS * setting.built.layers
+    if name in ("adamw_torch", "adagrad", "rmsprop"):  # foreach on GPUs
+        moments, copies = {"adamw_torch": (2, 1), "adagrad": (1, 2), "rmsprop": (1, 1)}[name]
+        return Optimizer(state=moments * each, copy=copies * each, traffic=moved)
+    if name == "adamw_hf":
+        return Optimizer(state=2 * each, traffic=moved, kernels=loop)
+    if name == "adafactor":
+        return Optimizer(state=0.0, of_largest=_ADAFACTOR_BYTES[setting.formats.updated], traffic=moved)
+    if name == "sgd":
+        return Optimizer(state=0.0, traffic=moved)
+    of_bitsandbytes = _BITSANDBYTES.fullmatch(name)
+    if of_bitsandbytes is None:
+        return Optimizer(state=2 * each, traffic=1.0 if "fused" in name else moved)
+    paged, kind, bits = of_bitsandbytes.groups()
+    moments = 2 if kind.startswith("adamw") else 1
+    traffic = 1.0 if kind.startswith("adamw") or paged else moved
+    if paged:
+        return Optimizer(state=0.0, traffic=traffic)
+    if bits != "_8bit":
+        return Optimizer(state=4.0 * moments, traffic=traffic)
+    embeddings = moments * (4.0 - _IN_8_BITS) if spec.fine_tuning == "full" else 0.0
+    return Optimizer(state=moments * _IN_8_BITS, embedding_state=embeddings, traffic=traffic)
 
 
 def adapter_bytes(setting: "Setting") -> float:

@@ -53,17 +53,17 @@ def test_memory_is_the_sum_by_hand(setting: MemorySetting, gigabytes: float) -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "precision", "state", "in_the_update"),
+    ("kind", "precision", "state", "for_the_loss", "in_the_update"),
     [
-        ("bert", "fp32", 4 + 4 + 8, 0),
-        ("bert", "bf16", 2 + 2 + 4 + 8, 4),  # masters, and their gradients in the update
-        ("deberta-v2", "bf16", 4 + 4 + 8 + 2, 0),  # trained under autocast
-        ("bert", "fp16", 4 + 4 + 8 + 2, 0),
-        ("bert", "bf16-true", 2 + 2 + 4, 0),  # neither masters nor anything else in fp32
+        ("bert", "fp32", 4 + 8, 0, 4),  # its gradient exists from the backward pass to the update
+        ("bert", "bf16", 2 + 4 + 8, 0, 2 + 4),  # masters, and their gradients in the update
+        ("deberta-v2", "bf16", 4 + 8, 2, 4),  # trained under autocast
+        ("bert", "fp16", 4 + 8, 2, 4),
+        ("bert", "bf16-true", 2 + 4, 0, 2),  # neither masters nor anything else in fp32
     ],
 )
 def test_a_trained_weight_takes_what_training_keeps_of_it(
-    kind: str, precision: Any, state: int, in_the_update: int
+    kind: str, precision: Any, state: int, for_the_loss: int, in_the_update: int
 ) -> None:
     built = Architecture(
         parameters=9, matrices=6, layers=1, hidden_size=1, vocabulary=1, adapted_widths=1, kind=kind, positions=None
@@ -74,7 +74,7 @@ def test_a_trained_weight_takes_what_training_keeps_of_it(
 
     setting = describe(whole)
 
-    assert (setting.state_bytes, setting.update_bytes) == (state, in_the_update)
+    assert (setting.state_bytes, setting.cast_bytes, setting.update_bytes) == (state, for_the_loss, in_the_update)
 
 
 def test_a_peak_teaches_the_activations_of_its_model() -> None:
@@ -167,12 +167,13 @@ def test_a_device_has_its_share_of_weights_in_full_what_it_computes_with_and_the
     layer, rest = 1000 / 6, 500  # of 1,500 weights 1,000 are in six layers
     scales = 1000 * (8 / 64 + 32 / (64 * 256)) / 8
 
-    assert described(**job).whole_bytes == 0
+    assert described(**job).whole_bytes == described(**job).gathered_bytes == 0
     gradients = layer * (2 + 4) + rest * 2
-    assert described(**job, strategy="fsdp").whole_bytes == pytest.approx(2 * layer * 2 + rest * 2 + gradients)
+    assert described(**job, strategy="fsdp").gathered_bytes == pytest.approx(2 * layer * 2 + rest * 2 + gradients)
     assert described(**job, fine_tuning="qlora").whole_bytes == pytest.approx(scales)
     sharded = described(**job, fine_tuning="qlora", strategy="fsdp")
-    assert sharded.whole_bytes == pytest.approx(2 * layer / 2 + rest * 2 + scales)
+    assert sharded.whole_bytes == pytest.approx(scales)
+    assert sharded.gathered_bytes == pytest.approx(2 * layer / 2 + rest * 2)
     assert sharded.frozen_bytes == described(**job, fine_tuning="qlora").frozen_bytes
 
 
@@ -197,13 +198,22 @@ def test_our_own_training_has_logits_of_1024_tokens_however_many_rows_a_batch_ha
 def test_a_step_of_several_micro_batches_has_gradients_in_fp32_of_bf16_weights() -> None:
     job: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "per_device_train_batch_size": 4}
 
-    for precision, state, in_the_update in (("bf16-true", 8, 0), ("bf16", 16, 4)):
+    for precision, state, in_the_update in (("bf16-true", 6, 2), ("bf16", 14, 2 + 4)):
         once = described("bert", **job, precision=precision)
         often = described("bert", **job, precision=precision, gradient_accumulation_steps=2)
         assert (once.state_bytes, once.update_bytes) == (state, in_the_update)
-        assert (often.state_bytes, often.update_bytes) == (state + 4, 0)
-    often = described(**job, precision="bf16-true", gradient_accumulation_steps=2, program="trainer")
-    assert often.state_bytes == 8
+        assert (often.state_bytes, often.update_bytes) == (state + 4, 2)
+    job |= {"precision": "bf16-true", "program": "trainer"}
+    assert described(**job).state_bytes == 6
+    assert described(**job, gradient_accumulation_steps=2).state_bytes == 8  # with gradients
+
+
+def test_ddp_of_the_trainer_keeps_copies_of_gradients_and_our_own_does_not() -> None:
+    job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "precision": "fp32"}
+
+    for program, state in (("paretune", 12), ("trainer", 12 + 4)):
+        setting = described(**job, program=program)
+        assert (setting.state_bytes, setting.update_bytes) == (state, 4)
 
 
 QWEN3_600M: dict[str, Any] = {  # of Qwen/Qwen3-0.6B
