@@ -43,6 +43,7 @@ _MORE_METRICS = (
     ),
 )
 _MORE_TAGS = (
+    ("paretune.used_NAME", "the value of parameter `NAME`, if `mlflow run` recorded it with a shell's quotes"),
     ("paretune.basis", "where the seconds of a simulated job come from, in words"),
     ("paretune.job_arn", "ARN of the training job"),
     ("paretune.image_uri", "image that the job ran in"),

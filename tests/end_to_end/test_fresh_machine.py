@@ -10,11 +10,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
+from tests.support.processes import free_port, wait_until
 from tests.support.sentences import sentences, write_csv
 
 VARIABLE = "PARETUNE_FRESH_MLFLOW"
@@ -52,6 +54,24 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def address(clone: Path) -> Iterator[str]:
+    """Serve the repository with git's own protocol, and return its address: MLflow takes file:// for a folder."""
+    port = free_port()
+    words = ["git", "daemon", "--export-all", f"--base-path={clone.parent}", "--listen=127.0.0.1", f"--port={port}"]
+    with subprocess.Popen([*words, "--reuseaddr"]) as server:
+        result = f"git://127.0.0.1:{port}/{clone.name}"
+        try:
+            wait_until(lambda: answers(result), within_s=30, what="git daemon")
+            yield result
+        finally:
+            server.terminate()
+
+
+def answers(address: str) -> bool:
+    return subprocess.run(["git", "ls-remote", address], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an empty home folder, in which MLflow keeps the environments that it makes."""
     return tmp_path_factory.mktemp("home")
@@ -85,17 +105,18 @@ class Machine:
 
 @pytest.mark.parametrize("manager", ["uv", "virtualenv"])
 def test_mlflow_run_of_a_git_address_trains_in_an_environment_of_mlflow(
-    clone: Path, home: Path, tmp_path: Path, manager: str
+    address: str, home: Path, tmp_path: Path, manager: str
 ) -> None:
     if manager == "virtualenv" and shutil.which("pyenv") is None:
         pytest.skip("MLflow makes environments of virtualenv with pyenv: install it, and put it on PATH")
     machine = Machine(home, tmp_path, Path(os.environ[VARIABLE]) / "bin")
-    typed = f"mlflow run {clone.as_uri()} --env-manager {manager} -P max_train_samples=64 -P max_eval_samples=32"
+    typed = f"mlflow run {address} --env-manager {manager} -P max_train_samples=64 -P max_eval_samples=32"
 
-    machine.paste(typed)
+    assert "Fetched 'main' branch" in machine.paste(typed)
 
     (run,) = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_runs(["0"])
     assert run.info.status == "FINISHED"
+    assert run.data.tags["mlflow.source.name"] == address
     assert {"f1", "cost_usd", "throughput_samples_per_second"} <= run.data.metrics.keys()
     # The printed command works in the shell where `mlflow run` was typed, in which paretune is not installed.
     line = re.search("to launch it: (.+)", machine.paste(f"{typed} -P dry_run=true"))

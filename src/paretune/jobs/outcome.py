@@ -198,11 +198,13 @@ def end_job(
         ending, report = status.ending, status.report
     if status is not None and report is None:
         report = status.partial
+    report, impossible = without_impossible_seconds(card, report, bill.seconds)
     has_completed = ending.has_completed
     profile, profiled = _profile(job) if card.is_profiled and has_completed and job is not None else ({}, "")
     remarks = [
         *([] if job is None else record.collect_results(job, RUN_STATUS[ending.state])),
         *script_remarks(card, report if has_completed else None),
+        *impossible,
     ]
     remarks += filter(None, [profiled])
     tags = {schema.WARM_POOL: bill.pool_tag}
@@ -240,6 +242,18 @@ def end_job(
     outcome = close_run(record, outcome, profile, tags)
     outcome = replace(outcome, remarks=(*outcome.remarks, *still_reserved))  # in the run, it has a tag of its own
     return outcome if outcome.has_completed or error is not None or job is None else _with_log(outcome, job)
+
+
+def without_impossible_seconds(
+    card: Card, report: JobReport | None, job_seconds: float
+) -> tuple[JobReport | None, list[str]]:
+    """Return a report without `train_seconds` if a user's training claims more than its job took, and a remark."""
+    said = None if report is None or not card.is_users else report.metrics.get(metrics.TRAIN_SECONDS)
+    if report is None or said is None or said <= job_seconds:
+        return report, []
+    kept = {name: value for name, value in report.metrics.items() if name != metrics.TRAIN_SECONDS}
+    why = f"its training reports {said:g} s, but the whole job took {job_seconds:g} s: train_seconds is not recorded"
+    return report.model_copy(update={"metrics": kept}), [why]
 
 
 def _ended_early(error: BaseException | None) -> Ending:

@@ -7,6 +7,7 @@ runs only causes a delay: `Run` or its caller repeats the writes that failed.
 import contextlib
 import logging
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ class Run:
         self._warned: set[str] = set()
         self._steps: dict[str, set[int]] = {}
         self._is_new = self._has_read = is_new
-        self._known_params = set[str]()
+        self._known_params: dict[str, str] = {}
         self._headlines: dict[str, float] = {}
         self._is_held = False
 
@@ -91,7 +92,11 @@ class Run:
             self._is_held = before
 
     def log_params(self, params: Mapping[str, str]) -> None:
-        """Record parameters. Empty values, which mean the default, and parameters that the run has are left out."""
+        """Record parameters. Empty values, which mean the default, and parameters that the run has are left out.
+
+        `mlflow run` records a value with spaces in the quotes that a shell needs. The value that is used then gets a
+        tag beside it.
+        """
         self._put(*(Param(name, text[:_LONGEST_PARAM]) for name, text in params.items() if text))
 
     def log_inputs(self, inputs: Sequence[DatasetInput]) -> None:
@@ -240,8 +245,11 @@ class Run:
         """Write all waiting values in their order, in requests of up to 100 values, and the inputs last."""
         if any(isinstance(value, Param) for value in self._waiting.values()) and not self._read():
             return
-        for name in self._known_params:
-            self._waiting.pop((Param, name), None)
+        for name, recorded in self._known_params.items():
+            used = self._waiting.pop((Param, name), None)
+            if isinstance(used, Param) and used.value != recorded == shlex.quote(used.value):
+                tag = RunTag(f"{schema.PREFIX}used_{name}", without_secrets(used.value))
+                self._waiting[RunTag, tag.key] = tag
         size = _AT_ONCE
         while self._waiting:
             batch = dict(islice(self._waiting.items(), size))
@@ -252,7 +260,7 @@ class Run:
                 size = 1
                 continue
             size = size if answer else _AT_ONCE
-            self._known_params |= {value.key for value in batch.values() if isinstance(value, Param)}
+            self._known_params |= {value.key: value.value for value in batch.values() if isinstance(value, Param)}
             self._waiting = {key: value for key, value in self._waiting.items() if key not in batch}
         if self._inputs and self._ask(self._send_inputs) is not None:
             self._inputs = []
@@ -285,7 +293,7 @@ class Run:
 
         def read() -> None:
             data = self._client.get_run(self.run_id).data
-            self._known_params |= set(data.params)
+            self._known_params |= data.params
             self._headlines = dict(data.metrics) | self._headlines
             self._has_read = True
 

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from paretune.jobs.card import opening_card
-from paretune.jobs.outcome import JobOutcome, failure_message, script_remarks, sources_without_bill, verdicts
+from paretune.jobs.outcome import (
+    JobOutcome,
+    failure_message,
+    script_remarks,
+    sources_without_bill,
+    verdicts,
+    without_impossible_seconds,
+)
 from paretune.pricing import ML_M5_LARGE
 from paretune.specification.container import JobReport
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, cut_off, failed
@@ -95,6 +102,21 @@ def test_the_document_is_json_and_has_the_row_of_the_price_list() -> None:
     assert isinstance(price, dict)
     assert price["usd_per_hour"] == 0.115
     assert outcome(price=None).to_dict()["price"] is None
+
+
+def test_a_training_that_claims_more_seconds_than_its_job_took_has_no_train_seconds_and_a_remark_says_why() -> None:
+    card, printed = (
+        opening_card(JobSpec(entry_script="train.py")),
+        {"train_runtime": 12.5, "train_seconds": 12.5, "f1": 0.9},
+    )
+
+    report, remarks = without_impossible_seconds(card, JobReport(metrics=printed), 1.5)
+
+    assert report is not None
+    assert report.metrics == {"train_runtime": 12.5, "f1": 0.9}
+    assert remarks == ["its training reports 12.5 s, but the whole job took 1.5 s: train_seconds is not recorded"]
+    assert without_impossible_seconds(card, JobReport(metrics=printed), 13.0)[1] == []
+    assert without_impossible_seconds(opening_card(JobSpec()), JobReport(metrics=printed), 1.5)[1] == []
 
 
 PRICE = Price(usd_per_hour=7.2, region="us-east-1", as_of="", source="a list; of July", confidence="notional")

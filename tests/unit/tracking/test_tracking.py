@@ -343,6 +343,21 @@ def test_mlflow_opens_a_view_with_quality_and_dollars_and_keeps_one_that_a_user_
     assert MlflowClient().get_experiment("0").tags[key] == changed
 
 
+def test_a_value_that_mlflow_run_records_in_quotes_is_recorded_as_it_is_used_beside_it(store: MlflowClient) -> None:
+    opened = store.create_run("0")
+    store.log_param(opened.info.run_id, "dataset", "'my data/r e.csv'")  # as `mlflow run -P dataset="my data/r e.csv"`
+    store.log_param(opened.info.run_id, "epochs", "3")
+
+    tracking().run(opened.info.run_id).log_params({"dataset": "my data/r e.csv", "epochs": "5", "rate": "0.1"})
+
+    data = store.get_run(opened.info.run_id).data
+    assert data.params == {"dataset": "'my data/r e.csv'", "epochs": "3", "rate": "0.1"}
+    assert data.tags["paretune.used_dataset"] == "my data/r e.csv"
+    assert "paretune.used_epochs" not in data.tags
+    (found,) = store.search_runs(["0"], "tags.`paretune.used_dataset` = 'my data/r e.csv'")
+    assert found.info.run_id == opened.info.run_id
+
+
 def view_of(run_id: str, name: str, settings: Sequence[str] = ("training_arguments.lr",)) -> StudyView:
     return StudyView(run_id=run_id, name=name, metrics=["val_rae", "cost_usd"], settings=settings)
 
