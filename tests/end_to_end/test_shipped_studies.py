@@ -3,6 +3,7 @@
 `smoke.yaml` also runs for real.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,18 @@ def test_a_study_runs_two_trials(path: Path, studies: Path, monkeypatch: pytest.
     trials = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert len(trials) >= 2
     assert {run.data.tags["paretune.origin"] for run in trials} == {"simulated"}
+
+
+def test_a_design_about_clusters_ends_with_time_and_dollars_of_each_although_no_quality_is_known(
+    studies: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", "data_parallel_one_line", "--launcher", "simulated"]) == 0
+
+    front = re.findall(r"^ +\d+ +1 +([\d.]+) +([\d.]+)  instances (\d)", capsys.readouterr().out, re.MULTILINE)
+    usd, minutes, instances = ([float(row[column]) for row in front] for column in range(3))
+    assert instances == [1, 2, 4, 8]
+    assert usd == sorted(usd)
+    assert minutes == sorted(minutes, reverse=True)
 
 
 def test_the_smoke_study_trains(studies: Path, tiny_model: Path, reviews: Path) -> None:
