@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from paretune.specification.container import Command
+from paretune.specification.container import Command, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
-from paretune.user_code.binding import Binding, bind, described
+from paretune.user_code.binding import bind
+from paretune.user_code.code import code_inputs
 from paretune.user_code.script import Script
 
 
@@ -13,12 +14,16 @@ def script_of(spec: JobSpec) -> Script:
     return Script.read(Path(str(spec.entry_script)), may_ask=spec.ask_script)
 
 
-def bound(spec: JobSpec) -> Binding:
-    return bind(spec, script_of(spec))
+def script_inputs(spec: JobSpec) -> JobInputs:
+    return code_inputs(spec, Path("no home is needed"))
+
+
+def bound(spec: JobSpec) -> Command:
+    return bind(spec, script_of(spec)).command
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
-    return list(bound(spec).faults)
+    return list(bind(spec, script_of(spec)).faults)
 
 
 def script_arguments(spec: JobSpec, plan: BatchPlan, output: str) -> list[str]:
@@ -27,4 +32,4 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output: str) -> list[str]:
 
 
 def script_in_words(spec: JobSpec) -> dict[str, str]:
-    return described(bound(spec), spec, script_of(spec))
+    return dict(bind(spec, script_of(spec)).described)

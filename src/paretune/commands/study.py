@@ -24,7 +24,7 @@ from paretune.specification.profile import CHARGED, FILE, read_profile, sets_val
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile, skeleton, unknown_option
 from paretune.studies.definition.objectives import Objective, stated_direction
 from paretune.studies.definition.request import StudyRequest
-from paretune.user_code.inputs import script_of
+from paretune.user_code.code import script_of
 
 
 class StudyOptions(StudyFile):
@@ -135,7 +135,7 @@ def _quality(spec: JobSpec, texts: Mapping[str, str]) -> Objective | None:
         return None
     if not given:
         script = script_of(spec)
-        shown = ", ".join(script.metrics) or "none"
+        shown = ", ".join(script.reported.metrics) or "none"
         ask = f"say which metric judges the model of {script.path.name}, such as --metric val_f1"
         raise BadInput([f"{ask}; found in the script: {shown}"])
     if len(set(given.values())) > 1 or {"minimize", "maximize"} <= given.keys():
@@ -158,11 +158,11 @@ def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
     metric at all, its metrics may come from a library, so only a name that resembles a reported one is refused.
     """
     script = script_of(spec)
-    reported = [*script.metrics, *(item["Name"] for item in spec.metric_definitions)]
+    reported = [*script.reported.metrics, *(item["Name"] for item in spec.metric_definitions)]
     known_as = {*reported, *(metrics.SCRIPT_METRICS.get(name) for name in reported)}
     same = [name for name in reported if name.lower() == metric.lower()]
     question = f"did you mean {same[0]}?" if same else did_you_mean(metric, reported)
-    comes_from_elsewhere = not script.metrics or script.loggers
+    comes_from_elsewhere = not script.reported.metrics or script.reported.loggers
     if metric in known_as or metric in metrics.OF_THE_CLUSTER or (comes_from_elsewhere and not question):
         return []
     if not re.fullmatch(r"[\w\-. :/@]*\w[\w\-. :/@]*", metric):

@@ -11,7 +11,7 @@ from paretune.specification.declaration import Parameters, parameter
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.training_arguments import name_faults
-from paretune.user_code.inputs import script_faults
+from paretune.user_code.code import script_faults
 
 
 class TrainOptions(Parameters):

@@ -15,7 +15,7 @@ from paretune.core.errors import BadInput, refuse
 from paretune.core.tags import Attribution
 from paretune.jobs.bridge import SETUPS
 from paretune.jobs.card import card_of, opening_card
-from paretune.jobs.preparation import inputs_of, known_inputs
+from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import texts_of
 from paretune.jobs.warnings import data_warnings, foreseen, left_behind_warnings, limit_refusal, warnings_of
 from paretune.jobs.workplace import Offline, Workplace
@@ -96,11 +96,7 @@ def plan(
         else:
             refuse(launch_faults(request))
 
-    if prepare:
-        inputs = inputs_of(request, workplace, place, revision=revision)
-    else:
-        place()
-        inputs = known_inputs(request, workplace)
+    inputs = inputs_of(request, workplace, place, revision=revision, prepare=prepare)
     job = foreseen(request, inputs, workplace)
     if judges_limit and (refusal := limit_refusal(job)):
         raise BadInput([refusal])

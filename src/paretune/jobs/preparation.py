@@ -25,7 +25,7 @@ from paretune.specification.declaration import affecting
 from paretune.specification.ending import Cause
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
-from paretune.user_code.inputs import planned_inputs, script_inputs
+from paretune.user_code.code import code_inputs
 
 _POLL_S = 0.1
 _FETCHED = "fetched"
@@ -33,31 +33,32 @@ _PREPARE = (sys.executable, "-m", "paretune.training.prepare")
 
 
 def inputs_of(
-    spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None, *, revision: str | None = None
+    spec: JobSpec,
+    workplace: Workplace,
+    meanwhile: Callable[[], None] = lambda: None,
+    *,
+    revision: str | None = None,
+    prepare: bool = True,
 ) -> JobInputs:
     """Return the prepared rows and the model's folder for `spec`, or the code of a user's own script or project.
 
     The result of an identical earlier preparation is reused. If the launcher reads no inputs, they are empty, except
     for the command of a script or project. `revision` is the commit of a model on the Hub, by default the newest.
-    `meanwhile` is called while a separate process prepares rows and model, or at the end if no such process is needed.
-    The faults that `meanwhile` raises are reported together with those of the preparation.
+    Without `prepare`, the inputs are what is known without preparing them: the rows and the model of an earlier
+    preparation, or the command of a script. `meanwhile` is called while a separate process prepares rows and model, or
+    at the end if no such process is needed. Its faults are reported together with those of the preparation.
 
     Raises BadInput with all faults of the first step that fails, and JobFailed if the preparing process crashed. On
     Ctrl-C, kills that process and raises Interrupted.
     """
     inputs, faults = JobInputs(), list[str]()
-    reads_inputs = workplace.launcher.reads_inputs or workplace.offline is not None
-    if spec.project is not None:
-        from paretune.user_code.project import project_inputs  # imports MLflow
-
+    reads = workplace.launcher.reads_inputs or workplace.offline is not None
+    if spec.runs_user_code:
         with collecting(faults):
-            inputs = project_inputs(spec, workplace.home)
-    elif reads_inputs and spec.entry_script is not None:
-        with collecting(faults):
-            inputs = script_inputs(spec)
-    elif spec.entry_script is not None:
-        inputs = planned_inputs(spec)
-    elif reads_inputs:
+            inputs = code_inputs(spec, workplace.home, prepare=prepare and (reads or spec.project is not None))
+    elif reads and not prepare:
+        inputs = load_cached_inputs(spec, workplace.home) or inputs
+    elif reads:
         refuse([*missing_files(spec.as_text()), *_length_faults(spec, workplace.home)])
         _fetch(spec, workplace)
         if (cached := load_cached_inputs(spec, workplace.home)) is None:
@@ -116,17 +117,6 @@ def _on_disk(text: str, home: Path) -> Path:
         return at_home(text)
     note = _fetched_note(text, home)
     return Path(json.loads(note.read_text())["path"]) if note.is_file() else note
-
-
-def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
-    """Return the inputs of a job as far as they are known without preparing them.
-
-    They come from an earlier preparation; for a script, they are only its command.
-    """
-    if spec.entry_script is not None:
-        return planned_inputs(spec)
-    is_cached = workplace.launcher.reads_inputs and not spec.runs_user_code
-    return (load_cached_inputs(spec, workplace.home) if is_cached else None) or JobInputs()
 
 
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], revision: str | None) -> JobInputs:

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import ClassVar
 
 from paretune.core.errors import BadInput, BudgetRefused, NoAccount, collecting, refuse
-from paretune.jobs.preparation import inputs_of, known_inputs
+from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import place_in_words
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.warnings import ForeseenJob, foreseen, limit_refusal, warnings_of
@@ -26,7 +26,6 @@ from paretune.studies.search.money import Money
 from paretune.studies.search.next_job import LEAST_LIMIT_S, some_jobs
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
-from paretune.user_code.inputs import planned_inputs
 
 _MOST_SHOWN = 12  # limit on the jobs that a dry run lists
 _MOST_WARNED = 20  # limit on the jobs that are estimated for warnings, in addition to one for each instance type
@@ -99,7 +98,7 @@ def preview_study(file: StudyFile) -> StudyPreview:
                 worst_usd, worst = None, f"not tried: {refusal}"
             rows.append({**texts, "worst_case_usd": worst_usd})
             lines.append("  " + ", ".join([*map(" ".join, texts.items()), worst]))
-    first = planned_inputs(jobs[0]).code if jobs[0].entry_script else None
+    first = inputs_of(jobs[0], workplace, prepare=False).code
     return StudyPreview(
         file=file,
         jobs=rows,
@@ -227,7 +226,7 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
     for spec in jobs[:_MOST_WARNED]:
         document = JobDocument.first("paretune-check", spec)
         with suppress(BadInput):
-            if quality.metric in launcher.preview(document, known_inputs(spec, workplace))["metrics"]:
+            if quality.metric in launcher.preview(document, inputs_of(spec, workplace, prepare=False))["metrics"]:
                 return
     text = f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from a table of recorded runs. "
     raise BadInput([f"{text}Set simulation.runs, or take {quality.metric} out of objectives and constraints"])
@@ -253,10 +252,12 @@ def remarks_on(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> li
     """
 
     def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
-        return [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
+        return [foreseen(spec, inputs_of(spec, workplace, prepare=False), workplace) for spec in specs]
 
     some = _some_of_each_type(jobs)
-    of_data = dict.fromkeys(text for spec in some for text in known_inputs(spec, workplace).findings.warnings)
+    of_data = dict.fromkeys(
+        text for spec in some for text in inputs_of(spec, workplace, prepare=False).findings.warnings
+    )
     estimated = foresee(some)
     refusals = [text for job in estimated if (text := limit_refusal(job))]
     if is_new and len(refusals) == len(estimated) and all(map(limit_refusal, foresee(jobs))):

@@ -17,8 +17,7 @@ from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import skeleton
 from paretune.studies.definition.space import INSIDE, why_not_searched
 from paretune.user_code.binding import OF_SCRIPTS, argument_of
-from paretune.user_code.inputs import script_of
-from paretune.user_code.interface import OFF, REPEATED, SEVERAL, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL
+from paretune.user_code.code import script_of
 from paretune.user_code.script import Script
 
 _FACTOR = 8.0  # factor between a script's learning rate and either end of the searched range
@@ -32,7 +31,6 @@ _NO_SETTING = re.compile(
     r"|version|help|config|local|world|dist|distributed|tokenizer|compile|amp|fp16|bf16|hub|token"
 )
 """Words in the names of arguments that do not change what a model learns."""
-_SWITCHES = (SWITCH, SWITCHED_OFF, TEXT_OF_BOOL)
 _MOST_NAMED = 30  # arguments that a message lists at most
 
 
@@ -104,7 +102,7 @@ def _nothing(job: JobSpec, script: Script, lacking: Sequence[str], left_out: Seq
         return f"{script.path.name} reads no arguments, so a study cannot change anything: {remedy}"
     if script.help_fault:
         return script.help_fault
-    names = list(script.arguments)
+    names = script.names
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     why = (
         f"no default of its {' and '.join(lacking)} can be read"
@@ -121,17 +119,14 @@ def _others(job: JobSpec, script: Script) -> Iterator[LeftOut]:
     """Yield the arguments of a script other than its learning rate and batch size, except those that the job sets."""
     searched = ("learning_rate", *OF_THE_BATCH)
     ours = {argument_of(script, name): name for name in (*OF_SCRIPTS, *searched)}
-    names, set_by_job = list(script.arguments), {*job.training_arguments, *job.model_fields_set}
-    opposites = {action.removeprefix(OFF) for action in script.arguments.values() if action.startswith(OFF)}
-    spellings = [group - {max(group, key=len)} for group in script.aliases]
-    for argument in names:
-        name = ours.get(argument, f"training_arguments{INSIDE}{argument}")
-        is_given = bool({name, argument} & set_by_job) or (name in OF_THE_BATCH and set_by_job & {*OF_THE_BATCH})
-        is_double = argument in opposites or any(argument in group for group in spellings)
-        if is_given or is_double or name in searched:
+    set_by_job = {*job.training_arguments, *job.model_fields_set}
+    for known in script.arguments:
+        own = next(filter(ours.get, known.names), known.name)
+        name = ours.get(own, f"training_arguments{INSIDE}{own}")
+        is_given = bool({name, *known.names} & set_by_job) or (name in OF_THE_BATCH and set_by_job & {*OF_THE_BATCH})
+        if is_given or known.is_positional or name in searched:
             continue
-        known, action = script.declaration(argument), script.arguments[argument]
-        words = re.findall(r"[a-z0-9]+", argument.lower())
+        words = re.findall(r"[a-z0-9]+", own.lower())
         if reason := "" if INSIDE in name else why_not_searched(name):
             yield LeftOut(name=name, why=reason)
         elif known.choices and not any(map(_NO_SETTING.fullmatch, words)):
@@ -139,9 +134,9 @@ def _others(job: JobSpec, script: Script) -> Iterator[LeftOut]:
             yield LeftOut(name=name, why=f"the script's own choices{_by_default(known.default)}", entry=entry)
         elif any(map(_NO_SETTING.fullmatch, words)):
             yield LeftOut(name=name, why="its name does not look like a setting of the model")
-        elif action in _SWITCHES or action.startswith(OFF) or isinstance(known.default, bool):
+        elif known.switch is not None or known.type == "bool" or isinstance(known.default, bool):
             yield LeftOut(name=name, why="a switch", entry={"choices": [False, True]})
-        elif action in (SEVERAL, REPEATED):
+        elif known.many:
             yield LeftOut(name=name, why="it takes a list")
         elif isinstance(known.default, int | float) and known.default >= 0:
             costs = "; more epochs cost more" if name == "num_train_epochs" else ""
@@ -150,7 +145,7 @@ def _others(job: JobSpec, script: Script) -> Iterator[LeftOut]:
         elif isinstance(known.default, str):
             yield LeftOut(name=name, why="text, and the script declares no choices")
         else:
-            yield LeftOut(name=name, why=_unseen(argument))
+            yield LeftOut(name=name, why=_unseen(own))
 
 
 def _by_default(value: Any) -> str:
@@ -175,7 +170,8 @@ def _rounded(value: float) -> float:
 
 def _positive(script: Script, argument: str) -> float | None:
     """Return the default of an argument if it is a number above 0."""
-    default = script.declaration(argument).default
+    found = script.find(argument)
+    default = found and found.default
     if isinstance(default, bool) or not isinstance(default, int | float):
         return None
     return float(default) if default > 0 else None

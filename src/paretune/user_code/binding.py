@@ -1,6 +1,6 @@
 """Binds a job to a user's script: decides which words the script gets, and what the job's run records of them.
 
-`bind` decides this once, before the job. Its result, a `Binding`, has the words of the command line with slots for the
+`bind` decides this once, before the job. The command in its result has the words of the command line with slots for the
 batch and the model's folder, so every attempt of the job runs the same words on any machine. Nothing reads the script
 again, and what is recorded is what the words say. This module reads no file and starts nothing.
 
@@ -14,7 +14,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,15 @@ from paretune.core.errors import did_you_mean
 from paretune.core.machine import may_have_gpu
 from paretune.core.reading import at_home, is_file
 from paretune.core.shell import options
-from paretune.specification.container import Slot, slot_values
+from paretune.specification.container import Command, Slot, slot_values
 from paretune.specification.declaration import affecting, extra_of, spell
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3, INPUT_FILES, split_configuration
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH, BatchPlan
-from paretune.user_code.interface import OFF, REPEATED, SEVERAL, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL
-from paretune.user_code.script import ASKED, Script
+from paretune.user_code.arguments import ASKED, REPEATED, SEVERAL, Argument
+from paretune.user_code.script import Script
+from paretune.user_code.script_metrics import setting_names
 
 LOGGING_STEPS = 10
 ADD_A_METRIC = (
@@ -62,34 +63,24 @@ OF_SCRIPTS = tuple(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Binding:
-    """Holds what a script gets from a job.
+class Bound:
+    """The user's own training, bound to a job.
 
     Attributes:
-        words: the words after the script's name, with slots and with the paths that files have in the job.
-        shown: the same words with the files that were given, as people read them.
-        recorded: parameters of the job's run, by name: the values that the words have.
-        takes_seed: whether another seed changes the words.
-        takes_batch: whether the words have the batch of the job's plan.
-        accumulates: whether they have both its batch and its accumulation steps.
-        logging_steps: steps between two dictionaries that the Trainer prints; None if paretune does not set them.
-        unclear: sentences on what the script's text does not show.
-        faults: why the script cannot run with these words; empty if it can.
+        command: what the job runs.
+        inputs: the data that the command reads, by channel: a file or folder here, or an address in S3.
+        described: what a dry run says of it, by heading.
+        faults: why it cannot run with the parameters that were given; empty if it can.
     """
 
-    words: tuple[str, ...]
-    shown: tuple[str, ...]
-    recorded: Mapping[str, str]
-    takes_seed: bool
-    takes_batch: bool
-    accumulates: bool
-    logging_steps: int | None
-    unclear: tuple[str, ...]
-    faults: tuple[str, ...]
+    command: Command
+    inputs: Mapping[str, Path | str] = field(default_factory=dict)
+    described: Mapping[str, str] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
 
 
-def bind(spec: JobSpec, script: Script, moved: Mapping[str, str] | None = None) -> Binding:
-    """Decide what a script gets. If it cannot run, the `faults` of the result say why.
+def bind(spec: JobSpec, script: Script, *, place: str = "", moved: Mapping[str, str] | None = None) -> Bound:
+    """Decide what a script gets, which is at the path `place` in the job. If it cannot run, the `faults` say why.
 
     `moved` has the paths in the job of parameters that name files here. They are recorded as they were given.
 
@@ -98,26 +89,38 @@ def bind(spec: JobSpec, script: Script, moved: Mapping[str, str] | None = None) 
     a script with Hydra or OmegaConf gets them as overrides `key=value`. The entries of `training_arguments` override
     all other values.
     """
-    plan = spec.plan()
+    plan, name = spec.plan(), script.path.name
     values = _values(spec, plan, script)
-    words = option_words(script, values)
-    in_job = option_words(script, _values(spec, plan, script, moved)) if moved else words
+    words = _option_words(script, values)
+    in_job = _option_words(script, _values(spec, plan, script, moved)) if moved else words
     batch, steps, total, share = (
         any(slot in word for word in words) for slot in (Slot.BATCH, Slot.STEPS, Slot.TOTAL, Slot.SHARE)
     )
     faults = _faults(spec, script, plan, values, words)
     logging = str(values.get("logging_steps") if script.has_hugging_face_parser else "")
-    return Binding(
+    command = Command(
         words=tuple(in_job),
-        shown=tuple(words),
-        recorded=_recorded(spec, script, values),
+        script=place or str(script.path),
+        recorded=_recorded(spec, script, plan, values),
         takes_seed=_takes_seed(spec, script, values),
         takes_batch=batch or total or share,
         accumulates=steps and (batch or total) and not faults,
+        settings=tuple(sorted(settings_of(spec, [script]))),
+        named=tuple(sorted({*spec.metric, *script.reported.named})),
+        renamed=dict(SCRIPT_METRICS),
+        metric_definitions=spec.metric_definitions,
         logging_steps=int(logging) if logging.isdigit() and int(logging) else None,
-        unclear=tuple(_unclear(script)),
-        faults=tuple(faults),
+        leaves_model=True,
+        usage_hint=f"; use --training_arguments.NAME VALUE to pass an option that `python {name} --help` lists, or add "
+        f"{options(ask_script='true')}",
     )
+    return Bound(command=command, described=_described(spec, script, plan, words), faults=tuple(faults))
+
+
+def settings_of(spec: JobSpec, scripts: Iterable[Script]) -> set[str]:
+    """Return the names that do not count as metrics if the command prints them: its arguments and settings."""
+    given = setting_names(spec.training_arguments)
+    return {*given, *(name for script in scripts for name in script.reported.settings)}
 
 
 def _values(spec: JobSpec, plan: BatchPlan, script: Script, moved: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -130,21 +133,21 @@ def _values(spec: JobSpec, plan: BatchPlan, script: Script, moved: Mapping[str, 
         usual |= {"disable_tqdm": True, "report_to": "none"}
         if script.is_complete:  # a parser without TrainingArguments may have only some of these
             if spec.gives(*OF_THE_BATCH) or any(map(script.argument, OF_THE_BATCH)):  # by the script's own name
-                own = {name: _name_in(script, name) or name for name in OF_THE_BATCH[:2]}
+                own = {name: argument_of(script, name) or name for name in OF_THE_BATCH[:2]}
                 usual = {own.get(name, name): value for name, value in usual.items()}
             usual = {name: value for name, value in usual.items() if script.argument(name)}
         return usual | values
     return ({"output_dir": Slot.OUTPUT} if script.argument("output_dir") else {}) | values
 
 
-def _recorded(spec: JobSpec, script: Script, values: Mapping[str, Any]) -> dict[str, str]:
+def _recorded(spec: JobSpec, script: Script, plan: BatchPlan, values: Mapping[str, Any]) -> dict[str, str]:
     """Return every value that the script gets as a parameter of the job's run.
 
     A value that has a parameter of paretune is recorded under the parameter's name, any other one as
     `training_arguments.NAME`. MLflow does not allow Hydra's `+` and `~` in names, so they are left out.
     """
-    slots = {slot: slot_values(spec.plan(), "")[slot] for slot in (Slot.BATCH, Slot.STEPS, Slot.TOTAL, Slot.SHARE)}
-    parameters = {_name_in(script, name): name for name in (*OF_SCRIPTS, *OF_THE_BATCH, "learning_rate")}
+    slots = slot_values(plan, "")
+    parameters = {argument_of(script, name): name for name in (*OF_SCRIPTS, *OF_THE_BATCH, "learning_rate")}
     recorded = dict[str, str]()
     for name, value in values.items():
         if value == Slot.OUTPUT:
@@ -163,11 +166,14 @@ def _takes_seed(spec: JobSpec, script: Script, values: Mapping[str, Any]) -> boo
     return _values(other, other.plan(), script) != values
 
 
-def described(binding: Binding, spec: JobSpec, script: Script) -> dict[str, str]:
-    """Describe what a script gets, the metrics that it should report, and what its text does not show."""
-    unclear, values = list(binding.unclear), slot_values(spec.plan(), "OUTPUT_DIR")
-    words = [reduce(lambda text, slot: text.replace(slot, values[slot]), values, word) for word in binding.shown]
-    reports = [*script.metrics, *(item["Name"] for item in spec.metric_definitions)]
+def _described(spec: JobSpec, script: Script, plan: BatchPlan, shown: Sequence[str]) -> dict[str, str]:
+    """Describe what a script gets, the metrics that it should report, and what its text does not show.
+
+    `shown` has the words of the command line with the files that were given, as people read them.
+    """
+    unclear, values = list(_unclear(script)), slot_values(plan, "OUTPUT_DIR")
+    words = [reduce(lambda text, slot: text.replace(slot, values[slot]), values, word) for word in shown]
+    reports = [*script.reported.metrics, *(item["Name"] for item in spec.metric_definitions)]
     if unseen := [
         name for name in spec.metric if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}
     ]:
@@ -185,7 +191,7 @@ def described(binding: Binding, spec: JobSpec, script: Script) -> dict[str, str]
         "passes": shlex.join(words) or "no arguments",
         "its own defaults": ", ".join(left_out[:most]) + more,
         "reports": ", ".join(reports),
-        "logs with": ", ".join(script.loggers),
+        "logs with": ", ".join(script.reported.loggers),
         "unclear": "; ".join(unclear),
     }
 
@@ -199,7 +205,7 @@ def _unclear(script: Script) -> Iterator[str]:
         yield f"whether it has more arguments: names that its text does not show are passed {passed}{ask}"
 
 
-def option_words(script: Script, values: Mapping[str, Any]) -> list[str]:
+def _option_words(script: Script, values: Mapping[str, Any]) -> list[str]:
     """Return the values as words of a command line: `--name value`, or `name=value` for Hydra or OmegaConf."""
     if script.parser in ("hydra", "omegaconf"):
         # Studies repeat a job with other seeds. Without ++, Hydra refuses a key that its config does not have.
@@ -209,13 +215,11 @@ def option_words(script: Script, values: Mapping[str, Any]) -> list[str]:
 
 
 def _left_out(script: Script, words: Sequence[str]) -> Iterator[str]:
-    """Yield the options that are not passed; for a switch with an "on" and an "off" name, only the first one."""
+    """Yield the options that are not passed, each by its first name."""
     given = {word.removeprefix("--").partition("=")[0] for word in words}
-    for name, action in script.arguments.items():
-        other = action.removeprefix(OFF) if action.startswith(OFF) else name
-        if not {name, other} & given:
-            yield name
-            given.add(other)
+    for each in script.arguments:
+        if not (each.is_positional or given.intersection(each.spellings)):
+            yield each.names[0]
 
 
 def _plan_faults(spec: JobSpec, script: Script) -> list[str]:
@@ -259,8 +263,8 @@ def _faults(
         text = f"opens {', '.join(script.opens)} in the current folder, which is another one: replace entry_script with"
         return [f"{script.path.name} {text} these two lines\n    project: {where}\n    entry_point: {script.path.name}"]
     if faults := start_faults(script, names):
-        return [*faults, *(unknown_arguments(script, names) if script.first_words else ())]
-    faults = [*unknown_arguments(script, names), *value_faults(script, names)]
+        return [*faults, *(_unknown_arguments(script, names) if script.commands else ())]
+    faults = [*_unknown_arguments(script, names), *_value_faults(script, names)]
     faults += _plan_faults(spec, script)
     has_plan = script.has_hugging_face_parser  # it gets the batch plan, as far as it has arguments for it
     remedy = "" if has_plan else "of the batch parameters, give only global_batch_size, or "
@@ -271,7 +275,7 @@ def _faults(
         more = sorted(_given_values(each, each.plan(), script).keys() - names.keys())
         if gets_batch and each.plan().gradient_accumulation_steps > 1:
             more += {steps} - names.keys()
-        if unknown_arguments(script, more):
+        if _unknown_arguments(script, more):
             keeps = f"to keep the global batch size of {each.plan().global_batch_size} on {each.instance_type}"
             needs = f"{script.path.name} would need an argument {' and '.join(more)}, which it does not have"
             faults.append(f"fallback_instance_types: {keeps}, {needs}: {remedy}leave fallback_instance_types out")
@@ -280,16 +284,21 @@ def _faults(
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
     if has_plan:
         passed |= {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
-    passed |= {name for group in script.aliases if group & passed for name in group}
-    if missing := [name for name in script.required if name.removeprefix("--") not in passed]:
-        parameter_of = {f"--{_name_in(script, name)}": name for name in (*OF_THE_BATCH, *OF_SCRIPTS)}
-        added = [parameter_of.get(name, f"training_arguments.{name.removeprefix('--')}") for name in missing]
+    if missing := [
+        each
+        for each in script.arguments
+        if each.is_required and not each.is_positional and passed.isdisjoint(each.names)
+    ]:
+        parameter_of = {argument_of(script, name): name for name in (*OF_THE_BATCH, *OF_SCRIPTS)}
+        called = [next(filter(parameter_of.get, each.names), each.names[0]) for each in missing]
+        added = [parameter_of.get(name, f"training_arguments.{name}") for name in called]
         needed = options(**dict.fromkeys(added, "VALUE"))
-        faults.append(f"{script.path.name} does not run without {', '.join(missing)}: add {needed}")
+        shown = ", ".join(f"--{each.names[0]}" for each in missing)
+        faults.append(f"{script.path.name} does not run without {shown}: add {needed}")
     return faults
 
 
-def must_ask(script: Script) -> str:
+def _must_ask(script: Script) -> str:
     """Return the fault of a script whose options only its own --help shows, unless it was asked; "" for any other."""
     if script.parser not in ASKED or script.was_asked or not script.can_be_asked:
         return ""
@@ -309,12 +318,7 @@ def _bundled_faults(spec: JobSpec, script: Script) -> list[str]:
     ]
 
 
-def argument_of(script: Script, parameter: str) -> str | None:
-    """Return the script's own name for a job parameter, such as lr for learning_rate, or None if it takes none."""
-    return _name_in(script, parameter)
-
-
-def unknown_arguments(script: Script, names: Iterable[str]) -> list[str]:
+def _unknown_arguments(script: Script, names: Iterable[str]) -> list[str]:
     """Return one fault that lists the names that a script does not accept.
 
     The list is empty if the script accepts all of them, or if it may have arguments that are not known.
@@ -322,7 +326,7 @@ def unknown_arguments(script: Script, names: Iterable[str]) -> list[str]:
     if not (unknown := _unknown(script, names)):
         return []
     them = "it" if len(unknown) == 1 else "them"
-    remedy = "give the script's own names in training_arguments" if script.arguments else f"add {them} with argparse"
+    remedy = "give the script's own names in training_arguments" if script.names else f"add {them} with argparse"
     if script.parser == "hydra":
         remedy = f"+{unknown[0]} in training_arguments adds a key"
     return [f"{_what_it_has(script, unknown)}; leave {them} out, or {remedy}"]
@@ -337,8 +341,8 @@ def _unknown(script: Script, names: Iterable[str]) -> list[str]:
 
 def _what_it_has(script: Script, unknown: Sequence[str]) -> str:
     """Say that a script does not have these arguments, and which ones it has."""
-    listed = ", ".join(sorted(script.arguments)) or "none"
-    all_names = f"it has {listed}" if len(script.arguments) <= _MOST_LISTED else f"{script.path.name} --help lists all"
+    listed = ", ".join(sorted(script.names)) or "none"
+    all_names = f"it has {listed}" if len(script.names) <= _MOST_LISTED else f"{script.path.name} --help lists all"
     hints = [*dict.fromkeys(filter(None, (_meant(script, name) for name in unknown))), all_names]
     return f"{script.path.name} has no argument {', '.join(unknown)}: {'; '.join(hints)}"
 
@@ -349,13 +353,13 @@ def _last(name: str) -> str:
 
 def _meant(script: Script, name: str) -> str:
     """Return a suggestion: names with the same last part, such as `optimizer.lr` for lr, or else a similar name."""
-    by_last = {_last(known): known for known in script.arguments}
-    if same := [known for known in script.arguments if _last(known) == _last(name)]:
+    by_last = {_last(known): known for known in script.names}
+    if same := [known for known in script.names if _last(known) == _last(name)]:
         return f"did you mean {' or '.join(same[:3])}?"
-    if whole := did_you_mean(name, script.arguments, most=1):
+    if whole := did_you_mean(name, script.names, most=1):
         return whole
     similar = did_you_mean(_last(name), by_last, most=1)
-    return did_you_mean(by_last.get(similar[len("did you mean ") : -1], ""), script.arguments, most=1)
+    return did_you_mean(by_last.get(similar[len("did you mean ") : -1], ""), script.names, most=1)
 
 
 def _is_added(script: Script, name: str) -> bool:
@@ -369,19 +373,43 @@ def _is_added(script: Script, name: str) -> bool:
     )
 
 
-def value_faults(script: Script, values: Mapping[str, Any]) -> list[str]:
-    """Return a fault for each value that the script's parser would refuse: of a switch, a bool, or a number."""
+def _value_faults(script: Script, values: Mapping[str, Any]) -> list[str]:
+    """Return a fault for each value that the script's parser would refuse: of a switch, a number, or a choice."""
     faults = list[str]()
     for name, value in values.items():
-        option = script.argument(name) or ""
-        action, kind = script.arguments.get(option, ""), script.types.get(option, "")
-        is_switch = action in (SWITCH, SWITCHED_OFF) or action.startswith(OFF)
-        if (is_switch or action == TEXT_OF_BOOL) and _state(value) is None:
-            rule = "is a switch and must be" if is_switch else "must be"
-            faults.append(f"--{option} of {script.path.name} {rule} true or false, got {_spelled(value) or 'nothing'}")
-        elif kind in _NUMBERS and not isinstance(value, list | tuple) and not _is_number(value, kind):
-            faults.append(f"--{option} of {script.path.name} must be {_NUMBERS[kind]}, got {_spelled(value)}")
+        if (found := script.find(name)) is None:
+            continue
+        items = value if isinstance(value, list | tuple) else [value]
+        rule, wrong = "", [value]
+        if (found.switch is not None or found.type == "bool") and _state(value) is None:
+            rule = "is a switch and must be true or false" if found.switch is not None else "must be true or false"
+        elif found.type in _NUMBERS and not (isinstance(value, list | tuple) or _is_number(value, found.type)):
+            rule = f"must be {_NUMBERS[found.type]}"
+        elif wrong := [item for item in items if not _is_choice(script, found, item)]:
+            meant = did_you_mean(_spelled(wrong[0]), [*map(_spelled, found.choices)], most=1)
+            rule = f"must be one of {', '.join(map(_spelled, found.choices))}"
+            faults += [
+                f"--{found.spelled(name)} of {script.path.name} {rule}, got {_spelled(wrong[0])}{meant and ': '}{meant}"
+            ]
+            continue
+        if rule:
+            faults.append(f"--{found.spelled(name)} of {script.path.name} {rule}, got {_spelled(value) or 'nothing'}")
     return faults
+
+
+def _is_choice(script: Script, argument: Argument, item: Any) -> bool:
+    """Return whether an argument takes a value, as far as the text shows its choices; slots of the batch count as such.
+
+    Click may ignore the case of a choice, and a function as `type` may make one of any text.
+    """
+    text, choices = _spelled(item), [*map(_spelled, argument.choices)]
+    if not choices or "\0" in text or argument.type not in ("", "str", "int", "float") or text in choices:
+        return True
+    if script.parser in ("click", "typer"):
+        return text.casefold() in [choice.casefold() for choice in choices]
+    with suppress(ValueError):
+        return any(float(text) == each for each in argument.choices if isinstance(each, int | float))
+    return False
 
 
 _NUMBERS = {"int": "a whole number", "float": "a number"}
@@ -400,29 +428,30 @@ def start_faults(script: Script, names: Iterable[str]) -> list[str]:
     """Return why `python SCRIPT --name value` cannot run the script, with two lines that fix it; empty if it can."""
     path, names = script.path, list(names)
     where = os.path.relpath(path.parent)  # from the current folder, in which the command is typed
-    folder, positional = path.parent.name, [name for name in script.required if not name.startswith("-")]
-    keys = _unknown(script, names) if script.trailing else []
-    settable = [name for name in names if name in script.constants]
+    needed = [each.name for each in script.arguments if each.is_positional and each.is_required]
+    places = [each.name for each in script.arguments] if script.parser == "places" else []
+    folder, keys = path.parent.name, _unknown(script, names) if script.trailing else []
+    settable = [name for name in names if name in script.reported.constants]
     if script.is_notebook:
         text = "calls get_ipython(), which only notebooks have: begin it with these two lines"
         first = "from IPython.terminal.interactiveshell import TerminalInteractiveShell"
         second = "get_ipython = lambda: TerminalInteractiveShell.instance(user_ns=globals())"
-    elif script.first_words:
-        word, *others = script.first_words
+    elif script.commands:
+        word, *others = script.commands
         has_config = word == "fit" and path.with_name("config.yaml").is_file()
         command = f'python {path.name} {word}{" --config config.yaml" * has_config} "$@"'
         text = f"needs the word {' or '.join([word, *others])} before its options: write {command} into "
         text += f"{os.path.join(where, 'run.sh')}, and replace entry_script with these two lines"
         first, second = f"project: {where}", "entry_point: run.sh"
-    elif script.places and (others := [name for name in names if name not in script.places]):
+    elif places and (others := [name for name in names if name not in places]):
         them = "it" if len(others) == 1 else "them"
         return [
-            f"{path.name} has no argument {', '.join(others)}: it reads only {', '.join(script.places)}, from sys.argv "
+            f"{path.name} has no argument {', '.join(others)}: it reads only {', '.join(places)}, from sys.argv "
             f"by place; leave {them} out, or read {them} with argparse"
         ]
-    elif positional or keys or (script.parser in ("places", "elsewhere") and names):
-        by_place = [name for name in positional if not (keys and name == script.trailing)]
-        by_place = by_place or list(script.places) or (names if script.parser == "places" else [])
+    elif needed or keys or (script.parser in ("places", "elsewhere") and names):
+        by_place = [name for name in needed if not (keys and name == script.trailing)]
+        by_place = by_place or places or (names if script.parser == "places" else [])
         by_name = [name for name in names if name not in (*by_place, *keys)]
         # Options come first: a positional argument with nargs="..." takes all words after it.
         words = [f"--{name}={{{name}}}" for name in by_name] + [f"{{{name}}}" for name in by_place]
@@ -440,14 +469,14 @@ def start_faults(script: Script, names: Iterable[str]) -> list[str]:
         first, command = f"name: {folder}", f"python {path.name} {' '.join(words)}"
         second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "{command}"}}}}'
         return [f"{text}\n    {first}\n    {second}"]
-    elif settable and script.is_complete and not script.arguments:
-        line = max(script.constants[name] for name in settable)
+    elif settable and script.is_complete and not script.names:
+        line = max(script.reported.constants[name] for name in settable)
         text = f"reads no arguments: add these two lines below line {line}, after {', '.join(settable)}"
         added = "; ".join(f'parser.add_argument("--{name}", type=type({name}), default={name})' for name in settable)
         first = f"import argparse; parser = argparse.ArgumentParser(); {added}"
         second = "globals().update(vars(parser.parse_args()))"
     else:
-        return [fault] if names and (fault := must_ask(script)) else []
+        return [fault] if names and (fault := _must_ask(script)) else []
     return [f"{path.name} {text}\n    {first}\n    {second}"]
 
 
@@ -469,7 +498,9 @@ def _given_values(
     has_plan = script.has_hugging_face_parser  # such a script gets the whole plan anyway
     batch, steps, total = OF_THE_BATCH
     if (given := spec.model_fields_set.intersection(OF_THE_BATCH)) and not has_plan:
-        names = [batch, steps] if script.reads_anything else [name for name in OF_THE_BATCH if _name_in(script, name)]
+        names = (
+            [batch, steps] if script.reads_anything else [name for name in OF_THE_BATCH if argument_of(script, name)]
+        )
         if names == [steps] and given != {steps}:
             names = [batch, steps]  # the script has no argument for the batch, which `_faults` then reports
         slots = dict(zip(OF_THE_BATCH, (Slot.BATCH, Slot.STEPS, Slot.TOTAL), strict=True))
@@ -490,7 +521,7 @@ def _given_values(
     if not (script.argument("seed") or has_plan or script.parser == "hydra" or may_take_seed):
         values.pop("seed", None)  # a study sets the seed to repeat a job, even if the script has no such argument
     formats = ("fp32", "bf16", "fp16")  # a script may have a switch for each, or one argument that takes these names
-    if values.get("precision") in ("auto", *formats) and _name_in(script, "precision") in (None, *formats):
+    if values.get("precision") in ("auto", *formats) and argument_of(script, "precision") in (None, *formats):
         precision = values.pop("precision")
         others = [name for name in ("bf16", "fp16") if name != precision != "auto" and _may_be_on(script, name)]
         values |= ({precision: True} if precision in ("bf16", "fp16") else {}) | dict.fromkeys(others, False)
@@ -499,14 +530,14 @@ def _given_values(
     if "dataset" in values and configuration and "dataset" not in (moved or {}):
         values |= {"dataset": dataset, "dataset_config_name": configuration}
     is_one_file = spec.dataset.startswith(IN_S3) or is_file(spec.dataset)
-    if "dataset" in values and (name := _name_in(script, "train_file" if is_one_file else "dataset_name")):
+    if "dataset" in values and (name := argument_of(script, "train_file" if is_one_file else "dataset_name")):
         values[name] = values.pop("dataset")
     if script.reads_anything and values.pop("init", "") == "random" and "model" in values:
         values |= dict.fromkeys(("config_name", "tokenizer_name"), values.pop("model"))
     for name in INPUT_FILES:  # a script without an argument for a file reads SM_CHANNEL_TRAIN and similar variables
-        if name in values and not _name_in(script, name):
+        if name in values and not argument_of(script, name):
             del values[name]
-    return {_name_in(script, name) or name: value for name, value in values.items()}
+    return {argument_of(script, name) or name: value for name, value in values.items()}
 
 
 def _may_be_on(script: Script, number_format: str) -> bool:
@@ -516,18 +547,18 @@ def _may_be_on(script: Script, number_format: str) -> bool:
     option = script.argument(number_format)
     if script.parser in ("hydra", "jsonargparse"):
         # Their switches have values. But if there is a key fp16.enabled, fp16 is a group of DeepSpeed's settings.
-        return option is not None and not any(name.startswith(f"{option}.") for name in script.arguments)
-    action = script.arguments.get(option or "", "")
-    return action.startswith(OFF) or action == TEXT_OF_BOOL
+        return option is not None and not any(name.startswith(f"{option}.") for name in script.names)
+    found = script.find(number_format)
+    return found is not None and (bool(found.off) or found.type == "bool")
 
 
 def _declares(script: Script, name: str) -> bool:
     """Return whether a script's text or --help shows an argument for a parameter, under any of its names."""
-    return script.argument(_name_in(script, name) or name) is not None
+    return script.argument(argument_of(script, name) or name) is not None
 
 
-def _name_in(script: Script, name: str) -> str | None:
-    """Return the script's own name for a parameter: the parameter's name or one of its other names (`also` in JobSpec).
+def argument_of(script: Script, name: str) -> str | None:
+    """Return the script's own name for a job parameter, such as lr for learning_rate: one of its names (`also`).
 
     If the script declares none of them, return the parameter's name in Hugging Face's scripts if the script passes
     unknown arguments on to such a parser (`reads_anything`), and otherwise None.
@@ -535,7 +566,7 @@ def _name_in(script: Script, name: str) -> str | None:
     names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
     declared = next(filter(None, map(script.argument, names)), None)
     if declared is None and script.parser in _OF_KEYS and name in _IN_KEYS:  # model.optimizer.lr, data.batch_size
-        inside = [known for known in script.arguments if "." in known and _last(known) in names]
+        inside = [known for known in script.names if "." in known and _last(known) in names]
         declared = inside[0] if len(inside) == 1 else None
     return declared or (_OF_TRANSFORMERS.get(name, name) if script.reads_anything else None)
 
@@ -565,19 +596,20 @@ def _words(script: Script, name: str, value: Any) -> list[str]:
     A switch has no value: its name is passed or left out. A switch with an opposite is always passed, under the name
     that turns it on or off. The items of a list follow each other if the script declares that the option takes several.
     """
-    option = script.argument(name) or name
-    action, is_on = script.arguments.get(option, ""), _state(value)
-    if action in (SWITCH, SWITCHED_OFF):
-        return [f"--{option}"] if is_on is (action == SWITCH) else []
-    if action.startswith(OFF):
-        return [f"--{option}" if is_on else f"--{action.removeprefix(OFF)}"]
-    if action == TEXT_OF_BOOL:
+    option, is_on = script.argument(name) or name, _state(value)
+    found = script.find(name) or Argument(names=(name,))
+    if found.off:
+        turns_on = bool(is_on) is not (option == found.off)
+        return [f"--{(found.names[0] if option == found.off else option) if turns_on else found.off}"]
+    if found.switch is not None:
+        return [f"--{option}"] if is_on is found.switch else []
+    if found.type == "bool":
         return [f"--{option}", "true" if is_on else ""]
-    if isinstance(value, list | tuple) and action == SEVERAL:
+    if isinstance(value, list | tuple) and found.many == SEVERAL:
         return [f"--{option}", *map(_spelled, value)]
-    if isinstance(value, list | tuple) and (action == REPEATED or script.parser in ("click", "typer")):
+    if isinstance(value, list | tuple) and (found.many == REPEATED or script.parser in ("click", "typer")):
         return [word for item in value for word in (f"--{option}", _spelled(item))]
-    is_whole = isinstance(value, float) and value.is_integer() and script.types.get(option) != "float"
+    is_whole = isinstance(value, float) and value.is_integer() and found.type != "float"
     text = _spelled(int(value) if is_whole else value)
     # argparse takes a word such as -1e-05 for an option, unless it follows `=`. Parsers of the script's own may split
     # each word there.

@@ -1,4 +1,4 @@
-"""Reads MLflow projects, and prepares the jobs of their entry points."""
+"""Reads MLflow projects, and binds jobs to their entry points."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
@@ -20,18 +20,19 @@ from mlflow.projects.utils import _fetch_project, load_project
 from paretune.core.errors import BadInput, collecting, first_line, refuse
 from paretune.core.reading import LARGEST_SCRIPT, at_home, exists
 from paretune.launchers import archive
-from paretune.specification.container import Command, JobInputs, Slot, UserCode, slot_values
+from paretune.specification.container import Command, Slot, slot_values
 from paretune.specification.declaration import spell
 from paretune.specification.inputs import IN_S3, in_channel, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.user_code import script_metrics
-from paretune.user_code.inputs import RUNNER_FILES, bound_script, settings_of, texts_of
-from paretune.user_code.script import Script, names_in_text
+from paretune.user_code.binding import Bound, bind, settings_of
+from paretune.user_code.code import Code
+from paretune.user_code.reported import names_in_text
+from paretune.user_code.script import Script
 
 _RESERVED_CHANNELS = {"code", "job"}
-_FOLDER = "project"  # the folder of a project's files in a job
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
 _PROGRAMS = {".py", ".sh", ".ipynb", ".r", ".R", ".jl", ".js", ".pl", ".rb", ".m"}
 """Suffixes of files in which names of metrics are looked for."""
@@ -104,86 +105,81 @@ def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
     return [line for part in lines for line in part], folder
 
 
-def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
-    """Return the inputs of a `project` job: its code, the command of its entry point, and the data of this command.
-
-    On this machine, the command runs in a copy of the project's files, with links to the files that git ignores, and
-    with paretune's own Python and packages. On SageMaker, the packages of the project's environment file are installed.
-    """
-    project, root = read_project(spec.project or "")
-    faults: list[str] = []
-    bound = _Bound(command=Command(words=()))
-    files, requirements, folder = dict[str, Path](), list[str](), "."
-    with collecting(faults):
-        bound = _bound(spec, home, project, root)
-    with collecting(faults):
-        files = archive.project_files(root, travels=spec.runs_on.files_travel)
-        if not files:
-            faults.append(
-                f"project {spec.project} has no files, or git ignores all of them: it needs at least a script"
-            )
-    if spec.runs_on.files_travel:
-        with collecting(faults):
-            requirements, folder = read_environment(project, root)
-    if project.docker_env and spec.sagemaker.training_image is None:
-        faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
-    refuse(faults)
-    ignored = [] if spec.runs_on.files_travel else _ignored(root, root, files)
-    code = {f"{_FOLDER}/{name}": path for name, path in files.items()}
-    command = replace(
-        bound.command, folder=_FOLDER, requirements=tuple(requirements), requirements_folder=folder, leaves_model=False
-    )
-    payload = UserCode(
-        command=command,
-        files={**code, **RUNNER_FILES},
-        key=archive.code_key(files) if spec.runs_on.files_travel else "",
-        requirements=tuple(requirements),
-        inputs=bound.inputs,
-        linked={f"{_FOLDER}/{name}": path for name, path in ignored},
-        left_behind=archive.left_behind(root) if spec.runs_on.files_travel else (),
-        texts=texts_of([path for name, path in files.items() if _is_source(name)], root),
-        described=bound.described or {"command": command.shown(spec.plan())},
-    )
-    return JobInputs(code=payload)
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Bound:
-    command: Command
-    inputs: Mapping[str, Path | str] = field(default_factory=dict)
-    described: Mapping[str, str] = field(default_factory=dict)
+class ProjectCode(Code):
+    """The code of an entry point of an MLflow project: a command that MLproject declares, or a script of its folder."""
+
+    project: Project
+    has_image: bool  # whether the job names an image, in place of the project's
+    folder: str = "project"
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> "ProjectCode":
+        """Read the project of a job. Raises BadInput if there is no such project, or no such entry point in it.
+
+        A Python script that MLproject does not declare is read as an `entry_script` is.
+        """
+        project, root = read_project(spec.project or "")
+        declared = project._entry_points
+        if spec.entry_point not in declared and not (root / spec.entry_point).is_file():  # MLflow accepts any such name
+            scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
+            nothing = "nothing, because it has neither an MLproject file nor a script"
+            allowed = ", ".join([*declared, *scripts]) or nothing
+            raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
+        is_script = spec.entry_point not in declared and spec.entry_point.endswith(".py")
+        script = Script.read(root / spec.entry_point, may_ask=spec.ask_script) if is_script else None
+        has_image = spec.sagemaker.training_image is not None
+        return cls(root=root, script=script, project=project, has_image=has_image)
+
+    def bind(self, spec: JobSpec, home: Path) -> Bound:
+        """Return what a job runs and reads. Raises BadInput with all faults of a declared command."""
+        if self.script is not None:
+            bound = bind(spec, self.script, place=spec.entry_point)
+            command = replace(bound.command, recorded={**_recorded(spec), **bound.command.recorded}, leaves_model=False)
+            return replace(bound, command=command, described={"command": command.shown(spec.plan()), **bound.described})
+        with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
+            entry = self.project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
+            if spec.entry_point not in self.project._entry_points and spec.entry_point.endswith(".sh"):
+                entry.command = shlex.join(["bash", spec.entry_point])  # MLflow uses $SHELL, which an image may lack
+            return _declared_command(spec, entry, home, self.root)
+
+    def files(self, *, travels: bool) -> dict[str, Path]:
+        """Return the project's files that the job gets, by name. Raises BadInput if there are none."""
+        files = archive.project_files(self.root, travels=travels)
+        if not files:
+            rule = "has no files, or git ignores all of them: it needs at least a script"
+            raise BadInput([f"project {self.root} {rule}"])
+        return files
+
+    def linked(self, files: Mapping[str, Path]) -> dict[str, Path]:
+        """Return the files and folders of the project that git ignores, such as data."""
+        return dict(_ignored(self.root, self.root, files))
+
+    def requirements(self, files: Mapping[str, Path], *, travels: bool) -> tuple[tuple[str, ...], str]:
+        """Return what a job installs, if its files travel. Raises BadInput if the environment cannot be used."""
+        faults, lines, folder = list[str](), list[str](), "."
+        if travels:
+            with collecting(faults):
+                lines, folder = read_environment(self.project, self.root)
+        if self.project.docker_env and not self.has_image:
+            faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
+        refuse(faults)
+        return tuple(lines), folder
+
+    def key(self, files: Mapping[str, Path]) -> str:
+        """Return a digest that is the same for jobs that run the same code."""
+        return archive.code_key(files)
+
+    def texts(self, files: Mapping[str, Path]) -> dict[str, Path]:
+        """Return the source files that the job's run keeps, by name."""
+        return {name: path for name, path in files.items() if _is_source(name)}
 
 
 def _is_source(name: str) -> bool:
     return PurePath(name).suffix in {*_PROGRAMS, ".yaml", ".yml", ".toml"} or PurePath(name).name == "MLproject"
 
 
-def _bound(spec: JobSpec, home: Path, project: Project, root: Path) -> _Bound:
-    """Bind a job to the entry point of a project. Raises BadInput with all faults.
-
-    A Python script that MLproject does not declare is bound as an `entry_script` is.
-    """
-    declared = project._entry_points
-    if spec.entry_point not in declared and not (root / spec.entry_point).is_file():  # MLflow accepts any such name
-        scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
-        allowed = ", ".join([*declared, *scripts]) or "nothing, because it has neither an MLproject file nor a script"
-        raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
-    if spec.entry_point not in declared and spec.entry_point.endswith(".py"):
-        script = Script.read(root / spec.entry_point, may_ask=spec.ask_script)
-        bound = bound_script(spec, script, place=spec.entry_point)
-        refuse(bound.faults)
-        return _Bound(
-            command=replace(bound.command, recorded={**_recorded(spec), **bound.command.recorded}),
-            described={"command": bound.command.shown(spec.plan()), **bound.described},
-        )
-    with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
-        entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
-        if spec.entry_point not in declared and spec.entry_point.endswith(".sh"):
-            entry.command = shlex.join(["bash", spec.entry_point])  # MLflow uses $SHELL, which an image may lack
-        return _declared_command(spec, entry, home, root)
-
-
-def _declared_command(spec: JobSpec, entry: Any, home: Path, root: Path) -> _Bound:
+def _declared_command(spec: JobSpec, entry: Any, home: Path, root: Path) -> Bound:
     """Bind a job to an entry point of MLproject: its parameters with the names of the batch are slots."""
     values = {name: spell(value) for name, value in spec.training_arguments.items()}
     given = dict[str, str]()
@@ -201,20 +197,18 @@ def _declared_command(spec: JobSpec, entry: Any, home: Path, root: Path) -> _Bou
     used = {slot for slot in numbers if slot in command}
     names, scripts = _names(spec, entry, root)
     recorded = {name: numbers.get(text, text) for name, text in given.items()}
-    return _Bound(
-        inputs=inputs,
-        command=Command(
-            words=(command,),
-            recorded=_recorded(spec) | recorded,
-            takes_seed=_SEED in entry.parameters and _SEED not in values,
-            takes_batch=bool(used),
-            accumulates=Slot.STEPS in used and bool(used & {Slot.BATCH, Slot.TOTAL}),
-            settings=tuple(sorted({*script_metrics.setting_names(entry.parameters), *settings_of(spec, scripts)})),
-            named=tuple(sorted({*spec.metric, *names, *(name for script in scripts for name in script.named)})),
-            renamed=dict(SCRIPT_METRICS),
-            metric_definitions=spec.metric_definitions,
-        ),
+    bound = Command(
+        words=(command,),
+        recorded=_recorded(spec) | recorded,
+        takes_seed=_SEED in entry.parameters and _SEED not in values,
+        takes_batch=bool(used),
+        accumulates=Slot.STEPS in used and bool(used & {Slot.BATCH, Slot.TOTAL}),
+        settings=tuple(sorted({*script_metrics.setting_names(entry.parameters), *settings_of(spec, scripts)})),
+        named=tuple(sorted({*spec.metric, *names, *(name for script in scripts for name in script.reported.named)})),
+        renamed=dict(SCRIPT_METRICS),
+        metric_definitions=spec.metric_definitions,
     )
+    return Bound(command=bound, inputs=inputs, described={"command": bound.shown(spec.plan())})
 
 
 def _recorded(spec: JobSpec) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The options that a script lists when it runs with `--help`, in a process without network or write access.
 
 The script runs only if its source does not show all options, because it computes them or declares them with a library
-that `interface` does not read. The user must allow this, because the script's code runs up to the line that parses
+that `arguments` does not read. The user must allow this, because the script's code runs up to the line that parses
 the arguments.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.core.shell import options
-from paretune.user_code.interface import Options, options_in_help
+from paretune.user_code.arguments import Accepted, accepted_by_help
 
 LONGEST_S = 60.0  # seconds after which the script is killed: importing torch and transformers may take half of them
 _MOST_OUTPUT = 1_000_000  # bytes of its output that are read
@@ -33,7 +33,7 @@ _MOUNT_SETATTR, _CURRENT, _RECURSIVE = 442, -100, 0x8000  # the system call, AT_
 _SOCKETS = "/run"  # has sockets of daemons, through which the script could do what it must not do itself
 
 
-def ask_options(script: Path) -> Options:
+def ask_options(script: Path) -> Accepted:
     """Run `python SCRIPT --help` and return the options that it lists. Raises BadInput if it fails or lists none."""
     instead = f"leave {options(ask_script='true')} out, and give the names that `python {script.name} --help` shows"
     try:
@@ -43,8 +43,8 @@ def ask_options(script: Path) -> Options:
     except (OSError, subprocess.SubprocessError) as error:
         reason = "this system cannot start a process that has no network and cannot write files"
         raise BadInput([f"{script.name} was not asked for its options, because {reason}: {instead}"]) from error
-    answer = options_in_help(text)
-    if not answer.actions and not answer.commands:
+    answer = accepted_by_help(text)
+    if not answer.names and not answer.commands:
         last_line = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), f"exit code {code}")
         raise BadInput([f"{script.name} --help names no option ({last_line[:200]}): {instead}"])
     return answer

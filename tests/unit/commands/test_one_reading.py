@@ -100,16 +100,16 @@ def test_a_script_is_read_again_if_a_file_changes_that_its_arguments_or_settings
     (script.parent / "settings").mkdir()
     (script.parent / "conf").mkdir()
     write(script.parent / "settings" / "config.yaml", "lr: 0.1\n")
-    assert {*Script.read(script).arguments} == {"lr"}
+    assert {*Script.read(script).names} == {"lr"}
 
     write(script.parent / "settings" / "config.yaml", "lr: 0.1\nwidth: 3\n")
-    assert {*Script.read(script).arguments} == {"lr", "width"}
+    assert {*Script.read(script).names} == {"lr", "width"}
 
     write(script.parent / "helper.py", "print('val_kappa:', 1)\n")
-    assert Script.read(script).metrics == ("val_kappa",)
+    assert Script.read(script).reported.metrics == ("val_kappa",)
 
     write(script.parent / "conf" / "more.yaml", "depth: 3\n")
-    assert "depth" in Script.read(script).settings
+    assert "depth" in Script.read(script).reported.settings
 
 
 def test_a_script_that_changes_again_at_once_is_read_again(script: Path) -> None:

@@ -23,7 +23,7 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
-from paretune.user_code.inputs import script_inputs
+from tests.support.bound_scripts import script_inputs
 from tests.support.fake_clock import FakeClock
 from tests.support.scripted_jobs import (
     CAPACITY,

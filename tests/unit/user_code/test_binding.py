@@ -17,9 +17,8 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Range, is_whole
 from paretune.user_code import binding
 from paretune.user_code.binding import OF_SCRIPTS
-from paretune.user_code.inputs import script_inputs
-from paretune.user_code.project import project_inputs
-from tests.support.bound_scripts import argument_faults, bound, script_arguments, script_in_words
+from paretune.user_code.code import code_inputs
+from tests.support.bound_scripts import argument_faults, bound, script_arguments, script_in_words, script_inputs
 
 PLAIN = """
 import argparse
@@ -451,7 +450,7 @@ def test_a_script_that_takes_pairs_after_its_options_is_refused_with_a_project_t
     )
     Path("MLproject").write_text("\n".join(map(str.strip, lines)))
     spec = JobSpec(project=".", training_arguments={"lr": 0.5, "SOLVER_BASE_LR": 0.2})
-    code = project_inputs(spec, script.parent).code
+    code = code_inputs(spec, script.parent).code
     assert code is not None
     passed = shlex.split(code.command.words[0])[1:]
     ran = subprocess.run([sys.executable, *passed], capture_output=True, text=True, check=False)
@@ -529,6 +528,29 @@ def test_a_value_that_the_parser_of_the_script_would_refuse_is_refused_before_th
 
     assert fault == f"--{name} of train.py must be {rule}, got {value}"
     assert argument_faults(JobSpec(entry_script=str(script), training_arguments={"epochs": 2.0, "lr": 1})) == []
+
+
+CHOICES = """
+parser.add_argument("--optimizer", choices=["sgd", "adam"])
+parser.add_argument("--width", type=int, choices=[8, 16], nargs="+")
+parser.add_argument("--mode", type=str.lower, choices=["a", "b"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"optimizer": "adamw"}, "--optimizer of train.py must be one of sgd, adam, got adamw: did you mean adam?"),
+        ({"width": [8, 12]}, "--width of train.py must be one of 8, 16, got 12"),
+        ({"optimizer": "adam", "width": [16, 8.0], "mode": "A"}, ""),  # `type` makes a choice of A
+    ],
+)
+def test_a_value_that_is_none_of_the_choices_is_refused_before_the_job(
+    script: Path, given: dict[str, Any], fault: str
+) -> None:
+    script.write_text(PLAIN + CHOICES)
+
+    assert argument_faults(JobSpec(entry_script=str(script), training_arguments=given)) == [fault] * bool(fault)
 
 
 def test_nested_keys_of_hydra_are_found_as_rate_and_batch(script: Path) -> None:

@@ -17,9 +17,9 @@ from paretune.specification.container import EventReader, JobDocument, JobFolder
 from paretune.specification.ending import Cause, failed
 from paretune.specification.job import JobSpec
 from paretune.user_code import child, runner, script_metrics
-from paretune.user_code.inputs import script_inputs
 from paretune.user_code.runner import COMMAND, LOG, TRACEBACK, VERSIONS, Output, TrainerLog, trim_model_folder
 from paretune.user_code.script_metrics import STORE, PrintedNumbers, read_curves
+from tests.support.bound_scripts import script_inputs
 from tests.support.processes import wait_until
 
 

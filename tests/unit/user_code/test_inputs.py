@@ -6,7 +6,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.user_code.inputs import script_inputs
+from tests.support.bound_scripts import script_inputs
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 
 from paretune.specification.container import Command, JobDocument
 from paretune.specification.job import JobSpec
-from paretune.user_code.inputs import RUNNER_FILES
+from paretune.user_code.code import RUNNER_FILES
 from tests.support.processes import wait_until
 
 

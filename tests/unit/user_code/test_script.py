@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from paretune.user_code.arguments import Argument
 from paretune.user_code.script import Script
 
 PARSER = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\n"
@@ -27,13 +28,13 @@ def test_arguments_are_those_that_argparse_would_list(script: Path) -> None:
 
     own = Script.read(script)
 
-    assert dict(own.arguments) == {
-        "lr": "",
-        "learning-rate": "",
-        "quiet": "store_true",
-        "shuffle": "off:no-shuffle",
-        "no-shuffle": "off:shuffle",
-    }
+    assert own.arguments == (
+        Argument(names=("rows",), is_positional=True, is_required=True),
+        Argument(names=("lr", "learning-rate"), type="float"),
+        Argument(names=("quiet",), switch=True),
+        Argument(names=("shuffle",), switch=True, off="no-shuffle"),
+    )
+    assert own.names == ["lr", "learning-rate", "quiet", "shuffle", "no-shuffle"]
     assert own.is_complete
     assert not own.reads_anything
     assert own.argument("learning_rate") == "learning-rate"
@@ -49,7 +50,7 @@ def test_a_module_of_a_package_next_to_it_may_declare_the_arguments(script: Path
     for text in ("from utils import parser\n", "import utils.options\n", "from utils.options import parser\n"):
         script.write_text(text)
         own = Script.read(script)
-        assert (list(own.arguments), own.is_complete, own.required) == (["depth"], True, ())
+        assert (own.arguments, own.is_complete) == ((Argument(names=("depth",)),), True)
 
 
 def test_its_own_functions_that_get_the_parser_hide_no_argument_nor_does_another_variable_of_that_name(
@@ -60,7 +61,7 @@ def test_its_own_functions_that_get_the_parser_hide_no_argument_nor_does_another
 
     own = Script.read(script)
 
-    assert (sorted(own.arguments), own.is_complete) == (["depth", "lr"], True)
+    assert (sorted(own.names), own.is_complete) == (["depth", "lr"], True)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_the_numbers_that_its_text_shows_it_to_report_are_expected(script: Path)
     )
 
     names = {"eval_f1", "eval_recall", "eval_loss", "perplexity", "loss", "val_acc", "rmse", "ndcg", "r2", "mae"}
-    assert set(Script.read(script).metrics) == names
+    assert set(Script.read(script).reported.metrics) == names
 
 
 def test_metrics_are_found_in_the_calls_of_every_usual_logger_and_settings_are_none(script: Path) -> None:
@@ -120,9 +121,9 @@ def test_metrics_are_found_in_the_calls_of_every_usual_logger_and_settings_are_n
     own = Script.read(script)
 
     names = {"valid_f1", "val/acc", "best_acc", "loss/train", "test_acc", "val_loss", "Val_F1", "dice", "iou", "count"}
-    assert set(own.metrics) == names
-    assert own.loggers == ("MLflow", "W&B", "TensorBoard")
-    assert own.settings == {"batch_size", "width", "momentum", "depth"}
+    assert set(own.reported.metrics) == names
+    assert own.reported.loggers == ("MLflow", "W&B", "TensorBoard")
+    assert own.reported.settings == {"batch_size", "width", "momentum", "depth"}
     assert not own.sets_tracking
 
 
@@ -145,4 +146,4 @@ def test_a_script_that_imports_a_library_without_its_trainer_does_not_log_with_i
 ) -> None:
     script.write_text(text)
 
-    assert Script.read(script).loggers == loggers
+    assert Script.read(script).reported.loggers == loggers

@@ -42,7 +42,7 @@ from paretune.specification.profile import completed
 from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
-from paretune.user_code.inputs import training_in_script
+from paretune.user_code.code import training_in_script
 
 if TYPE_CHECKING:
     from pandas import DataFrame

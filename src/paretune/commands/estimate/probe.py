@@ -30,7 +30,7 @@ from paretune.presentation.text import duration, usd
 from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.user_code.inputs import script_faults, training_in_script
+from paretune.user_code.code import script_faults, training_in_script
 
 _RUNTIME = "train_runtime"  # metric of the Trainer: seconds of all its steps
 _ANY_ROWS = 1_000_000  # rows of a probe whose data set is not known: more than its steps read

@@ -332,7 +332,7 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
     if script:
         declared = Script.read(at_home(script).resolve())
         argument = declared.argument(name)
-        is_known = argument or name in declared.constants or not declared.is_complete
+        is_known = argument or name in declared.reported.constants or not declared.is_complete
         return f"training_arguments.{argument or name}" if is_known else name
     names = _entry_parameters(job, [])
     return f"training_arguments.{name}" if not names or name in names else name
@@ -343,7 +343,8 @@ def _as_the_script_reads(job: Mapping[str, Any], name: str, entry: Any) -> Any:
     argument, script = name.partition("training_arguments.")[2], str(job.get("entry_script") or "")
     if not (argument and script and isinstance(entry, Mapping) and {"low", "high"} <= entry.keys()):
         return entry
-    if argument not in Script.read(at_home(script).resolve()).floats:
+    found = Script.read(at_home(script).resolve()).find(argument)
+    if found is None or not found.is_float:
         return entry
     ends = {end: untyped(entry[end]) for end in ("low", "high")}
     return {**entry, **{end: float(value) for end, value in ends.items() if type(value) is int}}
@@ -368,7 +369,7 @@ def _undeclared_name(name: str, job: JobValues | None) -> list[str]:
         return [f"unknown parameter {name}: {owner} {declared}"]
     if job.entry_script is None:
         return []
-    declared = ", ".join(Script.read(at_home(job.entry_script).resolve()).arguments)
+    declared = ", ".join(Script.read(at_home(job.entry_script).resolve()).names)
     return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
 from paretune.jobs.plan import draft
-from paretune.jobs.preparation import known_inputs
+from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
 from paretune.ledger.budget_ledger import BudgetStatus
@@ -217,7 +217,7 @@ class Money:
         """
         computation = spec.spec_hash()
         if computation not in self._estimates:
-            estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
+            estimate = self._workplace.estimate(spec, inputs_of(spec, self._workplace, prepare=False))
             seconds = math.inf if estimate is None or estimate.is_of_text else estimate.time.seconds_high
             exceeds_limit = estimate is not None and estimate.memory is not None and estimate.exceeds_limit
             self._estimates[computation] = _minutes(OF_ESTIMATES * self._slower, seconds), exceeds_limit
@@ -225,7 +225,7 @@ class Money:
 
     def _usual_minutes(self, spec: JobSpec) -> float:
         """Return the limit in minutes that the estimate would give if no job had been cut off."""
-        estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
+        estimate = self._workplace.estimate(spec, inputs_of(spec, self._workplace, prepare=False))
         is_known = estimate is not None and not estimate.is_of_text
         return _minutes(OF_ESTIMATES, estimate.time.seconds_high) if estimate and is_known else math.inf
 

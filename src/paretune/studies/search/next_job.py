@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 from paretune.core import pareto
 from paretune.core.errors import BudgetRefused, refuse
 from paretune.estimating.workload import PROBE_STEPS
-from paretune.jobs.preparation import known_inputs
+from paretune.jobs.preparation import inputs_of
 from paretune.specification import metrics
 from paretune.specification.declaration import Value
 from paretune.specification.job import JobSpec
@@ -155,7 +155,7 @@ class Split:
         self._driver, file, launcher = driver, driver.file, driver.workplace.launcher
         rows = None  # of the whole data set, if it was prepared
         if not file.job.runs_user_code and file.job.max_train_samples is None:
-            dataset = known_inputs(file.job, driver.workplace).dataset
+            dataset = inputs_of(file.job, driver.workplace, prepare=False).dataset
             rows = None if dataset is None else float(dataset.facts["train_rows"])
         self.sampler = SplitSampler(
             file.job,

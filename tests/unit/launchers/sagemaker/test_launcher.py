@@ -24,7 +24,7 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Command, JobDocument, JobInputs, PreparedDataset, UserCode
 from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
-from paretune.user_code.inputs import script_inputs
+from tests.support.bound_scripts import script_inputs
 from tests.support.fake_clock import FakeClock
 from tests.support.stand_ins.aws import ACCOUNT, BUCKET, Aws, error
 from tests.support.workplaces import make_workplace

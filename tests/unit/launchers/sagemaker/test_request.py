@@ -23,7 +23,7 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher, images_of
 from paretune.specification.catalog import REGIONS, instances
 from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.job import JobSpec
-from paretune.user_code.inputs import script_inputs
+from tests.support.bound_scripts import script_inputs
 from tests.support.stand_ins.aws import BUCKET, Aws
 
 Make = Callable[..., JobDocument]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paretune.specification.job import JobSpec
-from paretune.user_code.interface import options_in_help
+from paretune.user_code.arguments import Accepted, accepted_by_help
 from paretune.user_code.script import Script
 from tests.support.bound_scripts import argument_faults, script_arguments
 
@@ -58,7 +58,7 @@ def test_a_class_derived_from_training_arguments_has_its_fields_too(script: Path
     own = Script.read(script)
 
     assert own.is_complete
-    assert {"margin", "weight_decay"} <= own.arguments.keys()
+    assert {"margin", "weight_decay"} <= {*own.names}
 
 
 @pytest.mark.parametrize("marker", ["KW_ONLY", "dataclasses.KW_ONLY"])
@@ -118,6 +118,35 @@ def test_a_script_with_subcommands_is_refused_with_the_words_that_it_needs(scrip
     assert faults[0].startswith(f"train.py needs the word {words} before its options")
 
 
+def test_an_option_stands_after_the_subcommands_whose_parsers_declare_it(script: Path) -> None:
+    script.write_text(
+        "import argparse\n"
+        "common = argparse.ArgumentParser(add_help=False)\n"
+        "common.add_argument('--seed')\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--verbose', action='store_true')\n"
+        "commands = parser.add_subparsers(dest='command')\n"
+        "one = commands.add_parser('train', parents=[common])\n"
+        "group = one.add_argument_group('optimizer')\n"
+        "group.add_argument('--lr')\n"
+        "one.add_argument('--out')\n"
+        "one = commands.add_parser('test', parents=[common])\n"
+        "one.add_argument('--out')\n"
+        "def more(p):\n"
+        "    p.add_argument('--depth')\n"
+    )
+
+    places = {each.name: each.commands for each in Script.read(script).arguments}
+
+    assert places == {
+        "verbose": (),
+        "seed": ("train", "test"),
+        "lr": ("train",),
+        "out": ("train", "test"),
+        "depth": ("train", "test"),
+    }
+
+
 def test_a_script_of_hydra_has_the_keys_of_its_files(script: Path) -> None:
     script.write_text("import hydra\n@hydra.main(config_path='conf', config_name='config')\ndef main(c): ...\nmain()\n")
     conf = script.parent / "conf"
@@ -145,12 +174,12 @@ def test_a_key_added_to_a_file_of_hydra_counts_at_once(script: Path, folder: str
     (conf / "config.yaml").write_text("epochs: 1\n")
     spec = JobSpec(entry_script=str(script), training_arguments={"rate": 1})
     assert "has no argument rate" in argument_faults(spec)[0]
-    assert Script.read(script).metrics == ("rate",)
+    assert Script.read(script).reported.metrics == ("rate",)
 
     (conf / "config.yaml").write_text("epochs: 1\nrate: 0.1\n")
 
     assert argument_faults(spec) == []
-    assert Script.read(script).metrics == ()
+    assert Script.read(script).reported.metrics == ()
 
 
 @pytest.mark.parametrize(
@@ -203,28 +232,30 @@ TYPER_HELP = """
 """
 
 
+def switches(found: Accepted) -> dict[str, str]:
+    """Return for each option its opposite, whether it is a switch, or "" if it takes a value."""
+    return {
+        each.name: f"or {each.off}" if each.off else "" if each.switch is None else "a switch"
+        for each in found.arguments
+    }
+
+
 @pytest.mark.parametrize("text", [ARGPARSE_HELP, CLICK_HELP, TYPER_HELP])
 def test_the_answer_to_help_names_options_and_switches(text: str) -> None:
-    options = options_in_help(text)
+    found = accepted_by_help(text)
 
-    assert dict(options.actions) == {
-        "learning-rate": "",
-        "mode": "",
-        "quiet": "store_true",
-        "shuffle": "off:no-shuffle",
-        "no-shuffle": "off:shuffle",
-    }
-    assert options.is_complete
-    assert options.required == (("--learning-rate",) if text is TYPER_HELP else ())
+    assert switches(found) == {"learning-rate": "", "mode": "", "quiet": "a switch", "shuffle": "or no-shuffle"}
+    assert found.is_complete
+    assert [each.name for each in found.arguments if each.is_required] == ["learning-rate"] * (text is TYPER_HELP)
 
 
 def test_options_of_absl_and_fire_are_read_from_their_help() -> None:
     absl = "train.py:\n  --[no]fast: hurry\n    (default: 'true')\n  --learning_rate: the rate\n    (a number)\n"
     fire = "NAME\n    train.py\n\nSYNOPSIS\n    train.py D <flags>\n\nFLAGS\n    -l, --learning_rate=LEARNING_RATE\n"
 
-    assert dict(options_in_help(absl).actions) == {"fast": "off:nofast", "nofast": "off:fast", "learning_rate": ""}
-    assert dict(options_in_help(fire).actions) == {"learning_rate": ""}
-    assert not options_in_help(fire).is_complete  # it lists those without a default elsewhere
+    assert switches(accepted_by_help(absl)) == {"fast": "or nofast", "learning_rate": ""}
+    assert switches(accepted_by_help(fire)) == {"learning_rate": ""}
+    assert not accepted_by_help(fire).is_complete  # it lists those without a default elsewhere
 
 
 @pytest.mark.parametrize(
@@ -236,13 +267,13 @@ def test_options_of_absl_and_fire_are_read_from_their_help() -> None:
     ],
 )
 def test_subcommands_are_read_from_help(text: str) -> None:
-    assert options_in_help(text).commands == ("net", "pipeline")
+    assert accepted_by_help(text).commands == ("net", "pipeline")
 
 
 def test_options_without_a_parser_are_none(script: Path) -> None:
     script.write_text("print('f1: 1')\n")
     own: Script = Script.read(script)
-    assert (own.is_complete, dict(own.arguments)) == (True, {})
+    assert (own.is_complete, own.arguments) == (True, ())
 
 
 @pytest.mark.parametrize(
@@ -254,4 +285,4 @@ def test_help_of_argparse_shows_the_argument_that_takes_any_number_of_words(coun
     parser.add_argument("rows")
     parser.add_argument("--opts" if count == "option" else "opts", nargs="*" if count == "option" else count)
 
-    assert options_in_help(parser.format_help()).trailing == name
+    assert accepted_by_help(parser.format_help()).trailing == name
