@@ -190,14 +190,16 @@ def _recorded() -> Iterator[str]:
     yield "Metrics of your own training keep their names. The following are also recorded under a second name:"
     yield f"{renamed}.\n"
     yield "## Facts\n"
-    yield "Sizes of the model and of the data, and estimates, hardly differ between the runs of a study. They are tags,"
-    yield "so that MLflow's pages begin with results. Baselines are tags from the start of a job, and metrics at its"
-    yield "end.\n"
+    yield "Sizes of the model and of the data, and estimates, hardly differ between the runs of a study. They are in"
+    yield "the tag `paretune.facts`, so that MLflow's pages begin with results. Baselines are there from the start of a"
+    yield "job, and metrics at its end.\n"
     yield from _list((f"{schema.PREFIX}{name}", text) for name, text in rows if name in metrics.FACTS)
     yield "## Tags\n"
     named = {name: text for _, found in _constants(schema) for name, text in [*found, *_MORE_TAGS]}
     tags = {name: text for name, text in named.items() if re.fullmatch(rf"{re.escape(schema.PREFIX)}\w+", name)}
-    yield from _list((name, text) for name, text in tags.items() if name not in _NAMED_ONLY)
+    yield from _list((name, text) for name, text in tags.items() if name not in {*_NAMED_ONLY, *schema.MEMBERS})
+    yield "These are members of the JSON tags `paretune.watch` and `paretune.facts`, and no tags of their own:\n"
+    yield from _list((name, text) for name, text in tags.items() if name in schema.MEMBERS and name not in _NAMED_ONLY)
     others = ", ".join(f"`{name}`" for name in tags if name in _NAMED_ONLY)
     yield f"The other tags explain themselves, or only paretune itself uses them: {others}.\n"
 

@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 
 from paretune.cli import main
 from tests.support import chats
+from tests.support.tags import tags_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.trains]  # slow first: not imported without PyTorch
 
@@ -27,11 +28,11 @@ def test_conversations_train_with_the_chat_template_and_the_run_says_what_was_le
     assert main(words) == 0
 
     (run,) = MlflowClient().search_runs(["0"])
-    learned = float(run.data.tags["paretune.learned_share"]) * float(run.data.tags["paretune.train_tokens"])
+    learned = float(tags_of(run)["paretune.learned_share"]) * float(tags_of(run)["paretune.train_tokens"])
     # Every answer is "yes<|im_end|>\n", "no<|im_end|>\n" or "It is.<|im_end|>\n": 3 to 8 tokens
     assert 3 * 36 <= learned <= 13 * 36
     assert 1 < run.data.metrics["perplexity"] < math.inf
-    trained = Path(run.data.tags["paretune.model"].removeprefix("file://"))
+    trained = Path(tags_of(run)["paretune.model"].removeprefix("file://"))
     assert (trained / "chat_template.jinja").read_text() == chats.PLAIN
 
 

@@ -12,6 +12,7 @@ from mlflow.entities import Run
 
 from tests.support.cloud import REPOSITORY, WITHIN_S, Cloud, Done
 from tests.support.processes import command
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +126,7 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded_and_
 
     assert done.code == 0, done.text
     run, client = latest(shared_cloud), shared_cloud.client
-    tags, metrics = run.data.tags, run.data.metrics
+    tags, metrics = tags_of(run), run.data.metrics
     assert (run.info.status, tags["greeting"]) == ("FINISHED", "bonjour")
     history = client.get_metric_history(run.info.run_id, "loss")
     assert [(point.step, point.value) for point in history] == [(0, 1.0), (1, 0.5), (2, pytest.approx(1 / 3))]
@@ -137,7 +138,7 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded_and_
     (child,) = client.search_runs(["0"], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
     assert (child.info.run_name, child.info.status, child.data.metrics) == ("inner", "FINISHED", {"inner_loss": 0.25})
 
-    job = shared_cloud.described(run.data.tags["paretune.job_name"])
+    job = shared_cloud.described(tags_of(run)["paretune.job_name"])
     assert (tags["paretune.job_name"], tags["paretune.job_arn"]) == (job["TrainingJobName"], job["TrainingJobArn"])
     assert (tags["paretune.state"], tags["paretune.secondary_status"]) == ("Completed", "Completed")
     assert metrics["billable_seconds"] == job["BillableTimeInSeconds"]
@@ -164,7 +165,7 @@ def test_on_two_instances_a_shell_command_has_its_requirements_and_the_first_one
     for text in ("word is two words", "# of the project", "Requirement already satisfied: pyyaml"):
         assert text in log
     assert run.data.params["training_arguments.word"] == "two words"
-    assert (run.data.metrics["hosts"], run.data.tags["host"]) == (2, "algo-1")
+    assert (run.data.metrics["hosts"], tags_of(run)["host"]) == (2, "algo-1")
 
 
 def test_a_script_reads_its_data_in_s3_as_a_channel_and_they_do_not_pass_through_here(
@@ -201,4 +202,4 @@ def test_mlflow_run_with_the_backend_sagemaker_runs_a_project_of_others_there(sh
     run = latest(shared_cloud)
     assert (run.info.status, run.data.params["training_arguments.alpha"]) == ("FINISHED", "0.25")
     assert run.data.metrics.keys() >= {"r2", "mae", "cost_usd", "billable_seconds"}
-    assert run.data.tags["mlflow.project.backend"] == "sagemaker"
+    assert tags_of(run)["mlflow.project.backend"] == "sagemaker"

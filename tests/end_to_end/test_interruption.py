@@ -15,6 +15,7 @@ from mlflow.entities import Run
 from paretune.specification.container import Event, EventReader, JobFolder
 from tests.support.cloud import job_of_seconds, spelled
 from tests.support.processes import Command, command, paretune, use_one_core, wait_until, working_in
+from tests.support.tags import tags_of
 
 REPOSITORY = Path(__file__).parents[2]
 STARTS_WITHIN_S = 90.0
@@ -72,8 +73,8 @@ def _checkpoints(home: Path) -> list[Path]:
 
 def _check_it_was_stopped(run: Run, reason: str, instances: int = 1) -> None:
     assert run.info.status == "KILLED"
-    assert run.data.tags["paretune.state"] == "Stopped"
-    assert reason in run.data.tags["paretune.failure_reason"]
+    assert tags_of(run)["paretune.state"] == "Stopped"
+    assert reason in tags_of(run)["paretune.failure_reason"]
     seconds = run.data.metrics["job_seconds"]
     assert seconds > 0
     assert run.data.metrics["cost_usd"] == pytest.approx(seconds * instances * 0.115 / 3600)
@@ -129,7 +130,7 @@ def test_a_job_of_mlflow_run_stops_when_mlflow_itself_is_killed(
         assert len(_checkpoints(home)) == 1
     else:
         assert run.info.status == "KILLED"
-        assert "the process that started this command has ended" in run.data.tags["paretune.failure_reason"]
+        assert "the process that started this command has ended" in tags_of(run)["paretune.failure_reason"]
 
 
 def _lives(process: psutil.Process) -> bool:
@@ -170,7 +171,7 @@ def test_status_logs_and_stop_in_another_terminal(home: Path, job: dict[str, obj
         assert running.wait(ENDS_WITHIN_S) == 3, running.text  # its job was stopped from outside
     assert "Stopped: it was stopped by `paretune stop`" in stopped
     (run,) = _recorded()
-    assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "Stopped")
+    assert (run.info.status, tags_of(run)["paretune.state"]) == ("KILLED", "Stopped")
     assert run.data.metrics["cost_usd"] > 0
     assert "no jobs are running" in _answer("status", home)
     assert not working_in(home)

@@ -23,6 +23,7 @@ from paretune.commands.doctor import store_findings
 from paretune.core.checks import Verdict
 from tests.support.processes import free_port, tracking_server
 from tests.support.study_tables import write_study
+from tests.support.tags import tags_of
 
 VARIABLE = "PARETUNE_MLFLOW_SERVERS"
 ENVIRONMENTS = [Path(folder) for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
@@ -98,7 +99,7 @@ def test_a_simulated_job_is_recorded_from_its_start_to_its_end(
     assert run.info.status == "FINISHED"
     assert run.data.params["instance_type"] == "ml.g5.xlarge"
     assert {"cost_usd", "job_seconds", "throughput_samples_per_second"} <= set(run.data.metrics)
-    tags = run.data.tags
+    tags = tags_of(run)
     assert (tags["paretune.state"], tags["paretune.origin"]) == ("Completed", "simulated")
     assert "a simulated job trains nothing" in tags["mlflow.note.content"]
     assert "paretune.no_model" not in tags
@@ -129,7 +130,7 @@ def test_the_model_of_a_job_is_recorded_registered_and_used(
         [run.info.experiment_id], filter_string="metrics.f1 >= 0", datasets=on, output_format="list"
     )
     assert (model.source_run_id, model.model_type) == (run.info.run_id, "classification")
-    uri = run.data.tags["paretune.model_uri"]
+    uri = tags_of(run)["paretune.model_uri"]
     assert set(Model.load(uri).flavors) == {"transformers", "python_function"}
     assert len(mlflow.pyfunc.load_model(f"models:/{NAME}@candidate").predict([{"text": "a great film"}])) == 1
     assert uri.startswith("models:/m-")

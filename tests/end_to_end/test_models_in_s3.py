@@ -10,6 +10,7 @@ from paretune.tracking.models import logged_model_of
 from tests.support.cloud import WITHIN_S, Cloud
 from tests.support.processes import command
 from tests.support.stand_ins.sagemaker.emulator import Emulator
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.slow
 NAME = "sentiment"
@@ -36,7 +37,7 @@ def test_a_model_that_a_job_has_left_in_s3_is_registered_and_loaded_by_its_name(
         assert done.code == 0, done.text
         assert f"registered as {NAME}/1, candidate" in done.text
         run = cloud.the_run()
-        assert run.data.tags["paretune.model"].endswith(f"{run.data.tags['paretune.job_name']}/output/model/")
+        assert tags_of(run)["paretune.model"].endswith(f"{tags_of(run)['paretune.job_name']}/output/model/")
         assert {"report.json", "confusion_matrix.png"} <= {
             item.path for item in cloud.client.list_artifacts(run.info.run_id)
         }

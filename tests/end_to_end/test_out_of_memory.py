@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from tests.support.cloud import spelled
 from tests.support.processes import command, paretune, working_in
 from tests.support.sentences import BAD, GOOD, OTHER, write_csv
+from tests.support.tags import tags_of
 
 WITHIN_S = 180.0
 GIB = 2**30
@@ -67,7 +68,7 @@ def test_a_job_out_of_memory_runs_again_with_half_the_batch_and_the_same_global_
 
     (run,) = MlflowClient().search_runs(["0"])
     assert run.info.status == "FINISHED"
-    tags, params = run.data.tags, run.data.params
+    tags, params = tags_of(run), run.data.params
     assert tags["paretune.out_of_memory_retries"] == "1"
     assert tags["paretune.used_per_device_train_batch_size"] == "64"
     assert tags["paretune.used_gradient_accumulation_steps"] == "2"

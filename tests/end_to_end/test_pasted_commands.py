@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 
 from paretune.cli import main
 from tests.support.study_tables import TWO_TRIALS
+from tests.support.tags import tags_of
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS = {"instance_type": "ml.g5.xlarge", "launcher": "simulated", "max_train_samples": "2000"}
@@ -54,7 +55,7 @@ def test_a_line_of_mlflow_run_is_repeated_by_the_one_it_prints_and_records(workp
     words = shlex.split(to_launch)
     assert words[:2] == ["paretune", "train"]
     assert dict(zip(words[2::2], words[3::2], strict=True)) == {f"--{name}": text for name, text in PARAMETERS.items()}
-    assert run.data.tags["paretune.command"] == to_launch
+    assert tags_of(run)["paretune.command"] == to_launch
     assert statuses() == {"FINISHED"}  # none is left running
 
 

@@ -19,6 +19,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run as RecordedRun
 
 from paretune.cli import main
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.slow
 
@@ -107,7 +108,7 @@ def test_the_promises_of_a_study_hold_in_any_study(
     answer, runs = json.loads(printed), recorded()
     if "error" in answer:  # every job has failed, or none fits the budget
         assert code == answer["error"]["exit_code"] == (3 if runs else 4), answer
-        assert not any(each.data.tags["paretune.state"] == "Completed" for each in runs.values())
+        assert not any(tags_of(each)["paretune.state"] == "Completed" for each in runs.values())
         spent_usd = sum(each.data.metrics.get("cost_usd", 0.0) for each in runs.values())
         assert spent_usd <= content.get("budget_usd", float("inf")) * (1 + 1e-5)
         return
@@ -118,11 +119,11 @@ def test_the_promises_of_a_study_hold_in_any_study(
     assert answer["spent_usd"] == pytest.approx(spent_usd, rel=1e-5)  # runs have their digits that are known
     assert answer["spent_usd"] <= content.get("budget_usd", float("inf"))
 
-    done = [each for each in runs.values() if each.data.tags["paretune.state"] == "Completed"]
-    commands = Counter(each.data.tags["paretune.command"] for each in done)
+    done = [each for each in runs.values() if tags_of(each)["paretune.state"] == "Completed"]
+    commands = Counter(tags_of(each)["paretune.command"] for each in done)
     assert not [command for command, count in commands.items() if count > 1], "a job was paid for twice"
 
-    by_trial = {int(each.data.tags["paretune.trial"]): each.data.metrics for each in runs.values()}
+    by_trial = {int(tags_of(each)["paretune.trial"]): each.data.metrics for each in runs.values()}
     finished = [row for row in answer["trials"] if row["status"] == "Completed" and row["origin"] != "predicted"]
     for row, name in itertools.product(finished, content["objectives"]):
         assert row[name] == pytest.approx(by_trial[row["trial"]][name]), (row["trial"], name)

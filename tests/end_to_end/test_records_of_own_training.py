@@ -18,6 +18,7 @@ from paretune.core.errors import JobFailed
 from tests.support.cloud import Cloud
 from tests.support.processes import command, wait_until
 from tests.support.processes import paretune as paretune_words
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.slow
 
@@ -171,8 +172,8 @@ def test_a_script_out_of_memory_runs_again_with_a_smaller_batch_however_it_is_na
 
     assert job.metrics["val_f1"] == 4
     run = MlflowClient(mlflow.get_tracking_uri()).get_run(job.run_id)
-    assert run.data.tags["paretune.used_per_device_train_batch_size"] == "4"
-    assert run.data.tags["paretune.out_of_memory_retries"] == "2"
+    assert tags_of(run)["paretune.used_per_device_train_batch_size"] == "4"
+    assert tags_of(run)["paretune.out_of_memory_retries"] == "2"
 
 
 BARS = """

@@ -18,6 +18,7 @@ from tests.support.cloud import REPOSITORY, WITHIN_S, Cloud, Done, job_of_second
 from tests.support.sentences import sentences, write_csv
 from tests.support.stand_ins.sagemaker.calls import OWNER, Request
 from tests.support.stand_ins.sagemaker.emulator import Emulator
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +61,7 @@ def test_a_job_is_recorded_as_a_local_one_is(launched: Launched) -> None:
     cloud, done = launched.cloud, launched.done
     run, job = cloud.runs()[-1], cloud.described(cloud.emulator.jobs()[0])
     assert run.info.status == "FINISHED"
-    assert job["TrainingJobName"] == run.data.tags["paretune.job_name"]
+    assert job["TrainingJobName"] == tags_of(run)["paretune.job_name"]
     assert job["Environment"]["PARETUNE_RUN"] == run.info.run_id
     price = PriceList.read({}).price("ml.m5.large", "us-east-1")
     assert price is not None
@@ -68,7 +69,7 @@ def test_a_job_is_recorded_as_a_local_one_is(launched: Launched) -> None:
     seconds = job["BillableTimeInSeconds"] + run.data.metrics.get("warm_pool_seconds", 0.0)
     assert run.data.metrics["cost_usd"] == pytest.approx(seconds * price.usd_per_hour / 3600)
     assert {"f1", "throughput_samples_per_second", "train_seconds", "job_seconds"} <= set(run.data.metrics)
-    tags = run.data.tags
+    tags = tags_of(run)
     assert (tags["paretune.launcher"], tags["paretune.origin"]) == ("sagemaker", "measured")
     assert tags["paretune.price_as_of"] == price.as_of
     assert tags["paretune.secondary_status"] == "Completed"
@@ -117,7 +118,7 @@ def test_a_warm_pool_is_used_again_and_recorded_for_the_job_that_asked_for_it(la
     assert run.data.metrics["warm_pool_seconds"] == retained > 0
     billed = job["BillableTimeInSeconds"] + retained
     assert run.data.metrics["cost_usd"] == pytest.approx(billed * 0.115 / 3600)
-    assert run.data.tags["paretune.warm_pool"] == "Reused"
+    assert tags_of(run)["paretune.warm_pool"] == "Reused"
     assert f"after {first} were billed for {retained} s each until they were reused" in again.text
 
 

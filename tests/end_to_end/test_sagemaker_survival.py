@@ -8,6 +8,7 @@ from mlflow.entities import Run
 from paretune.pricing import PriceList
 from tests.support.cloud import WITHIN_S, Cloud
 from tests.support.processes import wait_until
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +20,7 @@ def assert_complete(cloud: Cloud, run: Run, instances: int = 1) -> None:
     assert len(cloud.created()) == 1
     job = cloud.described()
     assert run.info.status == "FINISHED"
-    assert run.data.tags["paretune.state"] == "Completed"
+    assert tags_of(run)["paretune.state"] == "Completed"
     assert PRICE is not None
     dollars = job["BillableTimeInSeconds"] * instances * PRICE.usd_per_hour / 3600
     assert run.data.metrics["cost_usd"] == pytest.approx(dollars)
@@ -53,7 +54,7 @@ def test_five_who_type_the_same_command_together_pay_for_one_job(cloud: Cloud, t
         codes = [each.wait(WITHIN_S) for each in typed]
 
     assert codes == [0] * 5, "\n".join(each.text for each in typed)
-    (run,) = [run for run in cloud.runs() if run.data.tags.get("paretune.kind") != "watcher"]
+    (run,) = [run for run in cloud.runs() if tags_of(run).get("paretune.kind") != "watcher"]
     assert_complete(cloud, run)
     assert {run.info.status for run in cloud.runs()} == {"FINISHED"}
 
@@ -72,7 +73,7 @@ def test_a_job_is_stopped_from_another_terminal_and_recorded(cloud: Cloud, long_
     job = cloud.described(name)
     assert job["TrainingJobStatus"] == "Stopped"
     run = cloud.the_run()
-    assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "Stopped")
+    assert (run.info.status, tags_of(run)["paretune.state"]) == ("KILLED", "Stopped")
     assert PRICE is not None
     assert run.data.metrics["cost_usd"] == pytest.approx(job["BillableTimeInSeconds"] * PRICE.usd_per_hour / 3600)
 
@@ -91,7 +92,7 @@ def test_spot_instances_that_are_taken_away_continue_from_the_checkpoint(
 
     run, report = cloud.the_run(), cloud.described()
     assert report["BillableTimeInSeconds"] < report["TrainingTimeInSeconds"]
-    assert run.data.tags["paretune.spot_saving"].endswith("%")
+    assert tags_of(run)["paretune.spot_saving"].endswith("%")
     assert_complete(cloud, run)
     bucket, _, prefix = report["CheckpointConfig"]["S3Uri"].removeprefix("s3://").partition("/")
     assert cloud.client_of("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["KeyCount"] == 0

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cloud import Cloud
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ def test_a_failing_job_shows_the_reason_of_the_instance_that_failed_first_its_la
         assert part in done.text
     run = cloud.the_run()
     assert run.info.status == "FAILED"
-    assert "no such luck" in run.data.tags["paretune.failure_reason"]
+    assert "no such luck" in tags_of(run)["paretune.failure_reason"]
     assert run.data.metrics["cost_usd"] > 0
 
 

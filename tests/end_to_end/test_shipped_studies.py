@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from paretune.cli import main
 from paretune.studies.definition.file import StudyFile
 from tests.support.cloud import REPOSITORY
+from tests.support.tags import tags_of
 
 STUDIES = sorted((REPOSITORY / "studies").glob("*.yaml"))
 pytestmark = pytest.mark.slow
@@ -39,7 +40,7 @@ def test_a_study_runs_two_trials(path: Path, studies: Path, monkeypatch: pytest.
 
     trials = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert len(trials) >= 2
-    assert {run.data.tags["paretune.origin"] for run in trials} == {"simulated"}
+    assert {tags_of(run)["paretune.origin"] for run in trials} == {"simulated"}
 
 
 def test_a_design_about_clusters_ends_with_time_and_dollars_of_each_although_no_quality_is_known(
@@ -59,5 +60,5 @@ def test_the_smoke_study_trains(studies: Path, tiny_model: Path, reviews: Path) 
     assert main([*words, "--max_eval_samples", "16", "--model", str(tiny_model), "--dataset", str(reviews)]) == 0
 
     trials = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
-    assert {run.data.tags["paretune.origin"] for run in trials} == {"measured"}
+    assert {tags_of(run)["paretune.origin"] for run in trials} == {"measured"}
     assert all(run.data.metrics["f1"] > 0 for run in trials)

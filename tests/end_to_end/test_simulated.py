@@ -12,6 +12,7 @@ from paretune.cli import main
 from paretune.estimating.phases import usual
 from paretune.specification.metrics import BASELINES, FACTS
 from tests.support.cloud import job_of_seconds, spelled
+from tests.support.tags import tags_of
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"
 
@@ -39,7 +40,7 @@ def simulate(store: MlflowClient, expected: int = 0, **changes: object) -> Run:
 
 
 def tags(run: Run) -> dict[str, str]:
-    return {name.removeprefix("paretune."): text for name, text in run.data.tags.items() if "paretune." in name}
+    return {name.removeprefix("paretune."): text for name, text in tags_of(run).items() if "paretune." in name}
 
 
 def test_a_job_of_minutes_is_recorded_within_seconds_with_curve_metrics_price_and_report_as_a_simulated_one(
@@ -69,7 +70,7 @@ def test_a_job_of_minutes_is_recorded_within_seconds_with_curve_metrics_price_an
     assert result["cost_usd"] == pytest.approx(760 * price / 3600, rel=1e-4)
     (point,) = store.get_metric_history(run.info.run_id, "eval/f1")
     assert (point.step, point.value) == (960, pytest.approx(0.884))
-    assert {file.path for file in store.list_artifacts(run.info.run_id)} == {"report.json"}
+    assert {file.path for file in store.list_artifacts(run.info.run_id)} == {"plan.json", "report.json"}
     names = {"model", "dataset", "seed", "learning_rate", "global_batch_size", "scaled_learning_rate"}
     assert names <= set(run.data.params)
 

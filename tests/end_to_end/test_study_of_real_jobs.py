@@ -15,6 +15,7 @@ from tests.support.cloud import WITHIN_S, Cloud
 from tests.support.processes import Command, command, paretune, wait_until, working_in
 from tests.support.stand_ins.sagemaker.emulator import Emulator
 from tests.support.study_tables import records_of
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +60,7 @@ def check_record(client: MlflowClient, folder: Path, most_completed: int = 1) ->
     assert study.data.metrics["cost_usd"] == pytest.approx(sum(entry.cost_usd or 0.0 for entry in entries))
     assert study.info.status == "FINISHED"
     assert {"pareto.html", "pareto.csv"} <= {item.path for item in client.list_artifacts(study.info.run_id)}
-    assert "0" in {run.data.tags.get("paretune.pareto_rank") for run in trials}
+    assert "0" in {tags_of(run).get("paretune.pareto_rank") for run in trials}
     return study
 
 
@@ -142,7 +143,7 @@ def test_a_study_whose_job_uploads_for_too_long_says_by_how_much_and_ends_with_4
     assert "more than its budget" in done.text
     (trial,) = cloud.client.search_runs(["0"], "tags.`paretune.trial` = '0'")
     (study,) = cloud.client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
-    price_usd = float(trial.data.tags["paretune.price_usd_per_hour"])
+    price_usd = float(tags_of(trial)["paretune.price_usd_per_hour"])
     assert trial.data.metrics["cost_usd"] > 6000 * price_usd / 3600
-    assert float(trial.data.tags["paretune.over_bound_usd"]) > 0
-    assert "more than its budget" in study.data.tags["mlflow.note.content"]
+    assert float(tags_of(trial)["paretune.over_bound_usd"]) > 0
+    assert "more than its budget" in tags_of(study)["mlflow.note.content"]

@@ -11,6 +11,7 @@ from mlflow import MlflowClient
 from paretune.cli import main
 from paretune.specification.container import Event, EventReader, JobFolder
 from tests.support.processes import command, free_port, paretune, tracking_server, use_one_core, wait_until, working_in
+from tests.support.tags import tags_of
 
 WITHIN_S = 120.0
 
@@ -103,5 +104,5 @@ def _check_record(home: Path) -> None:
     once = headlines - {"cost_usd"}  # dollars so far are a curve
     assert Counter(len(_curve(name)) for name in once) == {1: len(once)}
     assert run.info.status == "FINISHED"
-    assert run.data.tags["paretune.state"] == "Completed"
+    assert tags_of(run)["paretune.state"] == "Completed"
     assert {item.path for item in MlflowClient().list_artifacts(run.info.run_id)} >= {"report.json"}

@@ -12,6 +12,7 @@ from paretune.studies.trial_status import TrialStatus
 from tests.support.processes import command, paretune
 from tests.support.stand_ins import postgresql
 from tests.support.study_tables import records_of, write_study
+from tests.support.tags import tags_of
 
 BUDGET_USD = 9.0
 WITHIN_S = 240.0
@@ -59,8 +60,8 @@ def test_of_two_drivers_at_once_one_works_and_no_job_is_run_twice(storage: str, 
     assert set(completed.values()) == {1}
 
     runs = MlflowClient().search_runs(["0"], max_results=1000)
-    result = [run for run in runs if run.data.tags.get("paretune.kind") == "study"]
-    trials = [run for run in runs if "paretune.trial" in run.data.tags]
+    result = [run for run in runs if tags_of(run).get("paretune.kind") == "study"]
+    trials = [run for run in runs if "paretune.trial" in tags_of(run)]
     assert [run.info.status for run in result] == ["FINISHED"]
     assert sorted(run.info.run_id for run in trials) == sorted(trial.run_id for trial in ended)
     assert sum(run.data.metrics["cost_usd"] for run in trials) == pytest.approx(balance.spent_usd)

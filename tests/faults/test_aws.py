@@ -10,6 +10,7 @@ from tests.support.faults.commands import Forked
 from tests.support.faults.proxy import TROUBLES, Proxy
 from tests.support.faults.worlds import Trial, World
 from tests.support.processes import wait_until
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.slow
 
@@ -132,5 +133,5 @@ def _edit(world: World, run: Run, edited: str) -> None:
         "instance type": ("given", {"instance_type": "ml.p5.48xlarge"}),
         "limit": ("given", {"max_runtime_minutes": 40320.0}),
     }[edited]
-    recorded = json.loads(run.data.tags.get(f"paretune.{name}", "{}"))
+    recorded = json.loads(tags_of(run).get(f"paretune.{name}", "{}"))
     world.client.set_tag(run.info.run_id, f"paretune.{name}", json.dumps(recorded | values))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.bills import BEGIN, deliver, line
 from tests.support.faults.worlds import Trial, World
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.slow
 PARTS = 3
@@ -34,7 +35,7 @@ def test_a_bill_with_a_hole_is_complete_for_no_job_and_the_hole_is_named(trial: 
         trial.count_fault(f"a bill without {month.name}")
         assert not any(row["complete"] for row in rows), text
         assert month.name.removeprefix("BILLING_PERIOD=") in text
-        assert {run.data.tags.get("paretune.bill") for run in world.runs()} != {"complete"}
+        assert {tags_of(run).get("paretune.bill") for run in world.runs()} != {"complete"}
 
         rows, text = _reconcile(world, bill)
         assert [row["complete"] for row in rows] == [True, True], text

@@ -21,6 +21,7 @@ from tests.support.cloud import spelled
 from tests.support.faults.proxy import Proxy
 from tests.support.faults.worlds import Trial, World
 from tests.support.processes import wait_until
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +103,7 @@ def test_of_two_launchers_one_that_is_killed_between_name_and_job_hides_nothing_
         loser.wait()
         trial.count_fault(f"a loser killed before its {call}", took_effect=proxy.disturbed > 0)
         (name,) = world.aws.jobs()
-        assert [run.data.tags["paretune.job_name"] for run in world.runs()] == [name, name]
+        assert [tags_of(run)["paretune.job_name"] for run in world.runs()] == [name, name]
         theirs = world.aws.described(name)["Environment"]["PARETUNE_RUN"]
 
         logs = world.begin_words(["paretune", "logs", name])

@@ -20,6 +20,7 @@ import paretune
 from paretune.core.errors import BadInput
 from tests.support.cloud import Cloud
 from tests.support.stand_ins.sagemaker.emulator import Emulator
+from tests.support.tags import tags_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -119,7 +120,7 @@ def test_what_is_recorded_is_what_was_used_and_what_was_logged(name: str, home: 
         points = sorted(client.get_metric_history(run.info.run_id, metric.replace("@", "_")), key=lambda p: p.step)
         by_step = list({point.step: point.value for point in points}.values())
         assert by_step == pytest.approx(curve, abs=2e-4), metric
-    assert f"{source}: " in run.data.tags["paretune.metrics_from"]
+    assert f"{source}: " in tags_of(run)["paretune.metrics_from"]
     settings = {word.rpartition(".")[2].replace("-", "_") for word in given}
     assert not [metric for metric in run.data.metrics if metric.endswith("token_id")]  # of transformers' warnings
     assert not settings & run.data.metrics.keys() - {"lr"}
@@ -135,12 +136,12 @@ def test_the_runs_of_a_script_below_its_own_are_children_of_the_run_of_its_job(h
 
     others = [each for each in client.search_runs([run.info.experiment_id]) if each.info.run_id != run.info.run_id]
     assert sorted(each.info.run_name for each in others) == ["fold 0", "fold 1"]
-    assert {each.data.tags["mlflow.parentRunId"] for each in others} == {run.info.run_id}
+    assert {tags_of(each)["mlflow.parentRunId"] for each in others} == {run.info.run_id}
     names = {"code", "command.txt", "log.txt", "report.json", "versions.txt", "weights.txt"}
     assert {item.path for item in client.list_artifacts(run.info.run_id)} == names
     assert run.data.params["solver"] == "gradient descent"
     assert len(client.search_experiments()) == 1
-    assert "paretune.remarks" not in run.data.tags
+    assert "paretune.remarks" not in tags_of(run)
 
 
 @pytest.mark.foreign
@@ -170,7 +171,7 @@ def test_on_sagemaker_what_was_logged_travels_with_the_results(
 
     client = MlflowClient(mlflow.get_tracking_uri())
     (run,) = client.search_runs(["0"], "tags.`paretune.launcher` = 'sagemaker'")
-    assert run.data.tags["paretune.metrics_from"].startswith(source)
+    assert tags_of(run)["paretune.metrics_from"].startswith(source)
     points = {point.step: point.value for point in client.get_metric_history(run.info.run_id, metric)}
     assert len(points) == given.get("epochs", 3)
     assert run.data.metrics[metric] == list(points.values())[-1]

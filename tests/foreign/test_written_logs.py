@@ -21,6 +21,7 @@ from mlflow.entities import Run
 from tests.support.cloud import Cloud, spelled
 from tests.support.processes import command, paretune, wait_until
 from tests.support.stand_ins.sagemaker.emulator import Emulator
+from tests.support.tags import tags_of
 
 HERE = Path(__file__).parent
 
@@ -83,7 +84,7 @@ def training(request: pytest.FixtureRequest, home: Path) -> Training:
 def recorded(training: Training, given: Mapping[str, float], status: str) -> tuple[MlflowClient, Run]:
     """Return the only job of the user, after checking its end, its parameters and its artifacts."""
     client = MlflowClient(mlflow.get_tracking_uri())
-    (run,) = (run for run in client.search_runs(["0"]) if "paretune.launcher" in run.data.tags)
+    (run,) = (run for run in client.search_runs(["0"]) if "paretune.launcher" in tags_of(run))
     assert run.info.status == status
     assert {name: float(run.data.params[name]) for name in given} == given
     assert {"log.txt", "command.txt", "versions.txt", "code"} <= {

@@ -18,6 +18,7 @@ from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
 from tests.support.fake_clock import FakeClock
 from tests.support.scripted_jobs import DONE, SMALL, ScriptedLauncher
+from tests.support.tags import tags_of
 from tests.support.workplaces import make_workplace
 
 
@@ -63,4 +64,4 @@ class User:
 
     def job_of(self, run_id: str) -> str:
         """Return the job name that a run has recorded."""
-        return self.client.get_run(run_id).data.tags["paretune.job_name"]
+        return tags_of(self.client.get_run(run_id))["paretune.job_name"]

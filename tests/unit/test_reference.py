@@ -15,6 +15,7 @@ from mlflow import MlflowClient
 from paretune.cli import main
 from paretune.core import errors
 from paretune.specification.profile import SETTABLE
+from tests.support.tags import tags_of
 
 ROOT = Path(__file__).parents[2]
 CODE = "\n".join(path.read_text() for path in (ROOT / "src" / "paretune").rglob("*.py"))
@@ -86,7 +87,7 @@ def test_every_metric_and_tag_of_a_job_has_an_entry(
     entries |= set(re.findall(r"`([^`]+)`", page.rpartition("or serve paretune itself: ")[2]))
     runs = MlflowClient().search_runs(["0"])
     metrics = {name for run in runs for name in run.data.metrics if "/" not in name}
-    tags = {name for run in runs for name in run.data.tags if name.startswith("paretune.")}
+    tags = {name for run in runs for name in tags_of(run) if name.startswith("paretune.")}
     assert len(metrics) > 8
     assert len(tags) > 20
     assert {re.sub("_(low|high|best)$", "", name) for name in metrics | tags} - entries == set()

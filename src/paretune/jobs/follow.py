@@ -530,7 +530,8 @@ def _leave_gaps(run: RecordedRun, workplace: Workplace) -> str:
 
 def _end_never_created(run: RecordedRun, workplace: Workplace) -> str:
     """Close the run of a job that does not exist, unless another process may still create it; return a remark."""
-    again = f"to start it: {run.tags.get(schema.COMMAND, 'repeat its command')}"
+    plan = plan_of(run, workplace)
+    again = f"to start it: {plan.card.command_line}"
     lives = is_alive(run.tags.get(schema.WATCHED_BY, ""))
     is_on_another_machine = lives is None and schema.WATCHED_BY in run.tags
     if not workplace.launcher.jobs_outlive_submitter and is_on_another_machine:
@@ -543,7 +544,7 @@ def _end_never_created(run: RecordedRun, workplace: Workplace) -> str:
             f"its job does not exist yet; `sync` closes the run if the job is still missing in {minutes} minutes; "
             f"{again}"
         )
-    record = JobRecord(plan_of(run, workplace), workplace, run=workplace.tracking.run(run.run_id))
+    record = JobRecord(plan, workplace, run=workplace.tracking.run(run.run_id))
     job = Attempts(record)
     reason = "its job was never created"
     if _has_run(run):

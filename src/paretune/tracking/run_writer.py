@@ -62,10 +62,12 @@ class Run:
     retrying would not help. A refusal makes `has_gap` true only if it concerns something other than params, tags,
     metrics and inputs.
 
-    `is_new` means that this process has just created the run, so the run need not be read first.
+    `created_with` are the tags with which this process has just created the run, which need not be read first then.
     """
 
-    def __init__(self, client: MlflowClient, run_id: str, clock: Clock, *, is_new: bool = False) -> None:
+    def __init__(
+        self, client: MlflowClient, run_id: str, clock: Clock, *, created_with: Mapping[str, str] | None = None
+    ) -> None:
         self.run_id = run_id
         self.has_gap = False  # whether a write has failed; callers may set it to False again
         self._client = client
@@ -74,7 +76,8 @@ class Run:
         self._inputs: list[DatasetInput] = []  # these wait, too
         self._warned: set[str] = set()
         self._steps: dict[str, set[int]] = {}
-        self._is_new = self._has_read = is_new
+        self._is_new = self._has_read = created_with is not None
+        self._documents = dict(created_with or {})  # as this process has written them
         self._known_params: dict[str, str] = {}
         self._headlines: dict[str, float] = {}
         self._is_held = False
@@ -107,12 +110,21 @@ class Run:
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; a tag with the value None is not written."""
         texts = {name: without_secrets(text)[: schema.LONGEST_TAG] for name, text in tags.items() if text is not None}
-        self._put(*(RunTag(name, text) for name, text in texts.items()))
+        written = schema.packed(texts, self._with_documents()) if schema.has_members(texts) else texts
+        self._put(*(RunTag(name, text) for name, text in written.items()))
+
+    def _with_documents(self) -> dict[str, str]:
+        """Return the tags of the run and those that wait to be written. Other processes may have written into it."""
+        waiting = {value.key: value.value for value in self._waiting.values() if isinstance(value, RunTag)}
+        return {**(self._all_tags() or self._documents), **waiting}
 
     def delete_tags(self, *names: str) -> None:
         """Remove tags, if they are there."""
         for name in names:
             self._waiting.pop((RunTag, name), None)
+
+        left = schema.without(names, self._with_documents())
+        self._put(*(RunTag(document, text) for document, text in left.items()))
 
         def delete() -> None:
             recorded = self._client.get_run(self.run_id).data.tags
@@ -205,7 +217,7 @@ class Run:
         """Return the run's facts, and the latest value of each of its metrics; empty if MLflow does not answer."""
         with contextlib.suppress(*trouble()):
             data = self._client.get_run(self.run_id).data
-            return {**facts_by(data.tags), **data.metrics}
+            return {**facts_by(schema.unpacked(data.tags)), **data.metrics}
         return {}
 
     def params(self) -> dict[str, str]:
@@ -216,6 +228,9 @@ class Run:
 
     def tags(self) -> dict[str, str]:
         """Return the tags of the run; empty if MLflow does not answer."""
+        return schema.unpacked(self._all_tags())
+
+    def _all_tags(self) -> dict[str, str]:
         with contextlib.suppress(*trouble()):
             return dict(self._client.get_run(self.run_id).data.tags)
         return {}
@@ -302,6 +317,8 @@ class Run:
     def _put(self, *values: _Value) -> None:
         """Queue values. Each replaces a queued one with the same name and, for a metric, the same step and time."""
         for value in values:
+            if isinstance(value, RunTag) and schema.is_document(value.key):
+                self._documents[value.key] = value.value
             place = (value.step, value.timestamp) if isinstance(value, Metric) else ()
             self._waiting[type(value), value.key, *place] = value
         if not self._is_held:

@@ -6,11 +6,13 @@ the fact. The tags of AWS resources are in `core.tags`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
 from paretune.core.errors import BadInput
+from paretune.specification.metrics import BASELINES
+from paretune.specification.metrics import FACTS as NUMBERS
 
 PREFIX = "paretune."  # the prefix of our tags
 LONGEST_TAG = 8_000  # characters; MLflow's limit
@@ -141,6 +143,79 @@ REGISTERED = "paretune.registered"
 ROW_KEY = "paretune.row_key"  # key of a row of an imported table: each row is imported once
 SOURCE = "paretune.source"  # name of the table
 SOURCE_LINE = "paretune.source_line"  # line of the row in the table
+
+
+# What only machines read, and what people seldom look up, does not get a tag each: it would fill the first screen of a
+# run in MLflow.
+WATCH = "paretune.watch"  # JSON: the process that watches the job, and the phase of the job
+FACTS = "paretune.facts"  # JSON: sizes, estimates, the source of the price, and what the last attempt used
+_MEMBERS = {
+    WATCH: (WATCHED_BY, CLAIMED_AT, SECONDARY_STATUS, UNSEEN),
+    FACTS: (
+        *(COMMAND, DATASET_KEY, CODE_KEY, MODEL_REVISION, ESTIMATE_BASIS, MACHINE, ACCOUNT, REGION, SETTINGS, RETRIES),
+        *(CHOSEN_BATCH, ACCUMULATES, MAX_RUNTIME_MINUTES, TRAINING_SECONDS, NAMED),
+        *(PRICE_REGION, PRICE_AS_OF, PRICE_SOURCE, MODEL_URI, METRICS_FROM, f"{PREFIX}basis"),
+        *(USED_BATCH, USED_ACCUMULATION, USED_INSTANCE_COUNT, USED_PRECISION, USED_VERSIONS),
+        *(f"{PREFIX}{name}" for name in sorted(NUMBERS | BASELINES)),
+    ),
+}
+_DOCUMENT_OF = {member: document for document, members in _MEMBERS.items() for member in members}
+MEMBERS = frozenset(_DOCUMENT_OF)
+"""Names that `Run` and `RecordedRun` have as tags, although the run has them as members of WATCH and FACTS."""
+
+
+def is_document(name: str) -> bool:
+    """Return whether a tag is WATCH or FACTS."""
+    return name in _MEMBERS
+
+
+def has_members(tags: Collection[str]) -> bool:
+    """Return whether any of these tags is a member of WATCH or FACTS."""
+    return not MEMBERS.isdisjoint(tags)
+
+
+def unpacked(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags of a run with the members of its documents WATCH and FACTS as tags.
+
+    A tag of its own counts more than a member of the same name: version 0.6 wrote one, or somebody has set one.
+    """
+    members = {
+        f"{PREFIX}{name}": str(text)
+        for document in _MEMBERS
+        for name, text in (_document(tags.get(document, "")) or {}).items()
+    }
+    return {**members, **{name: text for name, text in tags.items() if name not in _MEMBERS}}
+
+
+def packed(tags: Mapping[str, str], recorded: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags to write: members of a document are added to the one in `recorded`, the tags that the run has.
+
+    A member that `recorded` has as a tag of its own stays one.
+    """
+    written, documents = dict[str, str](), dict[str, dict[str, str]]()
+    for name, text in tags.items():
+        document = _DOCUMENT_OF.get(name)
+        if document is None or name in recorded:
+            written[name] = text
+        else:
+            documents.setdefault(document, {})[name.removeprefix(PREFIX)] = text
+    for document, members in documents.items():
+        whole = {**(_document(recorded.get(document, "")) or {}), **members}
+        while len(text := json.dumps(whole)) > LONGEST_TAG:  # else it could not be read back
+            del whole[max(whole, key=lambda name: len(str(whole[name])))]
+        written[document] = text
+    return written
+
+
+def without(names: Collection[str], recorded: Mapping[str, str]) -> dict[str, str]:
+    """Return the documents of `recorded` that have any of these members, without them."""
+    left = {}
+    for document in _MEMBERS:
+        members = _document(recorded.get(document, "")) or {}
+        kept = {name: text for name, text in members.items() if f"{PREFIX}{name}" not in names}
+        if len(kept) < len(members):
+            left[document] = json.dumps(kept)
+    return left
 
 
 def given_tag(given: Mapping[str, Any]) -> dict[str, str]:

@@ -129,11 +129,10 @@ class Tracking:
         self.offer_view()
         active = mlflow.active_run()
         parent = {} if active is None else {schema.PARENT: active.info.run_id}
+        written = {**_context(), **parent, **schema.packed(tags or {}, {})}
         with self._usable():
-            run_id = self._client.create_run(
-                self._experiment, run_name=name, tags={**_context(), **parent, **(tags or {})}
-            ).info.run_id
-        return Run(self._client, run_id, self._clock, is_new=True)
+            run_id = self._client.create_run(self._experiment, run_name=name, tags=written).info.run_id
+        return Run(self._client, run_id, self._clock, created_with=written)
 
     def offer_view(self, study: StudyView | None = None) -> None:
         """Add a saved view to MLflow's UI: all runs, or the trials of a study.
@@ -360,11 +359,12 @@ def require_answer(uri: str) -> None:
 
 
 def _recorded(run: Any) -> RecordedRun:
+    tags = schema.unpacked(run.data.tags)
     return RecordedRun(
         run_id=run.info.run_id,
         params=run.data.params,
-        tags=run.data.tags,
-        metrics={**facts_by(run.data.tags), **run.data.metrics},
+        tags=tags,
+        metrics={**facts_by(tags), **run.data.metrics},
         started=(run.info.start_time or 0) / 1000,
         ended_at=(run.info.end_time or 0) / 1000,
         is_deleted=run.info.lifecycle_stage == LifecycleStage.DELETED,

@@ -18,6 +18,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.pricing import PriceList
+from tests.support.tags import tags_of
 
 _STATUS = {"Completed": "FINISHED", "Failed": "FAILED", "Stopped": "KILLED"}
 LOCAL_USD_PER_HOUR = 0.115
@@ -57,7 +58,7 @@ def faults_of(created: list[Created], runs: list[Run], client: MlflowClient, *, 
         jobs[_without_attempt(job.name)].append(job)
     result: list[str] = []
     for run in runs:
-        name = _without_attempt(run.data.tags.get("paretune.job_name", ""))
+        name = _without_attempt(tags_of(run).get("paretune.job_name", ""))
         faults = [*_faults_of_run(run, jobs.get(name, []), client, attempts)]
         faults += [f"has {name}, and another run has it, too"] if name and name in owned else []
         result += [f"run {run.info.run_id}: {fault}" for fault in faults]
@@ -73,9 +74,9 @@ def _without_attempt(name: str) -> str:
 
 
 def _faults_of_run(run: Run, jobs: list[Created], client: MlflowClient, attempts: int) -> Iterator[str]:
-    is_untouched = not any(name.startswith("paretune.") for name in run.data.tags)  # killed before paretune wrote a tag
+    is_untouched = not any(name.startswith("paretune.") for name in tags_of(run))  # killed before paretune wrote a tag
     if run.info.status == "RUNNING" and (jobs or not is_untouched):
-        yield f"is left RUNNING, with the state {run.data.tags.get('paretune.state')}"
+        yield f"is left RUNNING, with the state {tags_of(run).get('paretune.state')}"
     yield from (f"{job.name} was begun {job.begun} times" for job in jobs if job.begun > 1)
     if len(jobs) > attempts:
         yield f"has {len(jobs)} jobs: {', '.join(job.name for job in jobs)}"

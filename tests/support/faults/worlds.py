@@ -21,6 +21,7 @@ from tests.support.faults.commands import Forked, begin
 from tests.support.faults.oracle import Created, faults_of, local_jobs, sagemaker_job, simulated_jobs
 from tests.support.stand_ins.sagemaker.emulator import Emulator
 from tests.support.stores import copy_store, user_s_own
+from tests.support.tags import tags_of
 
 SCRIPT = """
 import argparse, json, os, sys, time
@@ -140,7 +141,7 @@ class World:
         """Return the runs of jobs."""
         result = self.client.search_runs(["0"], max_results=10_000)
         of_others = ("paretune.kind", "paretune.copied_from")
-        return [run for run in result if not any(run.data.tags.get(name) for name in of_others)]
+        return [run for run in result if not any(tags_of(run).get(name) for name in of_others)]
 
     def faults(self) -> list[str]:
         """Return the errors in the records, and the output of commands that printed a traceback."""

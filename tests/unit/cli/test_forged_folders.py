@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from tests.support.tags import tags_of
 from tests.support.typed import Run
 
 FORGE = """
@@ -36,7 +37,7 @@ def test_no_file_that_a_script_leaves_in_its_folder_sets_its_state_or_its_second
 
     assert (code, "Traceback" in err) == (0, False), err
     (recorded,) = MlflowClient().search_runs(["0"])
-    assert recorded.data.tags["paretune.state"] == "Completed"
+    assert tags_of(recorded)["paretune.state"] == "Completed"
     assert recorded.data.metrics["job_seconds"] < 100
     assert recorded.data.metrics["cost_usd"] < 0.01
     assert recorded.data.metrics["val_f1"] == 0.8
@@ -54,8 +55,8 @@ def test_a_script_cannot_blame_a_service_for_its_failure(word: str, run: Run) ->
     assert code != 0
     assert "AWS" not in err
     (recorded,) = MlflowClient().search_runs(["0"])
-    assert recorded.data.tags["paretune.cause"] == "error"
-    assert recorded.data.tags["paretune.state"] == "Failed"
+    assert tags_of(recorded)["paretune.cause"] == "error"
+    assert tags_of(recorded)["paretune.state"] == "Failed"
 
 
 @pytest.mark.parametrize("has_folder_of_0_6", [False, True])
@@ -67,7 +68,7 @@ def test_a_broken_record_of_a_job_is_no_error_and_sync_closes_its_run(
     run("train", "train.py")
     client = MlflowClient()
     (recorded,) = client.search_runs(["0"])
-    run_id, job = recorded.info.run_id, recorded.data.tags["paretune.job_name"]
+    run_id, job = recorded.info.run_id, tags_of(recorded)["paretune.job_name"]
     (record,) = Path(".paretune").glob(f"launched/{job}")
     if has_folder_of_0_6:  # which kept these files in the job's folder
         for path in record.iterdir():
@@ -86,6 +87,6 @@ def test_a_broken_record_of_a_job_is_no_error_and_sync_closes_its_run(
 
     assert (code, "Traceback" in err) == (0, False), err
     recorded = client.get_run(run_id)
-    assert (recorded.info.status, recorded.data.tags["paretune.state"]) == ("FINISHED", "Completed"), out + err
+    assert (recorded.info.status, tags_of(recorded)["paretune.state"]) == ("FINISHED", "Completed"), out + err
     assert run("sync")[0] == 0
     assert len(client.search_runs(["0"])) == 1

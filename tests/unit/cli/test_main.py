@@ -14,6 +14,7 @@ from paretune import __version__, cli
 from paretune.cli import COMMANDS, go_where_typed, main, program, read_words
 from paretune.core.shell import started_by
 from paretune.specification.job import JobSpec
+from tests.support.tags import tags_of
 from tests.support.typed import Run
 
 ROOT = Path(__file__).parents[3]
@@ -168,8 +169,8 @@ def test_the_run_of_a_refused_mlflow_run_names_the_reason(
     refused = client.get_run(run.info.run_id)
     assert refused.info.run_name.startswith("refused: ")
     assert "sed" in refused.info.run_name
-    assert "seed" in refused.data.tags["mlflow.note.content"]
-    assert "seed" in refused.data.tags["paretune.failure_reason"]
+    assert "seed" in tags_of(refused)["mlflow.note.content"]
+    assert "seed" in tags_of(refused)["paretune.failure_reason"]
 
 
 def test_a_command_waits_for_a_job_that_would_end_with_it(run: Run) -> None:

@@ -25,6 +25,7 @@ from paretune.specification import catalog
 from paretune.specification.job import JobSpec
 from paretune.specification.price import Price
 from tests.support.recorded_jobs import put_run
+from tests.support.tags import tags_of
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -89,8 +90,8 @@ def test_clusters_make_a_table_that_is_printed_and_kept_in_the_run_of_mlflow_run
 
     assert (code, err) == (0, "")
     (recorded,) = runs_of(client)
-    assert (recorded.info.status, recorded.data.tags["paretune.origin"]) == ("FINISHED", "estimated")
-    assert recorded.data.tags["mlflow.note.content"].startswith("**Estimated, no job was run for this table.**")
+    assert (recorded.info.status, tags_of(recorded)["paretune.origin"]) == ("FINISHED", "estimated")
+    assert tags_of(recorded)["mlflow.note.content"].startswith("**Estimated, no job was run for this table.**")
     text = mlflow.artifacts.load_text(f"{recorded.info.artifact_uri}/estimate.csv")
     table = list(csv.DictReader(io.StringIO(text)))
     assert tuple(table[0]) == COLUMNS

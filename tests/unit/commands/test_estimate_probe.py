@@ -12,6 +12,7 @@ from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from tests.support.recorded_jobs import put_run
+from tests.support.tags import tags_of
 
 Typed = Callable[..., tuple[int, str, str]]
 JOB = {"max_train_samples": "4000", "launcher": "simulated", "simulation.seconds_noise": "0.05"}
@@ -24,7 +25,7 @@ def run(no_settings: None, typed: Typed) -> Typed:
 
 
 def jobs(client: MlflowClient) -> list[Any]:
-    return [run for run in client.search_runs(["0"]) if "paretune.job_name" in run.data.tags]
+    return [run for run in client.search_runs(["0"]) if "paretune.job_name" in tags_of(run)]
 
 
 def test_a_probe_is_paid_for_once_and_narrows_the_intervals_of_types_with_the_same_gpu(

@@ -16,6 +16,7 @@ from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.specification.job import JobSpec
 from paretune.specification.price import Price
 from paretune.tracking.store import Tracking
+from tests.support.tags import tags_of
 
 HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"
 ROWS = (
@@ -47,7 +48,7 @@ def bring(path: str, **typed: str) -> dict[str, Any]:
 
 
 def runs(client: MlflowClient) -> list[Run]:
-    return sorted(client.search_runs(["0"]), key=lambda run: int(run.data.tags["paretune.source_line"]))
+    return sorted(client.search_runs(["0"]), key=lambda run: int(tags_of(run)["paretune.source_line"]))
 
 
 def test_each_row_becomes_a_run_with_its_whole_specification(client: MlflowClient) -> None:
@@ -55,7 +56,7 @@ def test_each_row_becomes_a_run_with_its_whole_specification(client: MlflowClien
     first, memory, unpriced = runs(client)
 
     assert (len(imported["run_ids"]), imported["known"]) == (3, 0)
-    assert (first.data.tags["paretune.origin"], first.data.tags["paretune.source"]) == ("published", "theirs.csv")
+    assert (tags_of(first)["paretune.origin"], tags_of(first)["paretune.source"]) == ("published", "theirs.csv")
     assert first.data.params["model"] == "bert-base-uncased"
     assert first.data.params["max_train_samples"] == "5000"
     assert (first.data.params["instance_type"], first.data.params["instance_count"]) == ("ml.g5.xlarge", "2")
@@ -63,7 +64,7 @@ def test_each_row_becomes_a_run_with_its_whole_specification(client: MlflowClien
     assert first.data.metrics == {"f1": 0.8, "billable_seconds": 900, "cost_usd": pytest.approx(1.0)}
     assert (first.info.status, memory.info.status) == ("FINISHED", "FAILED")
     assert memory.data.metrics == {"billable_seconds": 130, "cost_usd": pytest.approx(130 * 2 / 3600)}
-    assert memory.data.tags["paretune.failure_reason"].startswith("out of memory")
+    assert tags_of(memory)["paretune.failure_reason"].startswith("out of memory")
     assert "cost_usd" not in unpriced.data.metrics
     assert "no price of ml.p3.2xlarge is known: no cost is recorded" in str(imported["remarks"])
 
@@ -84,7 +85,7 @@ def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(client:
 
 def test_an_import_that_was_killed_is_finished_by_the_next(client: MlflowClient) -> None:
     bring(table())
-    key = runs(client)[0].data.tags["paretune.row_key"]
+    key = tags_of(runs(client)[0])["paretune.row_key"]
     client.delete_run(runs(client)[0].info.run_id)
     half = client.create_run("0", tags={"paretune.origin": "published", "paretune.row_key": key}).info.run_id
     again = bring(table())
@@ -125,7 +126,7 @@ def test_the_dollars_and_the_data_size_of_a_table_are_kept(client: MlflowClient)
 
     assert run.data.metrics["cost_usd"] == 0.57  # and not 900 x 2 x 3.825 / 3600
     assert run.data.params["dataset_size"] == "100000"
-    tags = run.data.tags
+    tags = tags_of(run)
     assert {name: tags[f"paretune.price_{name}"] for name in ("usd_per_hour", "as_of", "source")} == {
         "usd_per_hour": "3.825",
         "as_of": "2021-08",

@@ -20,6 +20,7 @@ from paretune.jobs import workplace as workplace_module
 from tests.support.aws_account import nothing_of_this_machine
 from tests.support.fake_clock import FakeClock
 from tests.support.stand_ins.aws import BUCKET, ROLE, Aws
+from tests.support.tags import tags_of
 
 __all__ = ["nothing_of_this_machine"]
 
@@ -87,7 +88,7 @@ def test_it_runs_the_project_as_a_job_and_waits_for_the_end(mlflow_run: Callable
     assert run.info.status == "FINISHED"
     assert run.data.params["training_arguments.alpha"] == "0.25"
     assert run.data.metrics["cost_usd"] == pytest.approx(USD)
-    tags = run.data.tags
+    tags = tags_of(run)
     assert (tags["mlflow.project.backend"], tags["mlflow.project.entryPoint"]) == ("sagemaker", "main")
     assert tags["mlflow.source.name"] == str(FOREIGN)
 

@@ -16,6 +16,7 @@ from paretune.launchers.sagemaker.storage import s3_client
 from paretune.specification.order import job_name
 from tests.support.bills import BEGIN, deliver, deliver_legacy, in_focus, in_legacy, later, line, of_month, write
 from tests.support.recorded_jobs import put_run
+from tests.support.tags import tags_of
 
 Run = Callable[..., tuple[int, Any, str]]
 VOLUME = {"identity_line_item_id": "volume"}
@@ -104,7 +105,7 @@ def test_hours_of_plans_and_private_rates_cost_what_is_paid_in_effect(
     assert figures(plan) == (2.85, pytest.approx(1.85))
     assert figures(private) == (2.85, pytest.approx(2.45))
     assert figures(unknown) == (2.85, None)
-    assert "lacks its effective cost" in store.get_run(unknown).data.tags["paretune.bill"]
+    assert "lacks its effective cost" in tags_of(store.get_run(unknown))["paretune.bill"]
     _, document, _ = run("report", "--rate", "effective")
     costs = {row["run_id"]: row["new_cost_usd"] for row in document["rows"]}
     assert costs == {plan: pytest.approx(1.85), private: pytest.approx(2.45), unknown: None}
@@ -129,7 +130,7 @@ def test_a_bill_that_does_not_cover_all_of_a_run_is_not_final(
     run_id = recorded(store, state=state)
     _, document, _ = run("reconcile", "--bill", str(write(rows(job_name(run_id, 1)), tmp_path / "bill.csv")))
 
-    assert missing in store.get_run(run_id).data.tags["paretune.bill"]
+    assert missing in tags_of(store.get_run(run_id))["paretune.bill"]
     assert any(missing in remark for remark in document["remarks"])
 
 
@@ -163,7 +164,7 @@ def test_two_charges_of_one_job_and_hour_are_two(run: Run, store: MlflowClient, 
     run("reconcile", "--bill", str(write([*rows, later()], tmp_path / "bill.csv")))
 
     assert store.get_run(run_id).data.metrics["billed_usd"] == pytest.approx(2.8)
-    assert store.get_run(run_id).data.tags["paretune.bill"] == "complete"
+    assert tags_of(store.get_run(run_id))["paretune.bill"] == "complete"
 
 
 CUR, FOCUS = "cur/data/BILLING_PERIOD=2026-11/cur-00001.csv", "focus/data/BILLING_PERIOD=2026-11/focus-00001.csv"
@@ -219,11 +220,11 @@ def test_a_job_over_the_end_of_a_month_is_on_two_bills_of_one_export(
     run("reconcile", "--bill", str(tmp_path))
 
     assert store.get_run(run_id).data.metrics["billed_usd"] == pytest.approx(3.0)
-    assert store.get_run(run_id).data.tags["paretune.bill"] == "complete"
+    assert tags_of(store.get_run(run_id))["paretune.bill"] == "complete"
 
 
 def state_of(store: MlflowClient, run_id: str) -> str:
-    return str(store.get_run(run_id).data.tags["paretune.bill"])
+    return str(tags_of(store.get_run(run_id))["paretune.bill"])
 
 
 SEPTEMBER, OCTOBER, DECEMBER = -48 * 24.0, -8 * 24.0, 29 * 24.0  # hours of a line in that month

@@ -25,6 +25,7 @@ from paretune.specification.container import Event
 from paretune.tracking.run_writer import Run
 from tests.support.scripted_jobs import DONE, ENDLESS, INTERNAL, SMALL, ScriptedLauncher
 from tests.support.stand_ins.mlflow_store import denying_batches
+from tests.support.tags import tags_of
 from tests.support.users import User
 from tests.support.workplaces import make_workplace
 
@@ -55,9 +56,9 @@ def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watche
 
     run = user.client.get_run(opened)
     assert run.info.status == "FINISHED"
-    assert (run.data.tags["paretune.kind"], run.data.tags["paretune.watched_run"]) == ("watcher", run_id)
+    assert (tags_of(run)["paretune.kind"], tags_of(run)["paretune.watched_run"]) == ("watcher", run_id)
     assert not run.data.params
-    assert not run.data.tags["paretune.state"]  # it is not the run of a job
+    assert not tags_of(run)["paretune.state"]  # it is not the run of a job
 
 
 def test_each_job_launched_in_one_mlflow_run_is_trained_and_recorded_and_the_same_one_is_found_again(
@@ -71,7 +72,7 @@ def test_each_job_launched_in_one_mlflow_run_is_trained_and_recorded_and_the_sam
     assert first.run_id == opened
     assert len(user.launcher.created) == 2
     below = user.client.get_run(second.run_id)
-    assert (below.data.tags["mlflow.parentRunId"], below.data.params["instance_count"]) == (opened, "2")
+    assert (tags_of(below)["mlflow.parentRunId"], below.data.params["instance_count"]) == (opened, "2")
     assert user.client.get_run(opened).data.params["instance_count"] == "1"
     assert user.type(opened, instance_count=1).run_id == opened  # as a killed command that is started again
     assert len(user.launcher.created) == 2
@@ -95,7 +96,7 @@ def test_a_launcher_that_is_killed_after_its_first_write_leaves_a_run_that_sync_
     with pytest.raises(Killed):
         user.type(opened)
 
-    tags = user.client.get_run(opened).data.tags
+    tags = tags_of(user.client.get_run(opened))
     assert tags["paretune.state"] == "Running"  # `sync` searches for these
     assert tags["paretune.claimed_at"]
 
@@ -118,7 +119,7 @@ def test_a_job_launched_in_the_run_of_a_study_or_a_report_gets_a_run_below_it(us
 
     result = user.type(opened)
 
-    assert user.client.get_run(result.run_id).data.tags["mlflow.parentRunId"] == opened
+    assert tags_of(user.client.get_run(result.run_id))["mlflow.parentRunId"] == opened
 
 
 def test_a_job_launched_inside_start_run_is_below_that_run_and_leaves_it_open(user: User) -> None:
@@ -126,7 +127,7 @@ def test_a_job_launched_inside_start_run_is_below_that_run_and_leaves_it_open(us
         result = user.type()
 
         run = user.client.get_run(result.run_id)
-        assert run.data.tags["mlflow.parentRunId"] == active.info.run_id
+        assert tags_of(run)["mlflow.parentRunId"] == active.info.run_id
         assert user.client.get_run(active.info.run_id).info.status == "RUNNING"
 
 
@@ -146,7 +147,7 @@ def test_a_started_again_command_whose_job_cannot_be_looked_at_leaves_its_run_to
             user.type(run_id)
 
     run = user.client.get_run(run_id)
-    assert (run.info.status, run.data.tags["paretune.state"]) == ("RUNNING", "Running")
+    assert (run.info.status, tags_of(run)["paretune.state"]) == ("RUNNING", "Running")
 
 
 def test_a_script_that_was_edited_runs_as_another_job_and_a_log_next_to_it_changes_nothing(user: User) -> None:
@@ -184,7 +185,7 @@ def test_who_follows_the_job_that_a_living_process_watches_leaves_it_to_that_one
 
     assert not user.launcher.jobs[user.job_of(run_id)].stopped
     run = user.client.get_run(run_id)
-    assert (run.info.status, run.data.tags["paretune.watched_by"]) == ("RUNNING", first)
+    assert (run.info.status, tags_of(run)["paretune.watched_by"]) == ("RUNNING", first)
     assert "Ctrl-C here does not stop it, because another process also watches it" in user.messages[0]
     assert user.type().run_id == run_id
     assert len(user.launcher.created) == 1
@@ -202,8 +203,8 @@ def test_ctrl_c_while_a_command_finds_its_job_completed_changes_nothing_of_the_j
             user.type(run_id)  # started again for the run that `mlflow run` had opened
 
     run = user.client.get_run(run_id)
-    assert (run.info.status, run.data.tags["paretune.state"]) == ("FINISHED", "Completed")
-    assert "paretune.failure_reason" not in run.data.tags
+    assert (run.info.status, tags_of(run)["paretune.state"]) == ("FINISHED", "Completed")
+    assert "paretune.failure_reason" not in tags_of(run)
 
 
 def test_an_output_that_breaks_stops_no_paid_job(user: User) -> None:
@@ -219,7 +220,7 @@ def test_an_output_that_breaks_stops_no_paid_job(user: User) -> None:
     (job,) = user.launcher.jobs.values()
     assert not job.stopped
     run = user.client.get_run(job.run_id)
-    assert (run.info.status, run.data.tags["paretune.watched_by"]) == ("RUNNING", "")
+    assert (run.info.status, tags_of(run)["paretune.watched_by"]) == ("RUNNING", "")
 
 
 def test_a_refused_next_attempt_is_left_to_sync_with_its_checkpoints(user: User) -> None:
@@ -253,7 +254,7 @@ def test_six_who_type_the_same_command_at_the_same_moment_pay_for_one_job(
     assert len(user.launcher.created) == 1
     assert len({result.run_id for result in results}) == 1
     runs = user.client.search_runs(["0"])
-    assert sorted(run.data.tags["paretune.state"] for run in runs) == ["", "", "", "", "", "Completed"]
+    assert sorted(tags_of(run)["paretune.state"] for run in runs) == ["", "", "", "", "", "Completed"]
     assert {run.info.status for run in runs} == {"FINISHED"}
     ledger = user.place().budget_ledger("team.yaml")
     assert ledger is not None
@@ -338,7 +339,7 @@ def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(user: U
     assert len(user.launcher.created) == 1
     run = user.client.get_run(run_id)
     assert run.info.status == "RUNNING"  # `sync` will find it
-    assert run.data.tags["paretune.region"] == "us-east-1"
+    assert tags_of(run)["paretune.region"] == "us-east-1"
 
 
 def test_equal_jobs_of_two_accounts_have_names_of_their_own_on_the_bill_of_both(
@@ -377,7 +378,7 @@ def test_a_server_that_denies_an_operation_has_the_record_and_the_same_command_p
     assert result.run_id == run_id
     assert len(user.launcher.created) == 1
     run = user.client.get_run(run_id)
-    assert (run.info.status, run.data.tags["paretune.state"]) == ("FINISHED", "Completed")
+    assert (run.info.status, tags_of(run)["paretune.state"]) == ("FINISHED", "Completed")
     assert run.data.params["instance_type"] == SMALL
     assert run.data.metrics["cost_usd"] == pytest.approx(0.01)
 
@@ -390,7 +391,7 @@ def test_the_result_of_a_job_that_completed_under_an_interrupted_command_is_show
     interrupted_at_the_end(follower.interruption)
     with pytest.raises(Interrupted):
         run_job(user.spec(), follower)
-    assert user.client.get_run(run_id).data.tags["paretune.state"] == "Completed"
+    assert tags_of(user.client.get_run(run_id))["paretune.state"] == "Completed"
 
     shown = user.type()
 
@@ -439,7 +440,7 @@ def test_who_begins_before_another_launcher_of_its_run_follows_a_job_follows_tha
 
     assert [user.type(opened).run_id, other[0].run_id] == [earlier, earlier]
     assert recorded_jobs(user) == user.launcher.created == [user.job_of(earlier)]
-    assert user.client.get_run(opened).data.tags["paretune.watched_run"] == earlier
+    assert tags_of(user.client.get_run(opened))["paretune.watched_run"] == earlier
 
 
 def test_who_finds_its_name_taken_leaves_the_run_to_the_job_that_another_launcher_has_created_in_it(
@@ -458,7 +459,7 @@ def test_who_finds_its_name_taken_leaves_the_run_to_the_job_that_another_launche
 
     assert [others[1].run_id, result.run_id] == [opened, others[0].run_id]
     assert recorded_jobs(user) == user.launcher.created
-    assert user.client.get_run(opened).data.tags["paretune.state"] == "Completed"
+    assert tags_of(user.client.get_run(opened))["paretune.state"] == "Completed"
 
 
 def test_who_has_chosen_to_start_a_job_keeps_its_run_when_another_launcher_of_the_run_finds_its_name_taken(
@@ -491,7 +492,7 @@ def test_who_has_chosen_to_start_a_job_keeps_its_run_when_another_launcher_of_th
 
     assert result.run_id == opened
     assert recorded_jobs(user) == user.launcher.created
-    assert "paretune.watched_run" not in user.client.get_run(opened).data.tags
+    assert "paretune.watched_run" not in tags_of(user.client.get_run(opened))
 
 
 def interrupted_at_the_end(interruption: Interruption) -> None:
@@ -515,4 +516,4 @@ def sync(user: User) -> None:
 def recorded_jobs(user: User) -> list[str]:
     """Return the names of the jobs that runs have recorded, in the order in which names are given."""
     runs = user.client.search_runs(["0"])
-    return sorted(name for run in runs if (name := run.data.tags.get("paretune.job_name", "")))
+    return sorted(name for run in runs if (name := tags_of(run).get("paretune.job_name", "")))

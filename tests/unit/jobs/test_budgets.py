@@ -19,6 +19,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import tracking_uri
+from tests.support.tags import tags_of
 from tests.support.users import User
 from tests.support.workplaces import make_workplace, planned
 
@@ -140,7 +141,7 @@ def test_of_two_that_pass_the_first_look_only_one_that_fits_is_launched(
 
     assert len(payer.launcher.created) == 1
     (refused,) = payer.client.search_runs(["0"], "attributes.status = 'FAILED'")
-    assert "budget nlp" in refused.data.tags["paretune.failure_reason"]
+    assert "budget nlp" in tags_of(refused)["paretune.failure_reason"]
     assert payer.standing().balance.committed_usd == pytest.approx(4.5)
 
 
@@ -175,7 +176,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     home.rename("away.db")
     home.mkdir()  # so that SQLite cannot open it
     result = payer.type()
-    assert "sync" in payer.client.get_run(result.run_id).data.tags["paretune.reserved"]
+    assert "sync" in tags_of(payer.client.get_run(result.run_id))["paretune.reserved"]
     assert any("stays reserved in its budgets until `paretune sync` records it" in text for text in result.remarks)
     with pytest.raises(Exception, match=r"studies\.db") as refused:
         payer.type(seed=7)
@@ -186,7 +187,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     assert payer.standing().balance.committed_usd == pytest.approx(1.0)
     message = sync_all(payer)
     assert payer.standing().balance.spent_usd == pytest.approx(0.01)
-    assert payer.client.get_run(result.run_id).data.tags["paretune.reserved"] == ""
+    assert tags_of(payer.client.get_run(result.run_id))["paretune.reserved"] == ""
     assert any(
         f"0.01 USD recorded against the budgets of {Path('team.yaml').resolve()}" in entry.remark for entry in message
     )
@@ -245,7 +246,7 @@ def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: 
 
 
 def test_every_run_says_whose_job_it_is(payer: Payer) -> None:
-    mine = payer.client.get_run(payer.type().run_id).data.tags
+    mine = tags_of(payer.client.get_run(payer.type().run_id))
     assert (mine["paretune.user"], mine["paretune.team"]) == ("ana", "nlp")
     assert mine["paretune.budget"] == str(Path("team.yaml").resolve())
     assert "paretune.study" not in mine
@@ -267,7 +268,7 @@ def test_a_simulated_job_from_the_command_line_counts_in_the_account_of_simulate
 
     assert main(["train", *words]) == 0
     (run,) = MlflowClient().search_runs(["0"])
-    assert (run.data.tags["paretune.user"], run.data.tags["paretune.team"]) == ("ana", "nlp")
+    assert (tags_of(run)["paretune.user"], tags_of(run)["paretune.team"]) == ("ana", "nlp")
     capsys.readouterr()
     assert main(["train", *words, "--dry_run", "true"]) == 0
     assert f"budget nlp of simulated jobs: {5 - run.data.metrics['cost_usd']:.2f} of 5 USD" in capsys.readouterr().out

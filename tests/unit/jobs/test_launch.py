@@ -24,6 +24,7 @@ from paretune.tracking import PATIENCE, schema
 from paretune.tracking.store import Tracking
 from tests.support.fake_clock import FakeClock
 from tests.support.scripted_jobs import DONE, SMALL, ScriptedLauncher
+from tests.support.tags import tags_of
 from tests.support.workplaces import make_workplace
 
 
@@ -44,7 +45,7 @@ def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
     assert "max_runtime_minutes must be at least" in capsys.readouterr().err
     run = MlflowClient().get_run(opened)
     assert run.info.status == "FAILED"
-    assert "max_runtime_minutes" in run.data.tags[schema.FAILURE_REASON]
+    assert "max_runtime_minutes" in tags_of(run)[schema.FAILURE_REASON]
     assert main([*words, "--force", "limit"]) == 3  # intended: its limit ends it
 
 
@@ -142,7 +143,7 @@ def test_a_busy_machine_is_named_before_a_local_job(workplace: Path, monkeypatch
     run_job(JobSpec(entry_script="train.py"), place)
 
     (run,) = MlflowClient().search_runs(["0"])
-    assert "this machine is busy, with a load average of 1000.0 on" in run.data.tags[schema.WARNINGS]
+    assert "this machine is busy, with a load average of 1000.0 on" in tags_of(run)[schema.WARNINGS]
 
 
 class Listening(ScriptedLauncher):
@@ -177,8 +178,8 @@ def test_what_is_cut_off_the_rows_is_said_before_the_job_is_created_and_recorded
 
     assert f"warning: {cut}" in launcher.told_before
     (run,) = MlflowClient().search_runs(["0"])
-    assert cut in run.data.tags[schema.WARNINGS]
-    assert run.data.tags["paretune.kept_share"] == "0.01"
+    assert cut in tags_of(run)[schema.WARNINGS]
+    assert tags_of(run)["paretune.kept_share"] == "0.01"
 
 
 LAUNCHERS = JobSpec.schema_at(["launcher"])["enum"]

@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 from paretune.cli import main
 from tests.support.fake_clock import FakeClock
 from tests.support.stand_ins.aws import BUCKET, Aws, account
+from tests.support.tags import tags_of
 
 
 class Bucket:
@@ -58,7 +59,7 @@ def test_old_models_and_checkpoints_are_listed_with_their_price_and_removed_when
 
     assert main(["clean", "--older_than", "30", "--yes"]) == 0
     assert bucket.left == {"jobs/paretune-a-1/output/report.json"}
-    assert "removed from S3 by `paretune clean`" in bucket.client.get_run(run_id).data.tags["paretune.no_model"]
+    assert "removed from S3 by `paretune clean`" in tags_of(bucket.client.get_run(run_id))["paretune.no_model"]
 
 
 def test_what_may_still_be_used_is_kept_and_the_reason_is_named(
@@ -119,7 +120,7 @@ def test_an_object_that_s3_does_not_remove_is_an_error_and_no_success(
     assert main(["clean", "--older_than", "30", "--yes"]) != 0
 
     assert "S3 did not remove" in capsys.readouterr().err
-    assert "paretune.no_model" not in bucket.client.get_run(run_id).data.tags
+    assert "paretune.no_model" not in tags_of(bucket.client.get_run(run_id))
 
 
 def test_a_bucket_that_cannot_be_looked_at_hides_no_other(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from paretune.cli import main
 from paretune.jobs.launch import begin_job
 from paretune.jobs.plan import plan
 from paretune.specification.parallelism import BatchPlan
+from paretune.tracking.schema import unpacked
 from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, OTHER, ScriptedLauncher
 from tests.support.users import User
 
@@ -51,7 +52,7 @@ def test_the_job_computes_the_batch_that_the_estimate_shows_and_its_run_says_tha
     assert plan.global_batch_size == 16 == plan.per_device_train_batch_size * plan.gradient_accumulation_steps
     for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size"):
         assert row[name] == getattr(plan, name) == int(run.params[name])
-    assert run.tags["paretune.chosen_batch"] == str(plan.per_device_train_batch_size)
+    assert unpacked(run.tags)["paretune.chosen_batch"] == str(plan.per_device_train_batch_size)
     assert any("rows at once, because 16 may not fit in memory" in text for text in user.messages)
 
 
@@ -81,7 +82,7 @@ def test_a_retry_without_memory_begins_from_the_chosen_batch_and_keeps_the_step(
     assert 1 <= second.per_device_train_batch_size < first.per_device_train_batch_size < 16
     assert first.global_batch_size == second.global_batch_size == 16
     assert run.params["per_device_train_batch_size"] == str(first.per_device_train_batch_size)
-    assert run.tags["paretune.used_per_device_train_batch_size"] == str(second.per_device_train_batch_size)
+    assert unpacked(run.tags)["paretune.used_per_device_train_batch_size"] == str(second.per_device_train_batch_size)
 
 
 def test_the_same_command_is_one_job_although_another_batch_would_be_chosen_now(

@@ -11,6 +11,7 @@ from paretune.jobs.follow import Sync, plan_of
 from paretune.jobs.plan import PLAN, plan
 from paretune.specification.plan import Plan
 from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, SMALL
+from tests.support.tags import tags_of
 from tests.support.users import User
 
 SCRIPT = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float)\n"
@@ -36,7 +37,7 @@ def test_a_plan_is_json_both_ways(user: User) -> None:
 def test_who_follows_a_job_needs_the_plan_and_no_tag_about_it(user: User, lost: str) -> None:
     user.launcher.endings = [CAPACITY, DONE]
     run_id = user.is_killed(fallback_instance_types=LARGE)
-    if f"paretune.{lost}" in user.client.get_run(run_id).data.tags:
+    if f"paretune.{lost}" in tags_of(user.client.get_run(run_id)):
         user.client.delete_tag(run_id, f"paretune.{lost}")
     place = user.place()
 

@@ -18,6 +18,7 @@ from paretune.jobs.plan import draft
 from paretune.jobs.workplace import Workplace
 from paretune.tracking.recorded_run import RecordedRun
 from tests.support.scripted_jobs import DONE, ENDLESS
+from tests.support.tags import tags_of
 from tests.support.users import User
 
 DEAD = "this-machine-restarted 4194304 1"  # a process on another machine, which nobody can ask
@@ -199,7 +200,7 @@ def test_a_run_that_is_deleted_under_its_living_command_has_the_whole_record_in_
 
 def test_a_tag_that_names_another_existing_run_gives_nobody_its_job(user: Owner) -> None:
     victim = user.leaves(ENDLESS)
-    forged = user.client.create_run(user.experiment, tags=dict(user.client.get_run(victim).data.tags)).info.run_id
+    forged = user.client.create_run(user.experiment, tags=dict(tags_of(user.client.get_run(victim)))).info.run_id
     user.client.set_tag(forged, "paretune.continues", victim)
     place = user.place()
 

@@ -39,6 +39,7 @@ from tests.support.scripted_jobs import (
     ScriptedJob,
     ScriptedLauncher,
 )
+from tests.support.tags import tags_of
 from tests.support.workplaces import make_workplace, planned
 
 
@@ -83,7 +84,7 @@ class Desk:
     def tags(self) -> Mapping[str, str]:
         return {
             name.removeprefix("paretune."): text
-            for name, text in self.client.get_run(self.run_id or "").data.tags.items()
+            for name, text in tags_of(self.client.get_run(self.run_id or "")).items()
         }
 
 

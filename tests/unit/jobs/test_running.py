@@ -21,6 +21,7 @@ from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.ending import JobState
 from tests.support.bills import later, line, write
 from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, End
+from tests.support.tags import tags_of
 from tests.support.users import User
 
 
@@ -87,8 +88,8 @@ def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: D
     assert real.stopped
     assert end.state is JobState.STOPPED
     run = desk.client.get_run(run_id)
-    assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "Stopped")
-    assert "paretune stop" in run.data.tags["paretune.failure_reason"]
+    assert (run.info.status, tags_of(run)["paretune.state"]) == ("KILLED", "Stopped")
+    assert "paretune stop" in tags_of(run)["paretune.failure_reason"]
     assert run.data.metrics["cost_usd"] == pytest.approx(0.01)
     job.current = real
     seen = job.poll()
@@ -96,8 +97,8 @@ def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: D
     assert seen.state is JobState.STOPPED
     run = desk.client.get_run(run_id)
     assert run.data.metrics["cost_usd"] == pytest.approx(0.01)
-    assert "paretune stop" in run.data.tags["paretune.failure_reason"]
-    assert "paretune stop" in run.data.tags["mlflow.note.content"]
+    assert "paretune stop" in tags_of(run)["paretune.failure_reason"]
+    assert "paretune stop" in tags_of(run)["mlflow.note.content"]
     assert running_jobs(desk.tracking, desk.where) == []
 
 
@@ -166,8 +167,8 @@ def test_stop_creates_no_attempt_whoever_watches_the_job_and_its_watcher_creates
     assert desk.launcher.created == [name]
     assert (end.state, end.metrics["cost_usd"]) == (JobState.FAILED, pytest.approx(0.01))
     run = desk.client.get_run(run_id)
-    assert (run.info.status, run.data.tags["paretune.state"]) == ("FAILED", "Failed")
-    assert "paretune.used_instance_type" not in run.data.tags
+    assert (run.info.status, tags_of(run)["paretune.state"]) == ("FAILED", "Failed")
+    assert "paretune.used_instance_type" not in tags_of(run)
     job.current = desk.launcher.jobs[name]
     seen = job.poll()  # as its watcher does
     assert desk.launcher.created == [name]
@@ -193,7 +194,7 @@ def test_an_attempt_that_was_being_created_when_its_job_was_stopped_is_stopped_b
         pass
 
     assert (end.state, end.metrics["cost_usd"]) == (JobState.STOPPED, pytest.approx(0.01 + 0.02))
-    assert desk.client.get_run(run_id).data.tags["paretune.state"] == "Stopped"
+    assert tags_of(desk.client.get_run(run_id))["paretune.state"] == "Stopped"
 
 
 def test_stop_creates_no_job_in_place_of_one_that_is_not_shown_any_more(
@@ -292,7 +293,7 @@ def test_a_job_is_found_by_its_name_though_a_launcher_that_died_before_it_had_on
     synced.interruption.reason = "interrupted by SIGINT"
     with pytest.raises(Interrupted):
         synced.run()
-    assert desk.client.get_run(loser).data.tags["paretune.job_name"] == ""
+    assert tags_of(desk.client.get_run(loser))["paretune.job_name"] == ""
     end = stop(find_run(desk.tracking, name, desk.where), desk.where)
     assert (end.run_id, end.state) == (run_id, JobState.STOPPED)
     ended = find_run(desk.tracking, name)

@@ -41,6 +41,7 @@ from tests.support.scripted_jobs import (
     ScriptedLauncher,
     pool,
 )
+from tests.support.tags import tags_of
 from tests.support.workplaces import make_workplace
 
 DEAD = f"{socket.gethostname()} 4194304 1"  # no process has this id
@@ -100,7 +101,7 @@ class Desk:
         self.client.set_tag(run_id, f"paretune.{name}", text)
 
     def tags(self, run_id: str) -> dict[str, str]:
-        return {name.removeprefix("paretune."): text for name, text in self.client.get_run(run_id).data.tags.items()}
+        return {name.removeprefix("paretune."): text for name, text in tags_of(self.client.get_run(run_id)).items()}
 
     def status(self, run_id: str) -> str:
         return str(self.client.get_run(run_id).info.status)
@@ -454,7 +455,7 @@ SPOILT = dict.fromkeys(
 def test_no_tag_that_somebody_has_broken_ends_what_others_see(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     good = desk.leave(DONE)
     desk.sync()
-    tags = {**desk.client.get_run(good).data.tags, "paretune.launcher": "simulated", "paretune.state": "Running"}
+    tags = {**tags_of(desk.client.get_run(good)), "paretune.launcher": "simulated", "paretune.state": "Running"}
     for name in OUR_TAGS:
         for text in ("inf", "[1,2]"):
             run_id = desk.client.create_run("0", tags={**tags, name: text}).info.run_id
@@ -469,7 +470,7 @@ def test_no_tag_that_somebody_has_broken_ends_what_others_see(desk: Desk, capsys
 
 
 def test_sync_says_in_a_line_what_is_broken_in_a_run_and_follows_the_others(desk: Desk) -> None:
-    template = desk.client.get_run(desk.leave()).data.tags
+    template = tags_of(desk.client.get_run(desk.leave()))
     broken = [
         desk.client.create_run("0", tags={**template, f"paretune.{name}": text}).info.run_id
         for name, texts in SPOILT.items()

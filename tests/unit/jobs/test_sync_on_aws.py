@@ -23,6 +23,7 @@ from paretune.tracking.store import Tracking
 from tests.support.aws_account import aws, clock, nothing_of_this_machine
 from tests.support.fake_clock import FakeClock
 from tests.support.stand_ins.aws import BUCKET, Aws
+from tests.support.tags import tags_of
 
 __all__ = ["aws", "clock", "nothing_of_this_machine"]
 
@@ -102,7 +103,7 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
     for name in list(aws.training.jobs):
         aws.end(name, "Failed", reason=OUT_OF_MEMORY, BillableTimeInSeconds=60)
     first = {call.parameters["TrainingJobName"]: call.parameters for call in aws.of("CreateTrainingJob")}
-    recorded = [json.loads(run.data.tags["paretune.settings"]) for run in MlflowClient().search_runs(["0"])]
+    recorded = [json.loads(tags_of(run)["paretune.settings"]) for run in MlflowClient().search_runs(["0"])]
     assert {(tuple(sorted(each)), each["sagemaker.s3_bucket"]) for each in recorded} == {  # what somebody reads
         (("sagemaker.s3_bucket", "tags"), bucket) for bucket in ("bucket-of-a", "bucket-of-b")
     }

@@ -9,6 +9,7 @@ from paretune.cli import main
 from paretune.studies.search.driver import Driver
 from tests.support.scripted_jobs import SECONDS, SMALL
 from tests.support.scripted_study import Desk, searched
+from tests.support.tags import tags_of
 
 STUDY = """
 name: two rates
@@ -27,7 +28,7 @@ def budgets(usd: float) -> None:
 def tags_of_trials() -> set[tuple[str | None, ...]]:
     names = ("paretune.study", "paretune.user", "paretune.team")
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
-    return {tuple(run.data.tags.get(name) for name in names) for run in runs}
+    return {tuple(tags_of(run).get(name) for name in names) for run in runs}
 
 
 def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised_or_gone(

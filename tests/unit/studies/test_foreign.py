@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 
 import paretune
 from paretune.core.errors import BadInput
+from tests.support.tags import tags_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")  # from set_metric_names
 
@@ -40,17 +41,17 @@ def test_every_trial_is_a_run_the_page_shows_the_front_and_further_ones_are_adde
     result = paretune.log_study(study)
 
     client = MlflowClient()
-    (parent,) = [run for run in client.search_runs(["0"]) if run.data.tags.get("paretune.kind") == "study"]
+    (parent,) = [run for run in client.search_runs(["0"]) if tags_of(run).get("paretune.kind") == "study"]
     runs = client.search_runs(["0"], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
     trials = {trial.number: trial for trial in study.trials if trial.state.is_finished()}
     assert parent.info.run_id == result.run_id
-    assert {int(run.data.tags["paretune.trial"]) for run in runs} == trials.keys()
+    assert {int(tags_of(run)["paretune.trial"]) for run in runs} == trials.keys()
     for run in runs:
-        trial = trials[int(run.data.tags["paretune.trial"])]
+        trial = trials[int(tags_of(run)["paretune.trial"])]
         assert run.data.metrics == dict(zip(["cost", "recall"], trial.values or (), strict=False))
         assert run.data.params["kind"] == trial.params["kind"]
         assert run.info.status == ("FINISHED" if trial.values else "FAILED")
-    best = {int(run.data.tags["paretune.trial"]) for run in runs if run.data.tags.get("paretune.pareto_rank") == "0"}
+    best = {int(tags_of(run)["paretune.trial"]) for run in runs if tags_of(run).get("paretune.pareto_rank") == "0"}
     assert {trial.number for trial in study.best_trials if trial.params["kind"] == "a"} & best
     html = mlflow.artifacts.load_text(f"{parent.info.artifact_uri}/pareto.html")
     assert "Take trial" in html

@@ -31,6 +31,7 @@ from tests.support.fake_clock import FakeClock
 from tests.support.scripted_jobs import ENDLESS, SMALL
 from tests.support.scripted_study import JudgedLauncher, always_done
 from tests.support.study_tables import write_study
+from tests.support.tags import tags_of
 from tests.support.workplaces import make_workplace
 
 
@@ -52,11 +53,11 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert output.err.count("is above 16") == warnings
     client = MlflowClient()
     (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
-    assert parent.data.tags["paretune.origin"] == "simulated"
+    assert tags_of(parent)["paretune.origin"] == "simulated"
     (trial,) = client.search_runs(["0"], "tags.`paretune.trial` = '0'")
     assert parent.data.metrics["pick_cost_usd"] == pytest.approx(trial.data.metrics["cost_usd"])
     assert "pick_f1" not in parent.data.metrics  # its F1 is unknown
-    note = parent.data.tags["mlflow.note.content"]
+    note = tags_of(parent)["mlflow.note.content"]
     assert note.startswith("**Ended: 1 trial, 0.1")
     assert " USD.** Take trial 0 (" in note
     assert parent.data.metrics["trials_done"] == 1
@@ -147,7 +148,7 @@ def test_a_study_outlives_a_restart_of_its_mlflow_and_reports_a_longer_outage(
 
     assert main(["study", "--study", str(path)]) == 0
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
-    assert [run.data.tags["paretune.state"] for run in runs] == ["Completed", "Completed"]
+    assert [tags_of(run)["paretune.state"] for run in runs] == ["Completed", "Completed"]
 
 
 @pytest.mark.parametrize(("jobs", "code"), [(0, 2), (1, 3)])
@@ -333,7 +334,7 @@ def test_who_owns_the_jobs_may_change_and_the_run_keeps_its_command_and_no_reaso
 
     assert main(["study", str(path), "--role", "Other", "--tags.team", "nlp"]) == 0
 
-    tags = client.get_run(parent.info.run_id).data.tags
+    tags = tags_of(client.get_run(parent.info.run_id))
     assert tags[schema.COMMAND].startswith("paretune study")
     assert not {schema.FAILURE_REASON, schema.DRIVEN_UNTIL} & tags.keys()
 
@@ -383,7 +384,7 @@ def test_the_view_of_a_study_shows_its_front_first_and_runs_without_a_rank_last(
 
     found = client.search_runs(["0"], state["searchFilter"], order_by=[order])
 
-    assert [run.data.tags.get(schema.PARETO_RANK) for run in found] == ["0", "0", None]
+    assert [tags_of(run).get(schema.PARETO_RANK) for run in found] == ["0", "0", None]
 
 
 def test_mlflow_shows_a_study_by_its_own_metric_from_the_best_rank_to_the_worst(workplace: Path) -> None:
@@ -410,7 +411,7 @@ def test_mlflow_shows_a_study_by_its_own_metric_from_the_best_rank_to_the_worst(
     )
     order = f"{state['orderByKey']} {'ASC' if state['orderByAsc'] else 'DESC'}"
     trials = client.search_runs(["0"], state["searchFilter"], order_by=[order])
-    ranks = [trial.data.tags[schema.PARETO_RANK] for trial in trials]
+    ranks = [tags_of(trial)[schema.PARETO_RANK] for trial in trials]
 
     assert state["selectedColumns"][:4] == [
         "metrics.`val_rae`",
@@ -424,7 +425,7 @@ def test_mlflow_shows_a_study_by_its_own_metric_from_the_best_rank_to_the_worst(
     assert int(ranks[-1]) > 9
     varied = {name for trial in trials for name in trial.data.params if trial.data.params[name] != job.get(name)}
     assert "max_runtime_minutes" not in varied, "the study chooses it, and MLflow compares parameters"
-    assert all(float(trial.data.tags[schema.MAX_RUNTIME_MINUTES]) > 0 for trial in trials)
+    assert all(float(tags_of(trial)[schema.MAX_RUNTIME_MINUTES]) > 0 for trial in trials)
 
 
 def test_a_script_without_a_seed_is_shown_as_it_is_called_repeated_once_and_stated_without_an_error(

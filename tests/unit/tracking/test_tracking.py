@@ -37,6 +37,7 @@ from paretune.tracking.store import Tracking, alone_with, is_absent_file, requir
 from paretune.tracking.ui_view import StudyView
 from tests.support.processes import free_port
 from tests.support.stand_ins.mlflow_store import denying_batches
+from tests.support.tags import tags_of
 
 
 @pytest.fixture
@@ -263,7 +264,7 @@ def test_inputs_that_a_server_refuses_are_missing_and_all_else_is_recorded(
 
 
 def test_a_headline_is_the_latest_value_although_another_client_has_written_a_curve(store: MlflowClient) -> None:
-    run = Run(store, store.create_run("0").info.run_id, SystemClock(), is_new=True)
+    run = Run(store, store.create_run("0").info.run_id, SystemClock(), created_with={})
     run.log_metrics({"eval_loss": 0.9})
     store.log_metric(run.run_id, "eval_loss", 0.8, step=6)
     store.log_metric(run.run_id, "eval_f1", 0.5, step=6)
@@ -275,7 +276,7 @@ def test_a_headline_is_the_latest_value_although_another_client_has_written_a_cu
 
 
 def test_a_run_begins_with_results_and_has_sizes_and_estimates_as_tags(store: MlflowClient) -> None:
-    run = Run(store, store.create_run("0").info.run_id, SystemClock(), is_new=True)
+    run = Run(store, store.create_run("0").info.run_id, SystemClock(), created_with={})
     facts = {"total_parameters": 66_955_010.0, "estimated_seconds_low": 7.25}
     speed = {"throughput_samples_per_second": 52.5}
     run.log_facts({"baseline_f1_tfidf": 0.75, "layers": 6.0})
@@ -289,7 +290,7 @@ def test_a_run_begins_with_results_and_has_sizes_and_estimates_as_tags(store: Ml
     assert [*recorded.metrics][:3] == ["f1", "cost_usd", *speed]  # MLflow's Compare draws the first metric
     assert (first, last) == ("f1", "train/loss")
     assert not {*facts, "layers"} & recorded.metrics.keys()
-    assert recorded.tags["paretune.total_parameters"] == "66955010"
+    assert schema.unpacked(recorded.tags)["paretune.total_parameters"] == "66955010"
     read_back = tracking().recorded(run.run_id)
     assert read_back is not None
     assert run.metrics() == read_back.metrics == {**recorded.metrics, **facts, "layers": 6.0}
@@ -311,7 +312,7 @@ def test_a_run_has_user_and_source_as_mlflow_s_own_runs_have_and_ends_when_its_j
     run.end("FINISHED", 1234.5)  # a later correction
 
     recorded = store.get_run(run.run_id)
-    assert {"mlflow.user", "mlflow.source.name", "mlflow.source.type"} <= recorded.data.tags.keys()
+    assert {"mlflow.user", "mlflow.source.name", "mlflow.source.type"} <= tags_of(recorded).keys()
     assert recorded.info.end_time == 1_234_500
 
 
@@ -322,7 +323,7 @@ def test_a_tag_that_is_deleted_is_absent_and_one_that_waits_is_not_written_later
         run.delete_tags(schema.FAILURE_REASON, schema.REMARKS, schema.VERDICT)
     run.flush()
 
-    assert not {schema.FAILURE_REASON, schema.REMARKS} & store.get_run(run.run_id).data.tags.keys()
+    assert not {schema.FAILURE_REASON, schema.REMARKS} & tags_of(store.get_run(run.run_id)).keys()
     assert not run.has_gap
 
 
@@ -698,3 +699,31 @@ def test_a_lock_excludes_others_leaves_no_file_and_cannot_be_prepared_by_somebod
     folder.chmod(0o777)  # as if another user had made it
     with pytest.raises(PermissionError, match="only you can write to"), alone_with("a store"):
         pass
+
+
+def test_a_run_of_a_job_has_few_tags_and_is_read_as_if_it_had_them_all(store: MlflowClient) -> None:
+    run = tracking().create("a job", {schema.STATE: "Running", schema.WATCHED_BY: "here", schema.CLAIMED_AT: "1"})
+    run.set_tags({schema.USED_BATCH: "8", schema.PRICE_SOURCE: "a list", schema.SECONDARY_STATUS: "Training"})
+    store.set_tag(run.run_id, schema.USED_BATCH, "4")  # as version 0.6, or somebody in MLflow, sets it
+    tracking().run(run.run_id).set_tags({schema.WATCHED_BY: "there", schema.USED_BATCH: "2"})
+    run.delete_tags(schema.CLAIMED_AT)
+
+    recorded = store.get_run(run.run_id).data.tags
+    assert {name for name in recorded if name.startswith("paretune.")} == {
+        *(schema.STATE, schema.WATCH, schema.FACTS, schema.USED_BATCH)
+    }
+    read = schema.unpacked(recorded)
+    assert (read[schema.WATCHED_BY], read[schema.USED_BATCH], read[schema.PRICE_SOURCE]) == ("there", "2", "a list")
+    assert read[schema.SECONDARY_STATUS] == "Training"
+    assert schema.CLAIMED_AT not in read
+
+
+@pytest.mark.parametrize("document", ["", "{", "[1]", "[" * 5000])
+def test_a_document_that_somebody_has_broken_hides_no_other_tag(document: str) -> None:
+    assert schema.unpacked({schema.WATCH: document, schema.STATE: "Running"}) == {schema.STATE: "Running"}
+
+
+def test_a_document_never_becomes_longer_than_a_tag_may_be() -> None:
+    written = schema.packed({schema.COMMAND: "x" * 9_000, schema.USED_BATCH: "8"}, {})
+
+    assert schema.unpacked(written) == {schema.USED_BATCH: "8"}

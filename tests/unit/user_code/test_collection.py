@@ -10,6 +10,7 @@ from mlflow.entities import LoggedModelStatus
 from paretune.user_code.collection import artifacts_of, collect, read_runs
 from paretune.user_code.script_metrics import Point, write_curves
 from tests.support.stores import copy_store
+from tests.support.tags import tags_of
 
 PLANTED = {"hub_token": "hf_abcdefghijklmnopqrstuvwxyz", "wandb_api_key": "0123456789abcdef", "db.password": "hunter2"}
 
@@ -91,11 +92,11 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
     assert curve == [(0, 1000, 0.5), (1, 2000, 0.75)]
     masked = dict.fromkeys(PLANTED, "...")
     assert run.data.params == {"given": "'quoted'", "own": "1", "eos_token_id": "50256", "use_token": "True"} | masked
-    assert run.data.tags["color"] == "blue"
-    assert (run.data.tags["auth"], run.data.tags["db_password"]) == ("Bearer ...", "...")
-    assert run.data.tags["mlflow.note.content"] == "see http://host/x"
+    assert tags_of(run)["color"] == "blue"
+    assert (tags_of(run)["auth"], tags_of(run)["db_password"]) == ("Bearer ...", "...")
+    assert tags_of(run)["mlflow.note.content"] == "see http://host/x"
     assert "cost_usd" not in run.data.metrics
-    assert not {"mlflow.source.name", "paretune.given"} & run.data.tags.keys()
+    assert not {"mlflow.source.name", "paretune.given"} & tags_of(run).keys()
     assert (run.info.run_name, run.info.status) == ("outer", "RUNNING")  # the job determines the end, not the command
     assert [entry.path for entry in outside.list_artifacts(run_id)] == ["my-model", "texts"]
     assert [entry.path for entry in outside.list_artifacts(run_id, "my-model")] == ["my-model/MLmodel"]
@@ -103,8 +104,8 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
     child, left_open = sorted(children, key=lambda each: str(each.info.run_name))
     assert (left_open.info.run_name, left_open.info.status) == ("left open", "FAILED")  # like its job
     assert (child.info.run_name, child.info.status, child.data.metrics) == ("fold", "FINISHED", {"fold_loss": 0.5})
-    assert child.data.tags["mlflow.parentRunId"] == run_id
-    assert "paretune.state" not in child.data.tags  # otherwise `sync` would search for its job
+    assert tags_of(child)["mlflow.parentRunId"] == run_id
+    assert "paretune.state" not in tags_of(child)  # otherwise `sync` would search for its job
 
 
 def test_a_store_that_mlflow_cannot_read_is_skipped_with_a_remark(

@@ -15,6 +15,7 @@ from mlflow import MlflowClient
 from paretune.presentation.page import plotly_script
 from tests.support.html_checks import has_policy
 from tests.support.recorded_jobs import put_run
+from tests.support.tags import tags_of
 from tests.support.typed import Run
 
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
@@ -88,8 +89,8 @@ def test_pricing_again_shows_old_and_new_cost_and_leaves_the_runs_as_they_are(
     assert (row["new_price_as_of"], row["new_price_source"]) == ("2026-10-01", "mine")
     assert [word for word in out.split() if word in ("eu-west-1", "2026-10-01")] == ["eu-west-1", "2026-10-01"]
     assert "+1" in out
-    assert result.data.tags["paretune.kind"] == "report"
-    assert "paretune.origin" not in result.data.tags
+    assert tags_of(result)["paretune.kind"] == "report"
+    assert "paretune.origin" not in tags_of(result)
     assert result.data.params == {"region": "eu-west-1"}
     assert result.info.status == "FINISHED"
     assert store.get_run(run_id).to_dictionary() == before

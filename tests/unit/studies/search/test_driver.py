@@ -53,6 +53,7 @@ from tests.support.scripted_jobs import (
     ScriptedJob,
 )
 from tests.support.scripted_study import RATES, Desk, JudgedLauncher, always_done, searched, until_ended
+from tests.support.tags import tags_of
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
 CUT_OFF = cut_off("it ran longer than 6 minutes")
@@ -73,7 +74,7 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
     assert driver.table.balance().spent_usd == pytest.approx(4 * USD)
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(4 * USD)
-    assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {desk.run_id}
+    assert {tags_of(run)["mlflow.parentRunId"] for run in runs} == {desk.run_id}
 
     again = desk.next_driver()
     assert searched(again) == "every point was tried"
@@ -104,7 +105,7 @@ def test_a_trial_is_admitted_as_every_job_is_and_refused_before_it_is_paid(desk:
     assert (refused.reason, refused.cost_usd) == ("the disk is too small for its data", 0.0)
     assert len(desk.launcher.created) == 3
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.state` = 'Completed'")
-    assert {"is not scaled" in run.data.tags["paretune.warnings"] for run in runs} == {True}
+    assert {"is not scaled" in tags_of(run)["paretune.warnings"] for run in runs} == {True}
 
 
 def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> None:
@@ -849,7 +850,7 @@ def test_no_error_of_a_server_or_of_a_page_stops_a_paid_job(desk: Desk, error: E
     assert all(pool.is_kept for pool in desk.launcher.pools.values())  # for the jobs that continue
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert [run.info.status for run in runs] == ["RUNNING", "RUNNING", "FINISHED"]
-    assert not any(run.data.tags.get("paretune.watched_by") for run in runs)  # `sync` may follow them at once
+    assert not any(tags_of(run).get("paretune.watched_by") for run in runs)  # `sync` may follow them at once
     desk.launcher.judge = always_done
     for job in desk.launcher.jobs.values():
         job.ending = DONE
@@ -890,7 +891,7 @@ def test_a_trial_without_memory_gets_a_smaller_batch_from_its_study_only(desk: D
     else:  # the driver was killed
         driver.running[0].record.run.set_tags({"paretune.watched_by": ""})
         workplace = driver.workplace
-        Sync(workplace_of=lambda _: workplace, tracking=desk.tracking, interruption=Interruption()).run()
+        Sync(workplace_at=lambda *_: workplace, tracking=desk.tracking, interruption=Interruption()).run()
 
     (run,) = desk.tracking.runs("tags.`paretune.trial` = '0'")
     assert (len(desk.launcher.created) > 1) is is_driven
