@@ -7,7 +7,6 @@ newest counts. Prices of EC2 are never used, because those of SageMaker Training
 depending on the instance family.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -21,6 +20,7 @@ from paretune.core.errors import BadInput, BudgetRefused, collecting, refuse
 from paretune.core.file_lock import locked_file
 from paretune.core.reading import exists, read_table
 from paretune.core.result import csv_text
+from paretune.presentation.text import duration, limit_usd, usd
 from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
@@ -198,19 +198,11 @@ def admit(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
     minutes, worst_usd = _longest_minutes(job), worst_case_usd(job, price, billed_after_limit_s)
     if job.max_cost_usd is not None and worst_usd > job.max_cost_usd + ROUNDING_USD:
         raise BudgetRefused(
-            f"worst case {rounded_up(worst_usd)} USD ({minutes:g} minutes and {billed_after_limit_s:g} s to stop and "
-            f"upload, x {job.instance_count} x {price.stated}) must be at most max_cost_usd, "
-            f"{job.max_cost_usd:g}: lower max_runtime_minutes or raise max_cost_usd"
+            f"worst case {limit_usd(worst_usd)} ({duration(60 * minutes)} and {duration(billed_after_limit_s)} to stop "
+            f"and upload, x {job.instance_count} x {price.stated}) must be at most max_cost_usd, "
+            f"{usd(job.max_cost_usd)}: lower max_runtime_minutes or raise max_cost_usd"
         )
     return worst_usd
-
-
-def rounded_up(usd: float) -> str:
-    """Write positive dollars with four significant digits, rounded up: a limit of that many dollars covers them."""
-    rounded = float(f"{usd:.4g}")
-    if rounded < usd - ROUNDING_USD:
-        rounded += 10.0 ** (math.floor(math.log10(usd)) - 3)
-    return f"{rounded:.4g}" if rounded < 1000 else f"{rounded:.0f}"
 
 
 def kept_file(environment: Mapping[str, str]) -> Path | None:

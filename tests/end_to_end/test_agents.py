@@ -44,5 +44,5 @@ def test_a_job_is_launched_within_the_budget_and_outlives_the_server(workplace: 
     refused, status = asyncio.run(act())
     (job,) = status["launched"]
 
-    assert "worst case 1.475 USD does not fit" in " ".join(refused.split())
+    assert "worst case 1.48 USD does not fit" in " ".join(refused.split())
     assert 0 < job["result"]["metrics"]["cost_usd"] < 1.474

@@ -71,7 +71,7 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "endless": (
         "import time\nwhile True:\n    print('loss: 0.5', flush=True)\n    time.sleep(0.1)",
         {"max_runtime_minutes": 0.3},
-        "it ran longer than 0.3 minutes: raise max_runtime_minutes, or train for fewer steps or rows",
+        "it ran longer than 18.0 s: raise max_runtime_minutes, or train for fewer steps or rows",
         "loss: 0.5",
     ),
 }

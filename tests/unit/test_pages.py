@@ -10,6 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 from paretune.cli import main
+from paretune.presentation.text import limit_usd
 from tests.support.pages import PAGES, commands_of, job_of
 
 ROOT = Path(__file__).parents[2]
@@ -147,16 +148,15 @@ def test_the_worst_cases_in_the_pages_are_those_of_their_commands(
     money = (ROOT / "docs" / "money.md").read_text()
     (line,) = [words for words in commands_of(money) if "--max_cost_usd" in words]
     assert main([*line[1:], "--json"]) == 4
-    (usd,) = re.findall(r"worst case ([\d.]+) USD", json.loads(capsys.readouterr().out)["error"]["message"])
-    nearest = float(usd) - 0.0005  # the message rounds up to a tenth of a cent, the page to the nearest cent
-    assert f"its **worst case** is {nearest:.2f} USD" in money
+    (shown,) = re.findall(r"worst case ([\d.]+ USD)", json.loads(capsys.readouterr().out)["error"]["message"])
+    assert f"its **worst case** is {shown}" in money
 
     sagemaker = (ROOT / "docs" / "sagemaker.md").read_text()
     (line, *_) = [words for words in commands_of(sagemaker) if "--dry_run" in words]
     words = [word for word in line[1:] if word not in {"--role", "SageMakerTraining"}]
     assert main([*words, "--launcher", "simulated", "--json"]) == 0
     worst_usd = json.loads(capsys.readouterr().out)["worst_case_usd"]
-    assert f"worst case: {worst_usd:.2f} USD" in sagemaker
+    assert f"worst case: {limit_usd(worst_usd)} " in sagemaker
 
 
 @pytest.mark.usefixtures("no_settings")

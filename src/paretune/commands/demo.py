@@ -128,8 +128,8 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         command_line("study", {**rows, "budget_usd": "20", "dry_run": "true"}): "the search that 20 USD would buy",
     }
     lines = [
-        "Published in 2021, at one learning rate: DistilBERT on Amazon Polarity takes 18 h 11 min and 69.52 USD on one",
-        "V100 (F1 0.932), 53 min and 99.86 USD on 32 (F1 0.899). On 4 to 32 V100s, according to "
+        "Published in 2021, at one learning rate: DistilBERT on Amazon Polarity takes 18 h 11 m and 69.52 USD on one",
+        "V100 (F1 0.932), 53 m and 99.86 USD on 32 (F1 0.899). On 4 to 32 V100s, according to "
         f"{len(front.trials)} simulated jobs:",
         "",
     ]
@@ -142,7 +142,7 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         lines += [
             f"Compared with one V100, the first takes 1/{_ONE_S / first['job_seconds']:.0f} of the time and costs "
             f"{_percent(first['cost_usd'], _ONE_USD)}. Compared with 32,",
-            f"the fastest of these takes {last['job_seconds'] / 60:.0f} min, changes F1 by "
+            f"the fastest of these takes {duration(last['job_seconds'])}, changes F1 by "
             f"{last['f1'] - _MANY_F1:+.3f} and costs {_percent(last['cost_usd'], _MANY_USD)}. Other configurations "
             f"on the front: {others}.",
         ]

@@ -21,6 +21,7 @@ from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, c
 from paretune.core.packages import missing, pinned, version_of
 from paretune.core.result import CommandOutput
 from paretune.core.secrets import printable, without_secrets
+from paretune.presentation.text import usd
 from paretune.specification.declaration import Parameters, affecting, parameter
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import AUTO, known
@@ -123,7 +124,7 @@ def run_doctor(request: DoctorRequest) -> CommandOutput:
     if request.paid:
         lines.append("paid=true: no job was launched; fix what is wrong first")
     elif not request.is_local:
-        lines.append(f"`paretune doctor --paid true` runs a small job in your account, for at most {_PAID_USD:.2f} USD")
+        lines.append(f"`paretune doctor --paid true` runs a small job in your account, for at most {usd(_PAID_USD)}")
     return CommandOutput(text="\n".join(lines), document=document, exit_code=BadInput.exit_code if wrong else 0)
 
 

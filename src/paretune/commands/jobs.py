@@ -56,7 +56,7 @@ def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
 
 def _status(_: Parameters) -> CommandOutput:
     from paretune.jobs.follow import running_jobs
-    from paretune.presentation.text import aligned, duration, plain
+    from paretune.presentation.text import aligned, dollars, duration
 
     workplaces, tracking = _open_store("status")
     jobs = running_jobs(tracking, workplaces.at, workplaces.budgets())
@@ -66,8 +66,8 @@ def _status(_: Parameters) -> CommandOutput:
         "on": [job["where"] for job in jobs],
         "state": [job["state"] for job in jobs],
         "elapsed": [duration(job["since_s"]) for job in jobs],
-        "USD so far": ["" if job["cost_usd"] is None else plain(job["cost_usd"], 3) for job in jobs],
-        "at worst": ["" if job["worst_usd"] is None else plain(job["worst_usd"], 3) for job in jobs],
+        "USD so far": ["" if job["cost_usd"] is None else dollars(job["cost_usd"]) for job in jobs],
+        "at worst": ["" if job["worst_usd"] is None else dollars(job["worst_usd"]) for job in jobs],
         "owner": [job["owner"] for job in jobs],
     }
     remarks = [f"{job['run_id'][:8]}: {job['remark']}" for job in jobs if job["remark"]]

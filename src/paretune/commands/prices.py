@@ -17,7 +17,7 @@ from paretune.presentation.text import Columns, aligned, texts
 from paretune.pricing import VARIABLE, PriceList, keep, price_remarks
 from paretune.specification.catalog import instances, region_faults, unknown_type, usual_region
 from paretune.specification.declaration import Parameters, Rules, parameter, split_list
-from paretune.specification.price import Price
+from paretune.specification.price import Price, hourly
 from paretune.specification.profile import read_profile
 
 _API_REGION = "us-east-1"  # one of the API's three endpoints; each has the prices of all regions
@@ -194,7 +194,7 @@ def read_prices(region: str, environment: Mapping[str, str], today: date) -> lis
 
 
 def _price(name: str, region: str, usages: Mapping[float, str], today: date) -> Price:
-    doubt = "" if len(usages) == 1 else f"uncertain: {len(usages)} prices from {min(usages):g} USD; "
+    doubt = "" if len(usages) == 1 else f"uncertain: {len(usages)} prices from {hourly(min(usages))}; "
     return Price(
         usd_per_hour=max(usages),  # the highest, because budgets must not be exceeded
         region=region,

@@ -32,6 +32,7 @@ from paretune.jobs.plan import inputs_again, planned_again
 from paretune.jobs.record import JobRecord
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobStatus, Launcher
+from paretune.presentation.text import duration
 from paretune.specification.container import measurements_of
 from paretune.specification.ending import Cause
 from paretune.specification.order import Offer, Order, job_name
@@ -197,7 +198,7 @@ class Attempts:
             fitting, is_smaller = offers[0].batch, self._memory_retries or plan.chosen_batch is not None
             while is_smaller and fitting.per_device_train_batch_size > ran.batch.per_device_train_batch_size:
                 fitting = fitting.with_less_memory() or fitting
-            billed = f"; {billed_s:.0f} s of the last attempt are billed" if billed_s else ""
+            billed = f"; {duration(billed_s)} of the last attempt are billed" if billed_s else ""
             message = f"no capacity for {ran.offer.instance_type}: trying {offers[0].instance_type}{billed}"
             return attempt(offers, fitting), message
         if cause is not Cause.OUT_OF_MEMORY or not plan.accumulates:
@@ -300,7 +301,7 @@ class Attempts:
         while not self.current.state().is_terminal:
             if self._clock.monotonic() > until:
                 raise LostContact(
-                    f"{self.current.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago and has not confirmed "
+                    f"{self.current.name} was asked to stop {duration(STOP_PATIENCE_S)} ago and has not confirmed "
                     f"it: it may still be running; `{command_line('sync')}` follows it"
                 )
             self._take_news()

@@ -17,6 +17,7 @@ from paretune.jobs.run_names import new_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.transitions import DOWNLOADING
+from paretune.presentation.text import duration, usd
 from paretune.specification import metrics
 from paretune.specification.order import Offer
 from paretune.specification.plan import Plan
@@ -196,13 +197,13 @@ class Bill:
             written.set_tags({**tags, schema.RUN_NAME: title})
         written.flush()
         end = "reused" if pool.status == "Reused" else "released"
-        billed = f"billed for {self._pool_s:,.0f} s each until they were {end}"
+        billed = f"billed for {duration(self._pool_s)} each until they were {end}"
         cost = "; the price is unknown" if usd is None else f": {_in_words(usd)}, in its cost_usd now"
         return usd, f"the instances kept after {name} were {billed}{cost}"
 
 
-def _in_words(usd: float | None) -> str:
-    return "an unknown amount" if usd is None else f"{usd:.4g} USD"
+def _in_words(value: float | None) -> str:
+    return "an unknown amount" if value is None else usd(value)
 
 
 def record_pools(

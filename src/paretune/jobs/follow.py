@@ -32,6 +32,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, Job
 from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.budget_ledger import BudgetLedger, Reservation
+from paretune.presentation.text import limit_usd, usd
 from paretune.specification import catalog, metrics
 from paretune.specification.ending import JobState
 from paretune.specification.order import job_name, job_of
@@ -176,7 +177,8 @@ def removed_jobs(
 
 
 def _reserved(shared: SharedLedger, reservations: Sequence[Reservation]) -> str:
-    return f"{sum(each.worst_usd for each in reservations):.4g} USD are reserved in the budgets of {shared.budget}"
+    reserved_usd = sum(each.worst_usd for each in reservations)
+    return f"{limit_usd(reserved_usd)} are reserved in the budgets of {shared.budget}"
 
 
 def running_jobs(tracking: Tracking, workplace_at: WorkplaceAt, budgets: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -481,8 +483,8 @@ class Sync:
             if shared.ledger is None:
                 continue
             with self._saying_why("", f"the budgets of {shared.budget} cannot be updated: "):
-                for run_id, usd in _record_ended(shared.ledger, self.tracking).items():
-                    cost = "its worst case" if usd is None else f"{usd:.4g} USD"
+                for run_id, cost_usd in _record_ended(shared.ledger, self.tracking).items():
+                    cost = "its worst case" if cost_usd is None else usd(cost_usd)
                     self._say(run_id, f"{cost} recorded against the budgets of {shared.budget}")
                 for sentence in removed_jobs(shared, self.tracking, self.workplace_at)[1]:
                     self._say("", sentence)

@@ -29,6 +29,7 @@ from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import checkpoint_folder
 from paretune.launchers.processes import is_alive
+from paretune.presentation.text import duration
 from paretune.specification import launchers
 from paretune.specification.ending import JobState
 from paretune.specification.identity import Place
@@ -440,8 +441,8 @@ def _announcement(made: Plan, name: str) -> list[str]:
     card, offer = made.card, made.offer
     cluster = f" on {offer.instance_count} x {offer.instance_type}" if offer.has_instances else ""
     limits = (
-        f"stopped after {made.limits.max_seconds / 60:g} minutes, "
-        f"or after {watchdog.SILENCE_S / 60:g} minutes without a sign of life"
+        f"stopped after {duration(made.limits.max_seconds)}, "
+        f"or after {duration(watchdog.SILENCE_S)} without a sign of life"
     )
     batch = f"; {card.texts['batch']}" if "batch" in card.texts else ""
     kind = "simulated job" if card.is_simulated else "job"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.jobs.record import ENDED
-from paretune.presentation.text import plain
+from paretune.presentation.text import plain, usd
 from paretune.specification.order import job_of
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
@@ -147,6 +147,5 @@ def in_words(leftovers: Iterable[Leftover]) -> str:
         sums[each.kind] += each.size
     kinds = ", ".join(f"{kind} {plain(size / 1e9, 3)}" for kind, size in sums.most_common())
     gigabytes = sums.total() / 1e9
-    price = f"{USD_PER_GB_MONTH} USD per GB-month, list price of S3 Standard in us-east-1"
-    usd = plain(gigabytes * USD_PER_GB_MONTH, 2)
-    return f"{plain(gigabytes, 3)} GB in S3 ({kinds}): {usd} USD a month ({price})"
+    price = f"{usd(USD_PER_GB_MONTH)} per GB-month, list price of S3 Standard in us-east-1"
+    return f"{plain(gigabytes, 3)} GB in S3 ({kinds}): {usd(gigabytes * USD_PER_GB_MONTH)} a month ({price})"

@@ -5,7 +5,7 @@ Verdicts are warnings about the model. They are printed when the job ends, and i
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from paretune.jobs.record import RESTORED, JobRecord
 from paretune.jobs.run_names import new_name, run_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job
-from paretune.presentation.text import usd
+from paretune.presentation.text import duration, usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, JobReport
@@ -134,7 +134,7 @@ class JobOutcome(Result):
         own = {name: logged[name] for name in logged if name not in metrics.SHOWN or name in metrics.OF_MODELS}
         others = {name: value for name, value in self.metrics.items() if name not in own}
         rows = {name: f"{value:.6g}" for name, value in own.items()}
-        rows |= metrics.in_words({metrics.COST_USD: 0.0, **others}, self.card.task)
+        rows |= _metrics_in_words({metrics.COST_USD: 0.0, **others}, self.card.task)
         price = self.offer.price
         rows["cost"] = "unknown: no price" if price is None else "unknown"
         if price is not None and metrics.COST_USD in self.metrics:
@@ -213,7 +213,7 @@ def end_job(
     if over_usd := _above_worst_case(plan, bill, workplace):
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
         longer = "stopping or uploading took longer than the worst case allows for; the whole cost is recorded"
-        remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
+        remarks.append(f"it cost {usd(bill.cost_usd or 0.0)}, {usd(over_usd)} more than its worst case: {longer}")
     # The cost is recorded while the run is still open. If this process is killed before that, `sync` records the cost.
     unrecorded = workplace.record_cost(plan.limits.budget, record.owner, bill.cost_usd, bill.kept_usd)
     still_reserved = [unrecorded.sentence] if unrecorded is not None and unrecorded.is_reserved else []
@@ -252,8 +252,19 @@ def without_impossible_seconds(
     if report is None or said is None or said <= job_seconds:
         return report, []
     kept = {name: value for name, value in report.metrics.items() if name != metrics.TRAIN_SECONDS}
-    why = f"its training reports {said:g} s, but the whole job took {job_seconds:g} s: train_seconds is not recorded"
-    return report.model_copy(update={"metrics": kept}), [why]
+    why = f"its training reports {duration(said)}, but the whole job took {duration(job_seconds)}"
+    return report.model_copy(update={"metrics": kept}), [f"{why}: train_seconds is not recorded"]
+
+
+def _metrics_in_words(values: Mapping[str, float], task: str) -> dict[str, str]:
+    """Format the values of the metrics in `metrics.SHOWN`, and return them by their labels for this task."""
+    writers: dict[str, Callable[[float], str]] = {"s": duration, "USD": usd}
+    replaced = metrics.RENAMED.get(task, ("", ""))
+    return {
+        words.replace(*replaced): writers.get(form, form.format)(values[name])
+        for name, (words, form) in metrics.SHOWN.items()
+        if name in values
+    }
 
 
 def _ended_early(error: BaseException | None) -> Ending:
@@ -441,6 +452,6 @@ def verdicts(card: Card, values: Mapping[str, float]) -> list[str]:
             meaning = "it is unknown whether the model is better than a simple baseline"
     else:
         return []
-    (words,) = metrics.in_words({str(name): baseline}, card.task)
+    (words,) = _metrics_in_words({str(name): baseline}, card.task)
     comparison = f"no better than {baseline:.4f} on the same rows ({words})"
     return [f"F1 {measured:.4f} is {comparison}: {meaning}; try {', '.join(judge.remedies)}"]

@@ -15,7 +15,7 @@ from paretune.jobs.bridge import document_of
 from paretune.jobs.card import settings_in_name
 from paretune.jobs.warnings import ForeseenJob
 from paretune.jobs.workplace import Workplace
-from paretune.presentation.text import duration, usd
+from paretune.presentation.text import duration, limit_usd
 from paretune.specification import launchers
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
@@ -145,7 +145,7 @@ def texts_of(job: ForeseenJob, inputs: JobInputs, worst_usd: float | None) -> di
         "batch": "" if spec.runs_user_code else batch,
         "where": place_in_words(spec),
         "expected": "" if job.estimate is None else job.estimate.sentence(),
-        "worst case": "unknown: no price" if worst_usd is None else f"{usd(worst_usd)}{notional}; {ended}",
+        "worst case": "unknown: no price" if worst_usd is None else f"{limit_usd(worst_usd)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
     }
     return {name: text for name, text in lines.items() if text}

@@ -6,7 +6,7 @@ The reason is that MLflow's table of runs shows names but, by default, no metric
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paretune.presentation.text import plain
+from paretune.presentation.text import usd
 from paretune.specification import metrics
 from paretune.specification.plan import Card
 from paretune.tracking import schema
@@ -56,15 +56,10 @@ def new_name(
 
 
 def result_in_name(values: Mapping[str, float], quality: str | None) -> str:
-    """Return quality and dollars as run names show them: `F1 .812, 0.27 USD`; "" if neither is known."""
-    parts, value, usd = list[str](), values.get(quality or ""), values.get(metrics.COST_USD)
+    """Return quality and dollars as run names show them: `F1 .812, 0.270 USD`; "" if neither is known."""
+    parts, value, cost_usd = list[str](), values.get(quality or ""), values.get(metrics.COST_USD)
     if value is not None:
         parts.append(f"F1 {value:.3f}".replace(" 0.", " .") if quality == metrics.F1 else f"{quality} {value:.4g}")
-    if usd is not None:
-        parts.append(dollars_in_name(usd))
+    if cost_usd is not None:
+        parts.append(usd(cost_usd))
     return ", ".join(parts)
-
-
-def dollars_in_name(usd: float) -> str:
-    """Return dollars as run names show them, to two digits: `0.27 USD`, `65 USD`."""
-    return f"{plain(usd, 2)} USD"

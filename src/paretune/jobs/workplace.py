@@ -20,6 +20,7 @@ from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
 from paretune.launchers.base import Launcher, Surroundings, open_launcher
 from paretune.ledger.budget_file import BudgetFile
+from paretune.presentation.text import usd
 from paretune.specification import launchers
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
@@ -161,26 +162,26 @@ class Workplace:
             ledger.reserve(self._request(plan, run_id, job))
 
     def record_cost(
-        self, budget: str | None, run_id: str, usd: float | None, kept_usd: float | None
+        self, budget: str | None, run_id: str, cost_usd: float | None, kept_usd: float | None
     ) -> "UnrecordedCost | None":
         """Replace the reservation of a job in a budget file with its cost; return what went wrong, or None.
 
-        `usd` is None if the cost is unknown; then the worst case is recorded. `kept_usd` is the most that instances
-        kept after the job can still cost. While they are kept, the sum of cost and `kept_usd` stays reserved.
+        `cost_usd` is None if the cost is unknown; then the worst case is recorded. `kept_usd` is the most that
+        instances kept after the job can still cost. While they are kept, the sum of cost and `kept_usd` stays reserved.
         """
         if not self.launcher.traits.is_billed:
             return None
         try:
             ledger = self.budget_ledger(budget)
-            if ledger is None or ledger.record_cost(run_id, usd, kept_usd) or not usd:
+            if ledger is None or ledger.record_cost(run_id, cost_usd, kept_usd) or not cost_usd:
                 return None
         except (BadInput, LostContact) as error:
             until = f"until `{command_line('sync')}` records its cost"
             sentence = f"its worst case stays reserved in its budgets {until}: {error}"
             return UnrecordedCost(is_reserved=True, sentence=sentence)
         sentence = (
-            f"its {usd:.4g} USD were not recorded in the budgets of {ledger.file.path}: {ledger.shown_address} has no "
-            "reservation for this job; set PARETUNE_STORAGE as it was when the job was launched"
+            f"its {usd(cost_usd)} were not recorded in the budgets of {ledger.file.path}: {ledger.shown_address} has "
+            "no reservation for this job; set PARETUNE_STORAGE as it was when the job was launched"
         )
         return UnrecordedCost(is_reserved=False, sentence=sentence)
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from paretune.core.clock import Clock, SkippingClock
 from paretune.core.errors import BudgetRefused
 from paretune.estimating.estimator import Estimate
+from paretune.presentation.text import usd
 from paretune.pricing import admit, unknown_price, worst_case_usd
 from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
 from paretune.specification.ending import Ending, JobState
@@ -255,14 +256,16 @@ class Launcher(ABC):
 
         Raises BudgetRefused if the worst case exceeds max_cost_usd, or if max_cost_usd is set and a price is unknown.
         """
+        if spec.max_cost_usd is None:
+            return self.worst_case_usd(spec)
         priced = list[tuple[JobSpec, Price, float]]()
-        for each in () if spec.max_cost_usd is None else spec.clusters():
+        for each in spec.clusters():
             if (price := self.price(each)) is None:
-                consequence = f"max_cost_usd={spec.max_cost_usd:g} cannot be enforced"
+                consequence = f"max_cost_usd, {usd(spec.max_cost_usd)}, cannot be enforced"
                 raise BudgetRefused(unknown_price(each.instance_type, self.region(each), consequence))
             priced.append((each, price, self.billed_after_limit_s(each) + self.exceeded_s))
-        if priced:  # check the most expensive type, so that a limit of the dollars in the refusal covers all types
-            admit(*max(priced, key=lambda one: worst_case_usd(*one)))
+        # Check the most expensive type, so that a limit of the dollars in the refusal covers all types.
+        admit(*max(priced, key=lambda one: worst_case_usd(*one)))
         return self.worst_case_usd(spec)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:

@@ -39,6 +39,7 @@ from paretune.launchers import LOCAL
 from paretune.launchers.base import JobSetup, JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
 from paretune.launchers.processes import living, out_of_memory_kills
+from paretune.presentation.text import duration
 from paretune.pricing import ML_M5_LARGE
 from paretune.specification.container import (
     JobDocument,
@@ -115,7 +116,7 @@ class LocalJob(FolderJob):
             return self._ended()[0].state
         now, request = self._clock.now(), self._stop_request()
         if request is None and now - self._begun.started > self._begun.max_seconds:
-            self._ask_to_stop(cut_off(f"it ran longer than {self._begun.max_seconds / 60:g} minutes"))
+            self._ask_to_stop(cut_off(f"it ran longer than {duration(self._begun.max_seconds)}"))
             request = self._stop_request()
         if request is None:
             return JobState.RUNNING

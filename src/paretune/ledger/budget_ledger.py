@@ -23,7 +23,8 @@ from paretune.core.reading import at_home, parse_json
 from paretune.core.shell import command_line
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.lock import unusable
-from paretune.pricing import ROUNDING_USD, Balance, rounded_up, unknown_price
+from paretune.presentation.text import limit_usd, usd
+from paretune.pricing import ROUNDING_USD, Balance, unknown_price
 from paretune.specification.container import write_json_once
 from paretune.storage.database import exclude_others, open_engine, redacted
 
@@ -103,21 +104,21 @@ class BudgetStatus:
 
     def sentence(self, worst_usd: float | None = None) -> str:
         """Describe the dollars left, and the worst case of a job if one is given."""
-        left = f"{self.left_usd:.2f} of {self.budget.usd_per_month:g} USD left in {self.month} (UTC)"
-        return f"budget {self._name}: {left}" + ("" if worst_usd is None else f", worst case {worst_usd:.4g}")
+        left = f"{usd(self.left_usd)} of {usd(self.budget.usd_per_month)} left in {self.month} (UTC)"
+        return f"budget {self._name}: {left}" + ("" if worst_usd is None else f", worst case {limit_usd(worst_usd)}")
 
     def refusal(self, request: BudgetRequest, path: str) -> str:
         """Return why a job does not fit the budget in the file `path`, and what helps; empty if it fits."""
-        name, limit = self.budget.name, f"{self.budget.usd_per_month:g} USD a month"
+        name, limit = self.budget.name, f"{usd(self.budget.usd_per_month)} a month"
         if request.worst_usd is None:
             consequence = f"it cannot be charged to a budget, such as {name} ({limit}, {path})"
             return unknown_price(request.instance_type, request.region, consequence)
         if self.balance.covers(request.worst_usd, self.budget.usd_per_month):
             return ""
         return (
-            f"budget {self._name} ({limit}, {path}): worst case {rounded_up(request.worst_usd)} USD does not fit: in "
-            f"{self.month} {self.balance.spent_usd:.4g} are spent and {self.balance.committed_usd:.4g} reserved for "
-            f"running jobs and kept instances, so {max(0.0, self.left_usd):.4g} are left: lower max_runtime_minutes, "
+            f"budget {self._name} ({limit}, {path}): worst case {limit_usd(request.worst_usd)} does not fit: in "
+            f"{self.month} {usd(self.balance.spent_usd)} are spent and {usd(self.balance.committed_usd)} reserved for "
+            f"running jobs and kept instances, so {usd(max(0.0, self.left_usd))} are left: lower max_runtime_minutes, "
             f"which bounds a job, raise usd_per_month of {name}, or wait for the next month (UTC); "
             f"`{command_line('sync')}` records the cost of jobs whose launching process was killed"
         )

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _TO_THE_MINUTE_S = 1800  # durations of at least this are rounded to the minute, those of a minute or more to the second
+_IN_DAYS_S = 4 * 86_400  # durations of at least this are given in days and hours
 _NUMBER = re.compile(r"[-+]? ?[\d,.]*\d(e[-+]\d+)?%?( ± \S+)?")
 Format = str | Callable[[Any], str]
 """Format specification such as `,.2f`, or a function from the value to its text."""
@@ -24,6 +25,14 @@ def usd(value: float) -> str:
 def dollars(value: float) -> str:
     """Format dollars as `usd` does, without the unit."""
     return plain(value, 3) if value and abs(value) < 1 else f"{value:,.2f}"
+
+
+def limit_usd(value: float) -> str:
+    """Format a limit in dollars, such as a worst case, as `usd` does, but rounded up: this many dollars cover it."""
+    if not math.isfinite(value):
+        return usd(value)
+    digits = 2 if value >= 1 or value <= 0 else 2 - math.floor(math.log10(value))
+    return usd(math.ceil(round(value * 10.0**digits, 6)) / 10.0**digits)
 
 
 def with_error(value: float, error: float | None = None) -> str:
@@ -51,14 +60,19 @@ def plain(value: float, digits: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration: 18 h 17 m, 53 m, 6 m 30 s, 4.1 s. Half an hour or more is rounded to the minute."""
+    """Format a duration: 5 d 3 h, 18 h 17 m, 53 m, 6 m 30 s, 4.1 s.
+
+    Half an hour or more is rounded to the minute, four days or more to the hour.
+    """
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if seconds < 59.95:
         return f"{plain(seconds, 2 if seconds < 10 else 3)} s"
-    step = 60 if seconds >= _TO_THE_MINUTE_S else 1
+    step = 3600 if seconds >= _IN_DAYS_S else 60 if seconds >= _TO_THE_MINUTE_S else 1
     whole = round(seconds / step) * step
-    parts = [(whole // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s")]
+    days = whole // 86_400 if whole >= _IN_DAYS_S else 0
+    hours = whole // 3600 - 24 * days
+    parts = [(days, "d"), (hours, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s")]
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"
 
 

@@ -112,34 +112,28 @@ TASKS: Mapping[str, Task] = {
     TOKEN_CLASSIFICATION: Task(measures=(F1, ACCURACY), baseline=BASELINE_WORDS),
 }
 """Values of the parameter `task`, and their metrics."""
-SHOWN: Mapping[str, tuple[str, str, str]] = {
-    F1: ("F1 (macro, validation)", ".4f", ""),
-    BASELINE_TFIDF: ("TF-IDF + logistic regression", ".4f", ""),
-    BASELINE_MAJORITY: ("most frequent class", ".4f", ""),
-    BASELINE_WORDS: ("most frequent label of each word", ".4f", ""),
-    "test_f1": ("F1 (macro, test)", ".4f", ""),
-    F1_MICRO: ("F1 (micro, validation)", ".4f", ""),
-    SUBSET_ACCURACY: ("rows with all labels right", ".1%", ""),
-    PERPLEXITY: ("perplexity", ".2f", ""),
-    THROUGHPUT_SAMPLES: ("throughput", ",.1f", " samples/s"),
-    TRAIN_SECONDS: ("training", ",.1f", " s"),
-    JOB_SECONDS: ("whole job", ",.1f", " s"),
-    COST_USD: ("cost", ".5f", " USD"),
-    TRUNCATED_SHARE: ("truncated texts", ".1%", ""),
-    SKIPPED_STEPS: ("steps with gradients that are not finite", ",.0f", ""),
+SHOWN: Mapping[str, tuple[str, str]] = {
+    F1: ("F1 (macro, validation)", "{:.4f}"),
+    BASELINE_TFIDF: ("TF-IDF + logistic regression", "{:.4f}"),
+    BASELINE_MAJORITY: ("most frequent class", "{:.4f}"),
+    BASELINE_WORDS: ("most frequent label of each word", "{:.4f}"),
+    "test_f1": ("F1 (macro, test)", "{:.4f}"),
+    F1_MICRO: ("F1 (micro, validation)", "{:.4f}"),
+    SUBSET_ACCURACY: ("rows with all labels right", "{:.1%}"),
+    PERPLEXITY: ("perplexity", "{:.2f}"),
+    THROUGHPUT_SAMPLES: ("throughput", "{:,.1f} samples/s"),
+    TRAIN_SECONDS: ("training", "s"),
+    JOB_SECONDS: ("whole job", "s"),
+    COST_USD: ("cost", "USD"),
+    TRUNCATED_SHARE: ("truncated texts", "{:.1%}"),
+    SKIPPED_STEPS: ("steps with gradients that are not finite", "{:,.0f}"),
 }
-"""Label, format and unit of each metric in the table of a finished job, in the order of the table."""
+"""Label and format of each metric in the table of a finished job, in the order of the table; a duration's format is
+`s`, that of dollars `USD`."""
 OF_MODELS = (F1, "test_f1", F1_MICRO, SUBSET_ACCURACY, PERPLEXITY)
 """Metrics in SHOWN that a user's own training may compute in another way than paretune's."""
-_WORDS = {TOKEN_CLASSIFICATION: ("macro", "entities"), MULTI_LABEL: ("frequent class", "frequent set of labels")}
+RENAMED = {TOKEN_CLASSIFICATION: ("macro", "entities"), MULTI_LABEL: ("frequent class", "frequent set of labels")}
 """By task, the words to replace in the labels of SHOWN, and their replacement."""
-
-
-def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[str, str]:
-    """Format the values of the metrics in SHOWN, and return them by their labels for this task."""
-    rows = [(words, f"{values[name]:{form}}{unit}") for name, (words, form, unit) in SHOWN.items() if name in values]
-    return {words.replace(*_WORDS.get(task, ("", ""))): text for words, text in rows}
-
 
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of a job's speed
 OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})

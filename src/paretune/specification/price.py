@@ -36,7 +36,7 @@ class Price:
     def stated(self) -> str:
         """The price for messages: `1.408 USD per hour, price of 2026-08`. A notional price has no date here."""
         date_of = f", price of {self.as_of}" if self.as_of and self.confidence != "notional" else ""
-        return f"{self.usd_per_hour:g} USD per hour{date_of}"
+        return f"{hourly(self.usd_per_hour)}{date_of}"
 
     @property
     def doubt(self) -> str:
@@ -64,6 +64,11 @@ class Price:
         if not self.as_of:
             return [*reasons, "without a date"]
         return [*reasons, f"of {self.as_of}"] if (today - self.since).days > _STALE_DAYS else reasons
+
+
+def hourly(usd_per_hour: float) -> str:
+    """Format an hourly price with all its digits, up to six after the point: 1.408 USD per hour."""
+    return f"{f'{usd_per_hour:,.6f}'.rstrip('0').rstrip('.')} USD per hour"
 
 
 def first_day(as_of: str) -> date:

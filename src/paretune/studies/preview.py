@@ -13,8 +13,8 @@ from paretune.jobs.preview import place_in_words
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.warnings import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has_store, usual_storage
-from paretune.presentation.text import dollars, duration, usd
-from paretune.pricing import dates_of, rounded_up
+from paretune.presentation.text import duration, limit_usd, usd
+from paretune.pricing import dates_of
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
@@ -93,7 +93,7 @@ def preview_study(file: StudyFile) -> StudyPreview:
             texts = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
             try:
                 worst_usd = money.worst_usd(money.limited(spec))
-                worst = "worst case unknown" if worst_usd is None else f"worst case {usd(worst_usd)}"
+                worst = "worst case unknown" if worst_usd is None else f"worst case {limit_usd(worst_usd)}"
             except BudgetRefused as refusal:
                 worst_usd, worst = None, f"not tried: {refusal}"
             rows.append({**texts, "worst_case_usd": worst_usd})
@@ -139,21 +139,21 @@ def _money_in_words(
     budget_usd = file.budget_usd
     if is_new and budget_usd is not None and probe_usd > budget_usd:
         raise BudgetRefused(
-            f"no job's worst case fits the budget ({budget_usd:g} USD): the least is {rounded_up(least_usd)} USD; "
+            f"no job's worst case fits the budget ({usd(budget_usd)}): the least is {limit_usd(least_usd)}; "
             "raise the budget, or lower max_runtime_minutes, which bounds each job"
         )
     price = workplace.launcher.price(cheapest)
     notional = " (notional: nobody bills this machine)" if price is not None and price.confidence == "notional" else ""
     words = {
         "where": types,
-        "worst case of a job": f"{_span(dollars(least_usd), dollars(most_usd))} USD{notional}",
+        "worst case of a job": f"{_span(limit_usd(least_usd), limit_usd(most_usd))}{notional}",
         "limit of a job": f"it is stopped after {_span(duration(shortest_s), duration(longest_s))}",
     }
     if budget_usd is not None:
         counts = [math.floor(budget_usd / each) for each in (most_usd, least_usd) if each]
-        covered = f"{budget_usd:g} USD cover {_span(*(f'{count:,}' for count in counts))} such jobs" if counts else ""
+        covered = f"{usd(budget_usd)} cover {_span(*(f'{count:,}' for count in counts))} such jobs" if counts else ""
         more = ", and more once the first ones have shown how long they take" if cheapest.runs_user_code else ""
-        words["budget"] = f"{covered}{more}" if covered else f"{budget_usd:g} USD"
+        words["budget"] = f"{covered}{more}" if covered else usd(budget_usd)
     return words
 
 
@@ -213,8 +213,8 @@ def refuse_expensive_rows(file: StudyFile, money: Money) -> None:
     total_usd = sum(filter(None, (money.worst_usd(money.limited(spec)) for spec in specs)))
     if budget_usd is not None and total_usd > budget_usd:
         raise BudgetRefused(
-            f"the {len(specs)} rows cost at worst {total_usd:.4g} USD together, and budget_usd is {budget_usd:g}: "
-            "raise it, take rows out, or lower max_runtime_minutes, which bounds each job"
+            f"the {len(specs)} rows cost at worst {limit_usd(total_usd)} together, and budget_usd is "
+            f"{usd(budget_usd)}: raise it, take rows out, or lower max_runtime_minutes, which bounds each job"
         )
 
 

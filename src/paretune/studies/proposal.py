@@ -28,7 +28,7 @@ from paretune.estimating.estimator import Estimate
 from paretune.estimating.workload import data_of, training_rows
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
-from paretune.presentation.text import duration, plain
+from paretune.presentation.text import duration, usd
 from paretune.specification import metrics
 from paretune.specification.catalog import instances
 from paretune.specification.container import JobInputs
@@ -278,11 +278,9 @@ def _instance_types(
         else:
             estimates[name] = estimate
     if not estimates and too_expensive:
-        usd, cheapest = min(too_expensive)
-        few = (
-            f"budget_usd {budget_usd:g} pays for fewer than {_FEWEST_JOBS} of these jobs on any suitable instance type"
-        )
-        least = f"the cheapest, on {cheapest}, costs about {plain(usd, 2)} USD"
+        least_usd, cheapest = min(too_expensive)
+        few = f"budget_usd, {usd(budget_usd)}, pays for fewer than {_FEWEST_JOBS} of these jobs on any suitable type"
+        least = f"the cheapest, on {cheapest}, costs about {usd(least_usd)}"
         raise BadInput([f"{few}: {least}; raise budget_usd, or lower max_train_samples or num_train_epochs"])
     if not estimates:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
@@ -317,7 +315,7 @@ def _apart(names: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
 
 
 def _in_words(estimate: Estimate) -> str:
-    return f"about {duration(estimate.time.seconds)} and {plain(estimate.cost_usd or 0.0, 2)} USD a job"
+    return f"about {duration(estimate.time.seconds)} and {usd(estimate.cost_usd or 0.0)} a job"
 
 
 def _able_to_run(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, Price | None]]:

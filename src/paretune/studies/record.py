@@ -11,6 +11,7 @@ from paretune.core.result import csv_text, rows_of
 from paretune.core.shell import command_line
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace
 from paretune.launchers.processes import is_alive, process_text
+from paretune.presentation.text import duration
 from paretune.specification import metrics
 from paretune.specification.container import Event
 from paretune.specification.declaration import spell
@@ -113,7 +114,7 @@ class StudyRecord:
             self._mark_driven(_SILENT_S)
         elif holder := self._other_driver(digest):
             raise CallAgain(
-                f"this process was asleep for {silent_s / 60:.0f} minutes, and {holder} has taken over the study "
+                f"this process was asleep for {duration(silent_s)}, and {holder} has taken over the study "
                 f"{self._file.name}, with different storage: this command starts no more jobs; its running jobs "
                 f"continue, and `{command_line('sync')}` collects them. To let one process continue what another one "
                 f"began, {_SAME_STORAGE}"

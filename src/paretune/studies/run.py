@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import date
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.processes import process_text
 from paretune.ledger.lock import locked
+from paretune.presentation.text import usd
 from paretune.pricing import price_remarks
 from paretune.specification import metrics
 from paretune.specification.declaration import spell
@@ -237,13 +239,13 @@ class StudyRun:
 
     def _trial_ended(self, trial: Trial) -> None:
         """Print how a trial ended and update the chart; if the last page is old enough, write page and table again."""
-        result = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items()) or trial.reason[:120]
+        result = ", ".join(starmap(_in_words, trial.values.items())) or trial.reason[:120]
         outcome = f"{trial.shown_status}{': ' if result else ''}{result} ({trial.setting()})"
         self.record.is_stale, balance = True, self._table.balance()
         repeat = "" if trial.repeats is None else f", which repeats trial {trial.repeats}:"
-        left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
-        committed = f", committed {balance.committed_usd:.4g}" if balance.committed_usd else ""
-        progress = f"{counted([*self.driver.trials.values()])}; USD spent {balance.spent_usd:.4g}{committed}{left}"
+        left = "" if self._file.budget_usd is None else f", left {usd(balance.left_usd(self._file.budget_usd))}"
+        committed = f", reserved {usd(balance.committed_usd)}" if balance.committed_usd else ""
+        progress = f"{counted([*self.driver.trials.values()])}; spent {usd(balance.spent_usd)}{committed}{left}"
         since = f"; {text}" if (text := self._since_growth()) else ""
         self._say(f"trial {trial.number}{repeat} {outcome}; {progress}{since}")
         began = time.monotonic()
@@ -345,6 +347,10 @@ class StudyRun:
             self._say(shown)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages name the next step
             self._say("the same command continues the study")
+
+
+def _in_words(name: str, value: float) -> str:
+    return f"cost {usd(value)}" if name == metrics.COST_USD else f"{name} {value:.4g}"
 
 
 def _axes(file: StudyFile) -> dict[str, Axis] | None:

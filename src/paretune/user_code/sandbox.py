@@ -19,6 +19,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.core.shell import options
+from paretune.presentation.text import duration
 from paretune.user_code.arguments import Accepted, accepted_by_help
 
 LONGEST_S = 60.0  # seconds after which the script is killed: importing torch and transformers may take half of them
@@ -39,7 +40,7 @@ def ask_options(script: Path) -> Accepted:
     try:
         code, text = help_of([sys.executable, script.name], script.parent)
     except subprocess.TimeoutExpired:
-        raise BadInput([f"{script.name} --help did not end within {LONGEST_S:g} seconds: {instead}"]) from None
+        raise BadInput([f"{script.name} --help did not end within {duration(LONGEST_S)}: {instead}"]) from None
     except (OSError, subprocess.SubprocessError) as error:
         reason = "this system cannot start a process that has no network and cannot write files"
         raise BadInput([f"{script.name} was not asked for its options, because {reason}: {instead}"]) from error

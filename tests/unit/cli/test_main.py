@@ -69,7 +69,7 @@ def test_a_worst_case_above_the_limit_ends_with_4(run: Run, workplace: Path) -> 
     code, out, err = run("train", *words)
 
     assert (code, out) == (4, "")
-    assert "worst case 0.3495 USD" in err
+    assert "worst case 0.350 USD" in err
     assert run("train", "--max_cost_usd", "0", "--dry_run")[0] == 4
     assert not (workplace / ".paretune" / "jobs").exists()
 

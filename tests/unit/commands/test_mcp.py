@@ -278,7 +278,7 @@ def test_stop_ends_a_job_whose_launch_has_lost_contact_with_it(
     agent.call("launch", parameters=JOB)
     folder = workplace / "agents" / "train-1"
     (folder / "process.txt").write_text(f"{socket.gethostname()} 4194304 1")  # no process has this id
-    (folder / "log.txt").write_text(f"job {job.order.job_name} on 1 x {SMALL}: train.py; stopped after 60 minutes\n")
+    (folder / "log.txt").write_text(f"job {job.order.job_name} on 1 x {SMALL}: train.py; stopped after 1 h\n")
     (folder / "document.json").write_text('{"error": {"message": "AWS does not answer"}}')
     monkeypatch.setattr(Workplaces, "at", lambda *_: place)
 

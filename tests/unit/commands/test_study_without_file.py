@@ -281,7 +281,7 @@ def test_a_study_without_a_file_runs_to_its_answer_within_its_dollars(
     assert main([*REHEARSED, "--budget_usd", "20", "--n_trials", "4"]) == 0
     output = capsys.readouterr()
     assert "Take trial" in output.out
-    assert "of 20 USD" in output.out or "of 20.00 USD" in output.out
+    assert "of 20.00 USD" in output.out
     assert "about " in output.err  # why these instance types
 
 
@@ -435,7 +435,7 @@ def test_a_dry_run_states_the_worst_case_of_a_job_and_how_many_the_budget_covers
     assert "# where: this machine\n" in text
     assert "# limit of a job: it is stopped after 30 m\n" in text
     assert f"# worst case of a job: {dollars(*worst)} USD (notional: nobody bills this machine)\n" in text
-    assert f"# budget: 3 USD cover {math.floor(3 / worst.pop()):,} such jobs" in text
+    assert f"# budget: 3.00 USD cover {math.floor(3 / worst.pop()):,} such jobs" in text
     assert "# reports: val_f1\n" in text
 
     (workplace / "saved.yaml").write_text(text)
@@ -462,7 +462,7 @@ def test_clusters_that_are_searched_are_not_listed_as_left_out(
     assert "# instance_type" not in text
     assert "# where: SageMaker, 1 x ml.g5.xlarge; SageMaker, 1 x ml.g6.xlarge\n" in text
     assert re.search(r"# worst case of a job: [\d.]+ to [\d.]+ USD\n", text)
-    assert re.search(r"# budget: 20 USD cover \d+ to \d+ such jobs", text)
+    assert re.search(r"# budget: 20.00 USD cover \d+ to \d+ such jobs", text)
 
 
 def test_a_script_without_arguments_is_told_that_nothing_can_be_searched(

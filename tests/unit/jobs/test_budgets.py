@@ -124,7 +124,7 @@ def test_sync_in_another_folder_records_against_the_same_budget_file_and_no_othe
 
 
 def test_a_job_that_does_not_fit_is_refused_before_a_run_is_opened(payer: Payer) -> None:
-    with pytest.raises(BudgetRefused, match=r"budget nlp \(5 USD a month, team.yaml\): worst case 6 USD"):
+    with pytest.raises(BudgetRefused, match=r"budget nlp \(5.00 USD a month, team.yaml\): worst case 6.00 USD"):
         payer.type(max_runtime_minutes=360.0)
 
     assert not payer.launcher.created
@@ -136,7 +136,7 @@ def test_of_two_that_pass_the_first_look_only_one_that_fits_is_launched(
 ) -> None:
     payer.is_killed(max_runtime_minutes=270.0)  # 4.5 of 5 USD
     monkeypatch.setattr(Workplace, "check_budgets", lambda *_, **__: [])  # as if it had checked before the other one
-    with pytest.raises(BudgetRefused, match=r"4\.5 reserved for running jobs"):
+    with pytest.raises(BudgetRefused, match=r"4\.50 USD reserved for running jobs"):
         payer.type(seed=7)
 
     assert len(payer.launcher.created) == 1
@@ -189,7 +189,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     assert payer.standing().balance.spent_usd == pytest.approx(0.01)
     assert tags_of(payer.client.get_run(result.run_id))["paretune.reserved"] == ""
     assert any(
-        f"0.01 USD recorded against the budgets of {Path('team.yaml').resolve()}" in entry.remark for entry in message
+        f"0.0100 USD recorded against the budgets of {Path('team.yaml').resolve()}" in entry.remark for entry in message
     )
 
 
@@ -213,7 +213,7 @@ def test_an_old_job_in_another_account_keeps_no_later_job_from_its_budgets(payer
 
     (entry,) = sync_all(payer)
 
-    assert entry.remark.startswith("0.01 USD recorded against the budgets of ")
+    assert entry.remark.startswith("0.0100 USD recorded against the budgets of ")
     assert payer.client.search_runs(["0"], "tags.`paretune.reserved` LIKE '_%'") == []
     assert payer.standing().balance.committed_usd == 0.0
 
@@ -237,8 +237,8 @@ def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: 
     output = dry_run(payer.spec(seed=7), payer.place()).document["budgets"]
 
     assert output == [
-        "budget all: 19.00 of 20 USD left in 2027-01 (UTC), worst case 1",
-        "budget nlp: 4.00 of 5 USD left in 2027-01 (UTC), worst case 1",
+        "budget all: 19.00 USD of 20.00 USD left in 2027-01 (UTC), worst case 1.00 USD",
+        "budget nlp: 4.00 USD of 5.00 USD left in 2027-01 (UTC), worst case 1.00 USD",
     ]
     assert payer.standing().balance.committed_usd == pytest.approx(1.0)
     with pytest.raises(BudgetRefused):
@@ -271,9 +271,12 @@ def test_a_simulated_job_from_the_command_line_counts_in_the_account_of_simulate
     assert (tags_of(run)["paretune.user"], tags_of(run)["paretune.team"]) == ("ana", "nlp")
     capsys.readouterr()
     assert main(["train", *words, "--dry_run", "true"]) == 0
-    assert f"budget nlp of simulated jobs: {5 - run.data.metrics['cost_usd']:.2f} of 5 USD" in capsys.readouterr().out
+    assert (
+        f"budget nlp of simulated jobs: {5 - run.data.metrics['cost_usd']:.2f} USD of 5.00 USD"
+        in capsys.readouterr().out
+    )
     assert main(["train", *words, "--max_runtime_minutes", "600"]) == 4
-    assert "budget nlp of simulated jobs (5 USD a month, team.yaml): worst case" in capsys.readouterr().err
+    assert "budget nlp of simulated jobs (5.00 USD a month, team.yaml): worst case" in capsys.readouterr().err
 
 
 def test_a_refusal_names_the_instance_type_without_a_price(payer: Payer) -> None:

@@ -137,7 +137,7 @@ def test_a_job_that_its_limit_may_end_is_warned_about() -> None:
     (text,) = warnings_of([job])
 
     assert text.startswith(
-        "estimated 15 h 44 m (80 % interval 1.0 s to 277 h 47 m), and max_runtime_minutes 900 ends it"
+        "estimated 15 h 44 m (80 % interval 1.0 s to 11 d 14 h), and max_runtime_minutes 900 ends it"
     )
     assert text.endswith("it is billed and leaves no model; --max_runtime_minutes 16667")
     assert not limit_refusal(job)

@@ -188,12 +188,12 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     assert {document.plan.global_batch_size for document in launcher.documents} == {32}
     assert desk.tags["used_instance_type"] == OTHER
     name, run = f"b32 lr5e-5 {OTHER.removeprefix('ml.')}", desk.client.get_run(desk.run_id)
-    assert run.info.run_name == f"{name}: F1 .750, 0.070 USD, all-MiniLM-L6-v2"
+    assert run.info.run_name == f"{name}: F1 .750, 0.0700 USD, all-MiniLM-L6-v2"
     assert end.in_one_line().startswith(f"{name} all-MiniLM-L6-v2")
     assert f"--instance_type {SMALL}" in end.note()  # the command is the user's
     assert desk.tags["price_usd_per_hour"] == "4"
     assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # the bill of each attempt, at its own price
-    assert f"no capacity for {SMALL}: trying {LARGE}; 36 s of the last attempt are billed" in desk.messages
+    assert f"no capacity for {SMALL}: trying {LARGE}; 36.0 s of the last attempt are billed" in desk.messages
 
     monkeypatch.setitem(PRICES, OTHER, 9.0)
     desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=f"{LARGE}, {OTHER}", global_batch_size=32))
@@ -418,7 +418,7 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
     launcher = ScriptedLauncher([])
 
     for limit in (3.9, 0.1):  # the refusal names the most expensive type, even if the first one costs too much, too
-        with pytest.raises(BudgetRefused, match="worst case 4 USD"):
+        with pytest.raises(BudgetRefused, match=r"worst case 4\.00 USD"):
             launcher.admit(spec.replace(max_cost_usd=limit))
 
     assert launcher.admit(spec.replace(max_cost_usd=4.0)) == 4.0  # for the most expensive type

@@ -126,8 +126,10 @@ def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk:
     assert "broken" in collected[failed].remark
     assert desk.status(failed) == "FAILED"
     assert desk.account.created == []
-    assert desk.tags(ended)["mlflow.runName"] == "train.py: F1 .750, 0.010 USD"  # MLflow's table first shows only names
-    assert desk.tags(failed)["mlflow.runName"] == "train.py: 0.010 USD"
+    assert (
+        desk.tags(ended)["mlflow.runName"] == "train.py: F1 .750, 0.0100 USD"
+    )  # MLflow's table first shows only names
+    assert desk.tags(failed)["mlflow.runName"] == "train.py: 0.0100 USD"
     assert desk.sync() == {}  # no event is written twice
     assert [point.step for point in desk.client.get_metric_history(running, "train/loss")] == [1, 2]
 
@@ -523,7 +525,7 @@ def test_instances_kept_after_a_job_are_recorded_in_its_run_once_they_are_given_
     desk.account.pools[name] = pool()
 
     assert (
-        "are kept for the next similar job, at a cost of at most 0 USD: `paretune sync` records the cost once"
+        "are kept for the next similar job, at a cost of at most 0.00 USD: `paretune sync` records the cost once"
         in desk.sync()[run_id].remark
     )
     desk.account.pools[name] = pool("Terminated", 3600.0)
@@ -534,8 +536,8 @@ def test_instances_kept_after_a_job_are_recorded_in_its_run_once_they_are_given_
     assert metrics["warm_pool_seconds"] == 3600.0
     assert metrics["cost_usd"] == pytest.approx(2 * 3636 / 3600)
     assert desk.tags(run_id)["warm_pool"] == "Terminated"
-    assert desk.tags(run_id)["mlflow.runName"] == "train.py: F1 .750, 2.0 USD"
-    assert "billed for 3,600 s each until they were released: 2 USD, in its cost_usd now" in remark
+    assert desk.tags(run_id)["mlflow.runName"] == "train.py: F1 .750, 2.02 USD"
+    assert "billed for 1 h each until they were released: 2.00 USD, in its cost_usd now" in remark
     assert desk.sync() == {}
 
     desk.tag(run_id, "warm_pool", "Available")  # as if `sync` had been killed before it wrote this

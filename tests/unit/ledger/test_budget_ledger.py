@@ -66,8 +66,8 @@ def test_a_refusal_names_budget_limit_spent_promised_worst_case_and_the_way_out_
 
     assert caught.value.exit_code == 4
     assert str(caught.value).startswith(
-        "budget nlp (5 USD a month, team.yaml): worst case 1 USD does not fit: in 2026-11 1.25 are spent and 3 "
-        "reserved for running jobs and kept instances, so 0.75 are left: lower max_runtime_minutes"
+        "budget nlp (5.00 USD a month, team.yaml): worst case 1.00 USD does not fit: in 2026-11 1.25 USD are spent and "
+        "3.00 USD reserved for running jobs and kept instances, so 0.750 USD are left: lower max_runtime_minutes"
     )
     assert "everything" not in str(caught.value)
     assert left(accounts) == {"everything": 15.75, "nlp": 0.75}
@@ -195,7 +195,7 @@ def test_a_job_whose_worst_case_has_grown_is_asked_again_and_refused_if_it_does_
 
     for worst_usd in (50_000.0, None):
         with pytest.raises(
-            BudgetRefused, match="cannot be charged to a budget" if worst_usd is None else "worst case 50000 "
+            BudgetRefused, match="cannot be charged to a budget" if worst_usd is None else "worst case 50,000.00 USD "
         ):
             accounts.reserve(claim("a", worst_usd))
     assert left(accounts) == {"everything": 18.0, "nlp": 3.0}

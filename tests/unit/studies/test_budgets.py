@@ -43,7 +43,7 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
     output = capsys.readouterr().err
     assert "nothing was launched: no " in output
     assert "the same command continues" not in output  # because it would be refused again
-    assert "fits what is left of budget nlp of simulated jobs: 0.01 of 0.01 USD left in" in output
+    assert "fits what is left of budget nlp of simulated jobs: 0.0100 USD of 0.0100 USD left in" in output
     assert "paretune.toml: a study file ignores max_cost_usd; put it under `job`" in output
 
     budgets(10)
@@ -72,7 +72,7 @@ budget_usd: 0.1
     assert main(["study", "study.yaml"]) == 4
 
     output = capsys.readouterr().err
-    assert "nothing was launched: no job's worst case fits what is left of the budget (0.1 USD)" in output
+    assert "nothing was launched: no job's worst case fits what is left of the budget (0.100 USD)" in output
     assert "raise the budget, or lower max_runtime_minutes" in output
 
 
@@ -109,7 +109,7 @@ def test_a_study_ends_when_the_budget_of_its_team_is_full_and_names_it_while_oth
     # Each of the first three jobs leaves 0.01 less: 0.04, 0.03 and 0.02 cover the worst case, and 0.01 does not.
     assert len(driver.trials) == 3
     assert (
-        "no remaining point's worst case fits what is left of budget nlp: 0.01 of 0.04 USD left in 2027-01 (UTC)"
+        "no remaining point's worst case fits what is left of budget nlp: 0.0100 USD of 0.0400 USD left in 2027-01"
         in reason
     )
     assert searched(other) == "every point was tried"

@@ -362,7 +362,7 @@ def test_mlflow_s_column_of_names_shows_the_answer_of_a_study_and_what_each_tria
     (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
     (trial,) = client.search_runs(["0"], "tags.`paretune.trial` = '0'")
     rate = trial.data.params["learning_rate"].replace("0.0001", "1e-4")
-    result, model = "F1 .900, 0.023 USD", "all-MiniLM-L6-v2"
+    result, model = "F1 .900, 0.0230 USD", "all-MiniLM-L6-v2"
 
     assert parent.info.run_name == f"study survival: g5.xlarge b16 lr1e-4 simulated, {result}"
     assert trial.info.run_name == f"trial 0: b16 lr{rate} g5.xlarge simulated: {result}, {model}"
@@ -517,7 +517,7 @@ def test_a_driver_that_slept_looks_who_has_taken_over_before_it_pays_for_anythin
     others, laptop = list[StudyRun](), Laptop()
     driver = begin("alpha", laptop)
 
-    with pytest.raises(CallAgain, match=r"was asleep for 60 minutes, and beta 1 1 has taken over the study shared"):
+    with pytest.raises(CallAgain, match=r"was asleep for 1 h, and beta 1 1 has taken over the study shared"):
         driver.work()
 
     assert len(launcher.created) == 1  # the job of before

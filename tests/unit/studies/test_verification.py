@@ -157,7 +157,7 @@ def test_a_repeat_that_was_cut_off_is_followed_by_one_with_twice_its_limit(desk:
     assert limits[1] >= 2 * limits[0]
     assert limits[2] >= 2 * limits[1]
     assert {trial.reason for trial in repeats[:1]} == {
-        "it ran longer than the 15 minutes that the study had given it; the next one gets more"
+        "it ran longer than the 15 m that the study had given it; the next one gets more"
     }
 
 

@@ -115,7 +115,7 @@ def test_a_script_that_gives_no_answer_ends_in_time_although_this_process_has_ma
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("import time\ntime.sleep(60)\n", "train.py --help did not end within 0.5 seconds"),
+        ("import time\ntime.sleep(60)\n", "train.py --help did not end within 0.50 s"),
         ("raise ValueError('no data')\n", "train.py --help names no option (ValueError: no data)"),
     ],
 )

@@ -30,7 +30,7 @@ from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.warnings import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
 from paretune.launchers.disk import bytes_on_disk
-from paretune.presentation.text import aligned
+from paretune.presentation.text import aligned, duration
 from paretune.pricing import PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
@@ -191,7 +191,7 @@ class EstimateTable(Result):
         text = ""
         if item is not None and other is not None:
             ratio = other.time.seconds / item.time.seconds
-            text = _span(other.time.seconds) if max(ratio, 1 / ratio) > _DIFFERENT else ""
+            text = duration(other.time.seconds) if max(ratio, 1 / ratio) > _DIFFERENT else ""
         return {f"with {programs.pop()}": text}
 
     def _shown(self) -> "DataFrame":
@@ -462,16 +462,8 @@ def _cell(value: object) -> object:
 def _time(item: Estimate | None) -> str:
     if item is None:
         return "-"
-    middle, low, high = (_span(getattr(item.time, name)) for name in _SECONDS)
+    middle, low, high = (duration(getattr(item.time, name)) for name in _SECONDS)
     return f"{middle} ({low} to {high})"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 4 * _DAY_S else f"{seconds / _DAY_S:.1f} days"
 
 
 def _dollars(item: Estimate | None) -> str:

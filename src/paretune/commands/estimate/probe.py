@@ -26,7 +26,7 @@ from paretune.jobs.launch import launch_here
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplaces, has_store, open_tracking
-from paretune.presentation.text import duration, usd
+from paretune.presentation.text import duration, limit_usd, usd
 from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
@@ -122,7 +122,7 @@ def _announcement(probe: JobSpec) -> str:
         except NoAccount:  # the launch reports it
             launcher = Workplaces.of_process().at_public_prices(probe).launcher
         worst_usd = launcher.worst_case_usd(probe)
-        limit += ", unknown price" if worst_usd is None else f" and {usd(worst_usd)}"
+        limit += ", unknown price" if worst_usd is None else f" and {limit_usd(worst_usd)}"
     return f"probe: trains {PROBE_STEPS} steps on {where} ({limit}), and then the table follows"
 
 

@@ -16,6 +16,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.reading import at_home, exists
 from paretune.core.result import CommandOutput, Row, as_json, csv_text, rows_of
 from paretune.core.secrets import markdown
+from paretune.presentation.text import usd
 from paretune.specification import metrics
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
 from paretune.specification.inputs import IN_S3
@@ -127,8 +128,9 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
         row = {"run_id": run.run_id, "job": run.tags[schema.JOB_NAME], "cost_usd": run.cost_usd}
         rows.append(row | billed | {"complete": not remark, "remark": remark})
     strangers = lines[~lines["run_key"].isin(keys.values())]
-    for name, usd in strangers.groupby("job")["billed_usd"].agg(whole).items():
-        rows.append({"run_id": "", "job": name, "billed_usd": usd, "complete": False, "remark": "it has no run here"})
+    for name, billed_usd in strangers.groupby("job")["billed_usd"].agg(whole).items():
+        stranger = {"run_id": "", "job": name, "billed_usd": billed_usd}
+        rows.append({**stranger, "complete": False, "remark": "it has no run here"})
     numbers = ["cost_usd", "billed_usd", "effective_usd"]
     table = pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(numbers, float))
     return table.assign(difference_usd=table["billed_usd"] - table["cost_usd"])
@@ -185,7 +187,10 @@ def _remarks(table: "pd.DataFrame", bill: AwsBill) -> list[str]:
     on_bill = table[(table["run_id"] != "") & table["billed_usd"].notna()]
     if len(on_bill):
         total, complete = on_bill["difference_usd"].sum(), int(on_bill["complete"].sum())
-        texts.append(f"billed minus recorded: {total:+.4f} USD, {len(on_bill)} runs on the bill, {complete} complete")
+        texts.append(
+            f"billed minus recorded: {usd(round(total, 6) or 0.0)}, {len(on_bill)} runs on the bill, "
+            f"{complete} complete"
+        )
     texts += bill.holes()
     texts += [_NO_MANIFEST] if bill.without_manifest else []
     for remark, group in table[table["remark"] != ""].groupby("remark"):

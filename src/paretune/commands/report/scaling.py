@@ -9,7 +9,7 @@ from scipy.special import stdtrit
 
 from paretune.commands.report import SHAPE
 from paretune.presentation.line_chart import LineChart, Point
-from paretune.presentation.text import dollars, duration, time_unit
+from paretune.presentation.text import duration, time_unit, usd
 from paretune.specification import metrics
 
 Group = tuple[str, Sequence[LineChart]]  # a heading and its charts
@@ -58,7 +58,7 @@ def _charts(rows: pd.DataFrame) -> list[LineChart]:
     seconds = f"{metrics.BILLABLE_SECONDS}_mean"
     charts = [
         _chart(rows, seconds, f"billed time ({unit})", lambda s: duration(s * size), size=size, is_ideal=True),
-        _chart(rows, f"{metrics.COST_USD}_mean", "cost (USD)", lambda usd: f"{dollars(usd)} USD", is_log=True),
+        _chart(rows, f"{metrics.COST_USD}_mean", "cost (USD)", usd, is_log=True),
         _chart(rows, "efficiency", "efficiency", "{:.0%}".format, percent=True),
         *(_chart(rows, f"{name}_mean", label, "{:.4g}".format, band=name) for name, label in QUALITIES.items()),
     ]

@@ -225,7 +225,7 @@ _RUNS: Columns = {
     "learning rate": ("learning_rate", "g"),
     "F1": ("f1", ".4f"),
     "seconds": ("billable_seconds", ",.0f"),
-    "cost USD": ("cost_usd", ".5g"),
+    "cost USD": ("cost_usd", dollars),
     "USD/hour": ("price_usd_per_hour", "g"),
     "region": "price_region",
     "price as of": "price_as_of",
@@ -233,8 +233,8 @@ _RUNS: Columns = {
     "new USD/hour": ("new_price_usd_per_hour", "g"),
     "new region": "new_price_region",
     "new price as of": "new_price_as_of",
-    "new cost USD": ("new_cost_usd", ".5g"),
-    "difference": ("difference_usd", lambda usd: f"{round(usd, 6) or 0.0:+.5g}"),
+    "new cost USD": ("new_cost_usd", dollars),
+    "difference": ("difference_usd", lambda usd: f"{'+' * (usd > 0)}{dollars(round(usd, 6) or 0.0)}"),
     "new front": ("on_new_front", _STAR),
 }
 _ROWS = (

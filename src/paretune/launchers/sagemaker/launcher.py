@@ -37,6 +37,7 @@ from paretune.launchers.sagemaker.request import (
 )
 from paretune.launchers.sagemaker.request_rules import request_faults
 from paretune.launchers.sagemaker.storage import Storage, absent, upload_faults
+from paretune.presentation.text import duration
 from paretune.pricing import PriceList, plan_price
 from paretune.specification.container import RUNNER, JobDocument, JobInputs, UserCode
 from paretune.specification.declaration import affecting
@@ -203,8 +204,8 @@ class SageMakerLauncher(Launcher):
             while (description := described(self.account, job_name)) == NOT_DESCRIBED:
                 if self._clock.monotonic() > until:
                     raise LaunchRefused(
-                        f"AWS has not described the training job {job_name} for {GONE_AFTER_S:g} s: try again in a "
-                        "few minutes"
+                        f"AWS has not described the training job {job_name} for {duration(GONE_AFTER_S)}: try again in "
+                        "a few minutes"
                     )
                 self._clock.sleep(LOOK_EVERY_S)
         return None if description is None else SageMakerJob(job_name, self.account, self._clock, description)
@@ -353,7 +354,7 @@ class SageMakerLauncher(Launcher):
             return job
         if is_in_use:
             raise LaunchRefused(
-                f"AWS says that the name {name} is in use, but has not shown the job for {GONE_AFTER_S:g} s: "
+                f"AWS says that the name {name} is in use, but has not shown the job for {duration(GONE_AFTER_S)}: "
                 "it is probably being deleted; try again in a few minutes"
             ) from error
         raise LostContact(f"{reason}\n{hint}") from error

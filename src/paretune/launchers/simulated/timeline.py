@@ -20,6 +20,7 @@ from paretune.estimating.estimator import Estimate
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
 from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY, ReplayedJob, RunTable
 from paretune.launchers.simulated.user_runs import UserRuns
+from paretune.presentation.text import duration
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument, JobReport
 from paretune.specification.ending import Cause, Ending, JobState
@@ -91,7 +92,7 @@ class Timeline:
         for name, begin, end in self.spans:
             if name not in (*_UNBILLED, _UPLOADING):
                 if left_s < end - begin:
-                    sentence = f"it ran longer than {limit_s / 60:g} minutes"
+                    sentence = f"it ran longer than {duration(limit_s)}"
                     return self.stopped(begin + left_s, (Cause.TIME_LIMIT, sentence))
                 left_s -= end - begin
         return self

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from paretune.presentation.text import aligned, dollars, usd
+from paretune.presentation.text import aligned, usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification.catalog import owner
 from paretune.specification.declaration import experimental_words
@@ -147,13 +147,13 @@ class StudyAnswer:
         return over_usd if over_usd > ROUNDING_USD else 0.0
 
     def state(self) -> str:
-        """Return the progress in words, such as `Running: 5 of 6 trials, 0.04 of 0.1 USD, best F1 0.81`."""
+        """Return the progress in words, such as `Running: 5 of 6 trials, 0.0400 USD of 0.100 USD, best F1 0.81`."""
         front, parts = self.front, [counted(self.front.trials)]
         if self.running is not None and self.n_trials is not None:
             parts = [f"{sum(trial.counts for trial in front.trials)} of {self.n_trials} trials"]
         if not front.is_foreign:
-            of_budget = "" if self.budget_usd is None else f" of {self.budget_usd:g}"
-            parts.append(f"{dollars(front.spent_usd)}{of_budget} USD")
+            of_budget = "" if self.budget_usd is None else f" of {usd(self.budget_usd)}"
+            parts.append(f"{usd(front.spent_usd)}{of_budget}")
         if self.best is not None and front.quality is not None:
             parts.append(f"best {label(front.quality)} {front.number(front.quality, self.best.means[front.quality])}")
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)

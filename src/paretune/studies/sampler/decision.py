@@ -32,6 +32,7 @@ from moocore import filter_dominated, hypervolume
 from scipy.special import ndtr
 
 from paretune.estimating.workload import PROBE_STEPS
+from paretune.presentation.text import usd
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import Constraints
 from paretune.studies.sampler.candidates import Candidate, Jobs, Row, Space
@@ -663,7 +664,7 @@ class Decision:
         if growth >= LEAST_NEXT:
             return ""
         return (
-            f"the next {NEXT * self._median_usd:.4g} USD ({NEXT:g} median jobs) are expected to add at most "
+            f"the next {usd(NEXT * self._median_usd)} ({NEXT:g} median jobs) are expected to add at most "
             f"{growth:.1%} to the front ({SURE:.0%} sure)"
         )
 

@@ -38,7 +38,7 @@ from paretune.jobs.plan import draft, plan
 from paretune.jobs.record import JobRecord, opening_tags, owner_of
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.jobs.workplace import Workplace
-from paretune.presentation.text import usd
+from paretune.presentation.text import duration, usd
 from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.specification.order import job_name
@@ -154,7 +154,9 @@ class TrialJob:
         status, reason = TrialStatus.of_end(end.ending, is_lost=is_lost), end.reason
         minutes = self.spec.max_runtime_minutes
         if status is TrialStatus.CUT_OFF and minutes < self._own_minutes:
-            reason = f"it ran longer than the {minutes:g} minutes that the study had given it; the next one gets more"
+            reason = (
+                f"it ran longer than the {duration(60 * minutes)} that the study had given it; the next one gets more"
+            )
         return self._end(status, reason, cause=end.ending.cause)
 
     def _end(self, status: TrialStatus, reason: str, **more: Any) -> Trial:

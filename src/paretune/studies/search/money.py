@@ -14,7 +14,8 @@ from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
 from paretune.ledger.budget_ledger import BudgetStatus
-from paretune.pricing import ROUNDING_USD, cost_usd, rounded_up, unknown_price
+from paretune.presentation.text import limit_usd, usd
+from paretune.pricing import ROUNDING_USD, cost_usd, unknown_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -86,7 +87,7 @@ class Money:
         usual_usd = (launcher.worst_case_usd(spec) or 0.0) - launcher.exceeded_s * per_second
         launcher.exceeded_s = max(launcher.exceeded_s, (trial.cost_usd - usual_usd) / per_second)
         return (
-            f"trial {trial.number} cost {trial.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: it is "
+            f"trial {trial.number} cost {usd(trial.cost_usd)}, {usd(over_usd)} more than its worst case: it is "
             "charged in full, and later jobs reserve that much more"
         )
 
@@ -158,7 +159,7 @@ class Money:
         if self._file.budget_usd is not None:
             needed_usd = math.inf if worst_usd is None else worst_usd
             if not self._table.balance().covers(needed_usd, self._file.budget_usd):
-                raise BudgetRefused(f"worst case {rounded_up(needed_usd)} USD does not fit {self.tightest_budget()}")
+                raise BudgetRefused(f"worst case {limit_usd(needed_usd)} does not fit {self.tightest_budget()}")
         try:
             self._workplace.check_budgets(draft(spec, self._workplace, study=self._file.name).at_worst(worst_usd))
         except LaunchRefused as error:  # the storage of the shared budgets does not answer
@@ -192,7 +193,7 @@ class Money:
         left_usd = math.inf if budget_usd is None else self._table.balance().left_usd(budget_usd)
         if status is not None and status.left_usd < left_usd:
             return f"what is left of {status.sentence()}"
-        return "" if budget_usd is None else f"what is left of the budget ({left_usd:.4g} USD)"
+        return "" if budget_usd is None else f"what is left of the budget ({usd(left_usd)})"
 
     def limit_below(self, jobs: Collection[JobSpec]) -> str:
         """Describe the limit that keeps jobs that are not affordable from starting; return an empty string if none.

@@ -14,6 +14,7 @@ from paretune.core import pareto
 from paretune.core.errors import BudgetRefused, refuse
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.jobs.preparation import inputs_of
+from paretune.presentation.text import usd
 from paretune.specification import metrics
 from paretune.specification.declaration import Value
 from paretune.specification.job import JobSpec
@@ -205,8 +206,8 @@ class Split:
 
     def since_growth(self) -> str:
         """Say how many dollars were spent since the front last grew; return an empty string if there are none."""
-        usd = self.sampler.since_growth_usd(self._driver.table.study)
-        return f"the front has not grown for {usd:.4g} USD" if usd else ""
+        spent_usd = self.sampler.since_growth_usd(self._driver.table.study)
+        return f"the front has not grown for {usd(spent_usd)}" if spent_usd else ""
 
     def beliefs(self) -> list[str]:
         """Describe each belief of the search: the weight that was assumed before any run, and the learned one."""
@@ -392,7 +393,7 @@ class Verification:
                 else f"it gets no seed, and {same}"
             )
         if repeats_usd + (all_under_way + 1) * point.means.get(metrics.COST_USD, 0.0) > most_usd:
-            return f"all repeats together may not cost more than {most_usd:.4g} USD"
+            return f"all repeats together may not cost more than {usd(most_usd)}"
         if reason := driver.why_not(spec):
             return reason
         if driver.file.budget_usd is not None:

@@ -116,7 +116,7 @@ def test_a_note_begins_with_state_and_answer_and_names_in_it_are_texts() -> None
     note = study_note(result)
     outside_code = re.sub(r"`.*?`", "", note)
 
-    assert note.startswith("**Ended: 3 trials, 6.00 of 50 USD, best F1 0.9202.** Take trial 2 (")
+    assert note.startswith("**Ended: 3 trials, 6.00 USD of 50.00 USD, best F1 0.9202.** Take trial 2 (")
     assert "--launcher simulated" not in note  # it shows the command that is worth typing
     assert "pixel.png" in outside_code
     assert "<" not in outside_code
@@ -150,7 +150,7 @@ def test_while_a_study_runs_its_page_says_how_far_it_is_and_loads_itself_again()
     running = page_of(trials, n_trials=8, running=("trial 4: batch 32",))
 
     assert re.search(
-        r"Running: 4 of 8 trials, 40.00 of 100 USD, best F1 \S+; running now: trial 4: batch 32\.", running
+        r"Running: 4 of 8 trials, 40.00 USD of 100.00 USD, best F1 \S+; running now: trial 4: batch 32\.", running
     )
     assert "location.reload()" in running
     assert "location.reload()" not in page_of([trial_of(0, 1.0, 0.9)])

@@ -26,6 +26,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
 from paretune.launchers.base import Job, JobSetup, WarmPoolStatus
 from paretune.launchers.processes import process_text
+from paretune.presentation.text import usd
 from paretune.specification.container import JobDocument, JobInputs, JobReport
 from paretune.specification.ending import Cause, cut_off, failed
 from paretune.specification.job import JobSpec
@@ -56,7 +57,7 @@ from tests.support.scripted_study import RATES, Desk, JudgedLauncher, always_don
 from tests.support.tags import tags_of
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
-CUT_OFF = cut_off("it ran longer than 6 minutes")
+CUT_OFF = cut_off("it ran longer than 6 m")
 QUOTA = LaunchRefused("the account-level quota is 0 instances")
 KEEPING = {"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}
 
@@ -717,7 +718,7 @@ def test_a_job_beyond_its_worst_case_is_recorded_in_full_reported_and_learned_fr
     over_usd = (SECONDS - 30) * per_second
     assert [trial.cost_usd for trial in trials] == pytest.approx([SECONDS * per_second] * len(RATES))
     (line,) = [text for text in desk.said if "more than its worst case" in text]
-    assert f"{over_usd:.4g} USD more" in line
+    assert f"{usd(over_usd)} more" in line
     tags = [desk.tracking.run(trial.run_id).tags() for trial in trials]
     assert [float(tag.get("paretune.over_bound_usd", 0)) for tag in tags] == pytest.approx(
         [over_usd, 0, 0, 0], rel=1e-4
@@ -764,7 +765,7 @@ def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
     poor.table.study.enqueue_trial({"learning_rate": RATES[1]})
     searched(poor)
     assert rates(poor) == [RATES[2], RATES[3]]
-    assert "trial 3: not run: worst case 0.1 USD does not fit what is left of the budget (0.05 USD)" in desk.said
+    assert "trial 3: not run: worst case 0.100 USD does not fit what is left of the budget (0.0500 USD)" in desk.said
 
 
 def test_a_queued_point_outside_of_its_range_is_retried_and_repeated_there(desk: Desk) -> None:
