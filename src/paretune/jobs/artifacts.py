@@ -6,8 +6,8 @@
     command.txt         the command line that ran
     versions.txt        versions of Python and of all packages
 
-Everything is limited in size. Secrets are masked: those that are recognized by their form, and the values of variables
-of the launching environment whose names are those of secrets.
+Everything is limited in size. Secrets are masked: those that are recognized by their form, values that the text itself
+gives to the name of a secret, and the values of variables of the launching environment with such names.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from paretune.core.reading import is_file
-from paretune.core.secrets import is_secret_name, without_secrets
+from paretune.core.secrets import is_secret_name, without_named_secrets
 from paretune.launchers.base import Job
 from paretune.specification.container import UserCode
 from paretune.user_code.runner import COMMAND, LOG, TRACEBACK, VERSIONS
@@ -38,7 +38,7 @@ def code_of(code: UserCode, environment: Mapping[str, str]) -> dict[str, str]:
     first = next(iter(code.texts.values()), None)
     if first is not None:
         texts |= _git_state(first.parent)
-    return {name: masked(text, environment) for name, text in texts.items()}
+    return {name: masked(text, environment, in_code=True) for name, text in texts.items()}
 
 
 def _git_state(folder: Path) -> dict[str, str]:
@@ -84,9 +84,9 @@ def _traceback_in(log: str) -> str:
     return "\n".join([start, *lines[: end + 1], ""]) if start else ""
 
 
-def masked(text: str, environment: Mapping[str, str]) -> str:
-    """Return the text without secrets."""
+def masked(text: str, environment: Mapping[str, str], *, in_code: bool = False) -> str:
+    """Return the text without secrets. `in_code` says whether it is source code."""
     hidden = {value for name, value in environment.items() if is_secret_name(name) and len(value) >= _SHORTEST_SECRET}
     for value in sorted(hidden, key=len, reverse=True):
         text = text.replace(value, "...")
-    return without_secrets(text)
+    return without_named_secrets(text, in_code=in_code)

@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
 from paretune.core.errors import first_line
-from paretune.core.secrets import without_secrets
+from paretune.core.secrets import without_named_secrets, without_secrets
 from paretune.specification.container import Event
 from paretune.specification.metrics import COST_USD, F1, FACTS, PERPLEXITY, THROUGHPUT_SAMPLES
 from paretune.tracking import schema
@@ -109,7 +109,12 @@ class Run:
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; a tag with the value None is not written."""
-        texts = {name: without_secrets(text)[: schema.LONGEST_TAG] for name, text in tags.items() if text is not None}
+        masks = {schema.FAILURE_REASON: without_named_secrets}  # it is for people, and a job may have worded it
+        texts = {
+            name: masks.get(name, without_secrets)(text)[: schema.LONGEST_TAG]
+            for name, text in tags.items()
+            if text is not None
+        }
         written = schema.packed(texts, self._with_documents()) if schema.has_members(texts) else texts
         self._put(*(RunTag(name, text) for name, text in written.items()))
 

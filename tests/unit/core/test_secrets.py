@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from paretune.core.secrets import code_span, is_secret_name, printable, printable_json, without_secrets
+from paretune.core.secrets import (
+    code_span,
+    is_secret_name,
+    printable,
+    printable_json,
+    without_named_secrets,
+    without_secrets,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +66,73 @@ def test_no_message_shows_a_secret(text: str, shown: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("AWS_SECRET_ACCESS_KEY=wJalr/K7MDENG+hunter2", "AWS_SECRET_ACCESS_KEY=..."),
+        ("env: WANDB_API_KEY=hunter2 then", "env: WANDB_API_KEY=... then"),
+        ("export DB_PASSWORD=a,b;hunter2", "export DB_PASSWORD=..."),
+        ("password=hunter2hunter2, retry", "password=..., retry"),
+        ("api_key: hunter2", "api_key: ..."),
+        ("{'HF_TOKEN': 'hunter2', 'step': 3}", "{'HF_TOKEN': '...', 'step': 3}"),
+        ('{"db": {"password": "hunter2 and more"}}', '{"db": {"password": "..."}}'),
+        (r"""{\"password\": \"hunter2\"}""", None),
+        ("//registry.example.org/:_authToken=hunter2", "//registry.example.org/:_authToken=..."),
+        ("https://host/x?step=1&access_token=hunter2", "https://host/x?step=1&access_token=..."),
+        ("AWS_SESSION_TOKEN: hunter2", "AWS_SESSION_TOKEN: ..."),
+        ("token=hunter2hunter2", "token=..."),
+        ("client_secret := hunter2", "client_secret := ..."),
+        (f"a {'.'.join(('eyJhbGciOiJIUzI1NiJ9', 'eyJzdWIiOiIxMjM0In0', 'abc-DEF_123'))} b", "a ... b"),
+        (f"npm_{'a1B2' * 9}", "..."),
+        ('{"Authorization": "Basic aHVudGVyMjpodW50ZXIy"}', '{"Authorization": "Basic ..."}'),
+    ],
+)
+def test_a_value_that_a_text_gives_to_the_name_of_a_secret_is_masked(text: str, shown: str | None) -> None:
+    masked = without_named_secrets(text)
+
+    assert masked == (r"""{\"password\": \"...\"}""" if shown is None else shown)
+    assert printable(text) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tokens=512 max_tokens: 5 pad_token_id=0 token_classification: 3 val_f1: 0.8",
+        "password_length=8 password_strength: 0.8734521 token_loss=1.5e-05 token_accuracy=0.9312345 num_secrets=12345",
+        "token: hello next_token: the first_token: 'Hello' eos_token: </s> mask_token = [MASK] image_token: <image>",
+        "Setting `pad_token` to `eos_token`:2 for open-end generation.",
+        "PWD=/home/ann/project OLDPWD=/home/ann AWS_WEB_IDENTITY_TOKEN_FILE=/var/run/x secret_name: my-secret",
+        "HF_TOKEN: secret:arn:aws:secretsmanager:us-east-1:123456789012:secret:hub HF_TOKEN=$HF_TOKEN",
+        "password: required, credentials: /home/ann, Found credentials in shared credentials file: ~/.aws/credentials",
+        "    login(token=token, password=self.password) if password == other else getpass.getpass()",
+        """print("password: ", end="")""",
+        "use_auth_token=True TOKENIZERS_PARALLELISM=false secretary: Annabella",
+    ],
+)
+def test_what_only_sounds_like_a_secret_stays(text: str) -> None:
+    assert without_named_secrets(text) == text
+    assert without_named_secrets(text, in_code=True) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('password: str = "hunter2"', 'password: str = "..."'),
+        ("api_key='hunter2'", "api_key='...'"),
+        ("+api_key: hunter2hunter2", "+api_key: ..."),
+        ("token = tokenizer.get() or password_of(user)", None),
+        ("api_key = get_key1()", None),
+        ("password: str = field(repr=False)", None),
+    ],
+)
+def test_in_source_code_only_values_are_secrets_and_no_names(text: str, shown: str | None) -> None:
+    assert without_named_secrets(text, in_code=True) == (text if shown is None else shown)
+
+
+@pytest.mark.parametrize(
     ("value", "shown"),
     [
+        ({"api_key": "hunter2", "step": 3, "tokens": "512"}, {"api_key": "...", "step": 3, "tokens": "512"}),
+        ({"env": ["x", "WANDB_API_KEY=hunter2"]}, {"env": ["x", "WANDB_API_KEY=..."]}),
         ({"a": "-----BEGIN RSA PRIVATE KEY-----\nhunter2", "b": 1}, {"a": "...", "b": 1}),
         ({"a": ["x", "-----BEGIN KEY-----", "hunter2", "-----END KEY-----", "y"]}, {"a": ["x", "...", "y"]}),
         (
@@ -92,6 +164,8 @@ def test_code_in_a_page_stands_between_one_backtick_more_than_it_has_in_a_row(te
         ("aws_credentials", True),
         ("run_token_labels.py", False),  # source code
         ("pad_token", False),
+        ("PWD", False),
+        ("DB_PWD", True),
         ("tokenizer.json", False),
         ("report.txt", False),
     ],
