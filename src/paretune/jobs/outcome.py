@@ -5,6 +5,7 @@ Verdicts are warnings about the model. They are printed when the job ends, and i
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -381,7 +382,7 @@ def sources_without_bill(sources: str) -> str:
     """Remove metrics of the bill, which no script knows, from a text like `MLflow: f1, cost_usd; printed: loss`."""
     parts = (part.partition(": ") for part in sources.split("; "))
     kept = [
-        (source, [name for name in names.split(", ") if name not in metrics.OF_THE_BILL]) for source, _, names in parts
+        (source, [name for name in names.split(", ") if metrics.may_be_of_a_job(name)]) for source, _, names in parts
     ]
     return "; ".join(f"{source}: {', '.join(names)}" for source, names in kept if any(names))
 
@@ -409,6 +410,10 @@ def script_remarks(card: Card, report: JobReport | None) -> list[str]:
     if lost:
         remedy = "if the training has diverged, lower its learning rate; otherwise check how it computes the metric"
         remarks.append(f"not recorded, because the last value was NaN or infinite: {lost}; {remedy}")
+    if own := sorted(set(re.findall(r"\bparetune\.[^\s,;]+", str(report.facts.get("metrics_from", ""))))):
+        remarks.append(
+            f"not recorded, because names that begin with paretune. are its own: {', '.join(own)}; rename them"
+        )
     if left_out := int(report.facts.get("names_left_out", 0)):
         kept = "names that differ from others only in numbers are left out first; metric_definitions keeps a name"
         remarks.append(

@@ -32,7 +32,7 @@ from paretune.specification import catalog, launchers
 from paretune.specification.ending import Cause, Ending, failed
 from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import OF_THE_BILL
+from paretune.specification.metrics import may_be_of_a_job
 from paretune.specification.parallelism import BatchPlan
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
@@ -374,11 +374,11 @@ class JobDocument:
 
 
 def _known(values: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if math.isfinite(value) and name not in OF_THE_BILL}
+    return {name: value for name, value in values.items() if math.isfinite(value) and may_be_of_a_job(name)}
 
 
 Metrics = Annotated[dict[str, float], AfterValidator(_known)]
-"""Values of a job's metrics by name. Validation drops values that are not finite, and metrics that come from bills."""
+"""Values of a job's metrics by name. Validation drops those that are not finite, of bills, or of paretune."""
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # a whole number that fits into a database
 
 

@@ -35,6 +35,7 @@ BILLED_USD = "billed_usd"
 EFFECTIVE_USD = "effective_usd"
 """Like billed_usd, after Savings Plans, reservations and private rates."""
 OF_THE_BILL = frozenset({COST_USD, WARM_POOL_SECONDS, BILLED_USD, EFFECTIVE_USD})  # no job reports them itself
+OF_PARETUNE = "paretune."  # prefix of paretune's own tags; no metric of a job has it
 MFU = "mfu"  # model FLOPs utilization: FLOP/s of the training run, divided by the peak FLOP/s of its devices
 PEAK_MEMORY_GIB = "peak_memory_gib"
 """Peak memory of one GPU, or of the largest process if there is no GPU."""
@@ -178,3 +179,12 @@ def _to_known_digits(name: str, value: float) -> float:
         return round(value, 2)
     digits = 7 if name in _OF_DOLLARS else 4 if name in _OF_FOUR_DIGITS or name.startswith(_ESTIMATES) else None
     return value if digits is None else float(f"{value:.{digits}g}")
+
+
+def may_be_of_a_job(name: str) -> bool:
+    """Return whether a job may report a metric of this name: it is not one of the bill or of paretune itself.
+
+    >>> may_be_of_a_job("val_f1"), may_be_of_a_job("cost_usd"), may_be_of_a_job("paretune.state")
+    (True, False, False)
+    """
+    return name not in OF_THE_BILL and not name.startswith(OF_PARETUNE)

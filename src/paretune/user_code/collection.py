@@ -23,7 +23,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 from paretune.core.errors import first_line
 from paretune.core.reading import exists, is_file
 from paretune.core.secrets import masked, printable, without_secrets
-from paretune.specification.metrics import OF_THE_BILL
+from paretune.specification.metrics import may_be_of_a_job
 from paretune.tracking import schema
 from paretune.tracking.run_writer import EndStatus, name_for_mlflow
 from paretune.user_code.script_metrics import CURVES, read_curves
@@ -41,9 +41,9 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None, *, sta
 
     The first run that the code opened is copied into the run `run_id` itself. Each other run becomes a new run under
     the run `run_id`, or under the copy of its own parent. If the code did not end that run, it ends with `status`,
-    the status of the job. Secrets in parameters and tags are masked, and metrics that come from bills are left out. A
-    parameter is reported if its value in the first run differs from that in the run `run_id`. Files outside of `store`
-    are left out. Raises the errors of MLflow's client if the tracking server does not answer or refuses a request.
+    the status of the job. Secrets in parameters and tags are masked, and metrics that only bills or paretune have are
+    left out. A parameter is reported if its value in the first run differs from that in the run `run_id`. Files outside
+    of `store` are left out. Raises the errors of MLflow's client if the tracking server does not answer or refuses.
     """
     client = client or MlflowClient()
     remarks = []
@@ -66,7 +66,7 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None, *, sta
     for run in runs:
         inner_id, parent = run.info.run_id, copies.get(run.data.tags.get(MLFLOW_PARENT_RUN_ID, ""), run_id)
         copies[inner_id] = _find_or_create_copy(run, experiment, parent, client) if copies else run_id
-        names = run.data.metrics.keys() - OF_THE_BILL
+        names = set(filter(may_be_of_a_job, run.data.metrics))
         points = [point for name in names for point in inner.get_metric_history(inner_id, name)]
         _copy(run, points, copies[inner_id], client)
         for folder, file in artifacts_of(run, store, inner):
@@ -147,7 +147,7 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def _copy_curves(store: Path, run_id: str, client: MlflowClient) -> None:
-    curves = {name: points for name, points in read_curves(store).items() if name not in OF_THE_BILL}
+    curves = {name: points for name, points in read_curves(store).items() if may_be_of_a_job(name)}
     points = list[Metric]()
     for name, curve in curves.items():
         key = name_for_mlflow(name)

@@ -37,3 +37,22 @@ def test_nothing_that_a_script_prints_or_writes_is_shown_as_paretune_s_message_o
     assert [point.value for point in client.get_metric_history(recorded.info.run_id, "val_f1")] == [0.5]
     code, out, _ = run("logs", recorded.info.run_id)
     assert (code, out.count("rm -rf ~")) == (0, 3)  # where the script's own lines stand
+
+
+def test_a_metric_with_a_name_of_paretune_is_not_recorded_and_a_remark_says_so(run: Run) -> None:
+    Path("train.py").write_text("""
+import mlflow
+print("paretune.state: 3.0")
+print("val_f1: 0.5")
+with mlflow.start_run():
+    mlflow.log_metric("paretune.cost", 1.0)
+""")
+
+    code, out, err = run("train", "train.py")
+
+    assert code == 0, err
+    assert "names that begin with paretune. are its own: paretune.cost, paretune.state; rename them" in out
+    (recorded,) = MlflowClient().search_runs(["0"])
+    assert recorded.data.metrics["val_f1"] == 0.5
+    assert [name for name in recorded.data.metrics if name.startswith("paretune")] == []
+    assert recorded.data.tags["paretune.state"] == "Completed"
