@@ -25,7 +25,7 @@ from paretune.launchers.base import Job
 from paretune.presentation.text import duration, usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
-from paretune.specification.container import MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, JobReport
+from paretune.specification.container import GPU_IDLE_SHARE, MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, JobReport
 from paretune.specification.ending import STOPPED, Cause, Ending, JobState, failed
 from paretune.specification.order import Offer
 from paretune.specification.plan import Card, Plan
@@ -42,6 +42,7 @@ RUN_STATUS: Mapping[JobState, EndStatus] = {
     JobState.STOPPED: "KILLED",
 }
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # software versions in a report
+_IDLE = 1 / 3  # share of the time in which the GPUs may be idle without a word about it
 _READ_LINES, _SHOWN_LINES = 200, 15  # lines read and lines shown of a failed job's log
 
 
@@ -140,6 +141,9 @@ class JobOutcome(Result):
         rows["cost"] = "unknown: no price" if price is None else "unknown"
         if price is not None and metrics.COST_USD in self.metrics:
             rows["cost"] = f"{usd(self.metrics[metrics.COST_USD])} ({price.doubt}{price.plain_source}, {price.stated})"
+        idle = 0.0 if self.report is None else float(self.report.facts.get(GPU_IDLE_SHARE, 0.0))
+        if idle > _IDLE:
+            rows["GPU"] = f"idle {idle:.0%} of the time: the input or the host is slow; --profile_steps 10 shows which"
         where = {self.origin: self.facts.get("basis", ""), "model": self.model.removeprefix(f"{Path.cwd()}/")}
         where["model in MLflow"] = self.model_uri if self.model_uri != self.model else ""
         return rows | {name: text for name, text in where.items() if text}

@@ -420,6 +420,10 @@ class Event(_Document):
         return json.dumps(self.model_dump(exclude_defaults=True))
 
 
+GPU_IDLE_SHARE = "gpu_idle_share"
+"""Fact of a report: the share of the time after the warm-up in which the GPUs of the first instance were idle."""
+
+
 class JobReport(_Document):
     """The results of a job."""
 

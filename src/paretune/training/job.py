@@ -14,7 +14,7 @@ import torch
 from paretune.estimating.architecture import of_config
 from paretune.estimating.workload import evaluation_batch, flops_of_row, training_steps
 from paretune.specification import metrics
-from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.specification.container import GPU_IDLE_SHARE, JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training import cpu, device, mlflow_model, processes, strategies
 from paretune.training.arguments import training_arguments
@@ -149,6 +149,7 @@ class _Job:
             return
         if self.loop.progress.skipped_steps:
             speed[metrics.SKIPPED_STEPS] = self.loop.progress.skipped_steps
+        idle = self.loop.meter.gpu_idle_share()
         report = JobReport(
             model_fault="" if is_probe else mlflow_model.describe(folder.model, spec.text_column),
             metrics=quality | speed | ({"resumed": 1.0} if is_resumed else {}),  # seconds cover the last attempt only
@@ -156,6 +157,7 @@ class _Job:
                 "device": device.device_name(),
                 "precision": device.choose_precision(spec.precision),
                 "steps": self.loop.progress.step,
+                **({} if idle is None else {GPU_IDLE_SHARE: round(idle, 3)}),
                 "python": platform.python_version(),
                 **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},
             },

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from paretune.training.optimizer import Update
 NOT_TRAINING = "paretune: evaluation or checkpoint"  # name of blocks in a profile that are not training
 DIVERGED_STEPS = 10  # consecutive optimizer steps without a finite loss and norm after which training ends
 LOAD_S = 10.0  # at least this long between two measurements of the machine's load, as in MLflow
+_GPU_USE = re.compile(r"system/gpu_\d+_utilization_percentage")
+FEWEST_LOADS = 5  # measurements after the warm-up below which the load of the GPUs is not judged
 AGREE_STEPS, AGREE_S = 10, 5.0  # maximum steps and seconds between two exchanges; one step may take longer
 
 
@@ -105,6 +108,9 @@ class Meter:
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._last = (0.0, 0)  # seconds and rows at the last point of the curves
         self._load_due_at = 0.0
+        self._gpu_use: list[
+            float
+        ] = []  # mean share of this machine's GPUs in use, at each measurement after the warm-up
         psutil.cpu_percent()  # the first call starts the interval and returns 0
         self._exchanged_at = time.perf_counter()
         self.stopwatch.start()
@@ -171,10 +177,20 @@ class Meter:
         self._logged = []
         if processes.is_first() and time.perf_counter() >= self._load_due_at:
             self._load_due_at = time.perf_counter() + LOAD_S
-            curves |= device.load()
+            load = device.load()
+            used = [percent / 100 for name, percent in load.items() if _GPU_USE.fullmatch(name)]
+            if used and self._warm is not None:
+                self._gpu_use.append(sum(used) / len(used))
+            curves |= load
         if seconds > before_s and rows > before_rows:
             curves["train/samples_per_second"] = (rows - before_rows) / (seconds - before_s)
         return curves
+
+    def gpu_idle_share(self) -> float | None:
+        """Return the share of the time after the warm-up in which this machine's GPUs were idle; None if unknown."""
+        if len(self._gpu_use) < FEWEST_LOADS:
+            return None
+        return 1 - sum(self._gpu_use) / len(self._gpu_use)
 
     def throughput(self) -> tuple[float, float] | None:
         """Return samples and tokens per second after the warm-up, or None if there was no measured step after it."""

@@ -93,6 +93,17 @@ def test_the_summary_has_every_number_with_its_unit() -> None:
     assert rows_of(str(outcome(metrics=unpriced)))["cost"] == "unknown"  # as are the seconds of a job that is gone
 
 
+@pytest.mark.parametrize(("idle", "said"), [(0.4, ["idle 40% of the time"]), (0.33, []), (None, [])])
+def test_gpus_that_are_idle_for_more_than_a_third_of_the_time_are_said_in_the_run_s_description(
+    idle: float | None, said: list[str]
+) -> None:
+    facts: dict[str, Any] = {} if idle is None else {"gpu_idle_share": idle}
+
+    text = outcome(report=JobReport(metrics=MEASURED, facts=facts)).note()
+
+    assert re.findall(r"GPU: (idle \d+% of the time)", text) == said
+
+
 def test_the_document_is_json_and_has_the_row_of_the_price_list() -> None:
     document = outcome(metrics={"f1": 0.5, "eval_loss": float("nan")}).to_dict()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from threading import Thread, local
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -93,6 +94,27 @@ def test_the_load_is_measured_at_most_every_ten_seconds(clock: HandTurned) -> No
         measured.append("system/system_memory_usage_percentage" in training.meter.curves())
 
     assert measured == [True, False, False, True, False, False, True, False]
+
+
+def test_the_idle_share_of_the_gpus_is_that_of_the_measurements_after_the_warm_up(
+    clock: HandTurned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = SimpleNamespace(total_memory=1e9)
+    used = iter([90, 90] + [50, 70] * 40)  # percent; two measurements before the end of the warm-up, of two GPUs each
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: card)
+    monkeypatch.setattr(torch.cuda, "device_memory_used", lambda number: 5e8)
+    monkeypatch.setattr(torch.cuda, "utilization", lambda number: next(used))
+    training = Training(clock, steps=40)  # warm-up: a tenth, 4 steps
+
+    shares = []
+    for _ in range(12):
+        training.step(12.0)
+        training.meter.curves()
+        shares.append(training.meter.gpu_idle_share())
+
+    assert shares[:7] == [None] * 7
+    assert shares[-1] == pytest.approx(0.4)
 
 
 def test_only_the_first_process_measures_the_load_because_only_it_records_the_curves(
