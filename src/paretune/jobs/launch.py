@@ -19,12 +19,13 @@ from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import record_pools
 from paretune.jobs.bridge import document_of
+from paretune.jobs.card import opening_card
 from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
-from paretune.jobs.plan import draft, plan
+from paretune.jobs.plan import plan
 from paretune.jobs.preview import JobPreview, preview
 from paretune.jobs.progress import watched
-from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags
+from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags, plan_in
 from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import checkpoint_folder
@@ -32,10 +33,10 @@ from paretune.launchers.processes import is_alive
 from paretune.presentation.text import duration
 from paretune.specification import launchers
 from paretune.specification.ending import JobState
-from paretune.specification.identity import Place
+from paretune.specification.identity import Place, is_same_request
 from paretune.specification.job import JobSpec
 from paretune.specification.order import job_name, job_of
-from paretune.specification.plan import Plan
+from paretune.specification.plan import Card, Plan
 from paretune.specification.profile import completed
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
@@ -99,9 +100,7 @@ def _dry_run(spec: JobSpec, workplace: Workplace) -> JobPreview:
     """Plan a job as its launch would, raising the same errors, and return what would run."""
     require_answer(tracking_uri())
     spec = spec.replace(dry_run=None)
-    if workplace.offline is None:
-        workplace.check_budgets(draft(spec, workplace))  # before anything is prepared
-    return preview(plan(spec, workplace), workplace)
+    return preview(plan(spec, workplace, checks_budgets=True), workplace)
 
 
 def start_here(spec: JobSpec) -> CommandOutput:
@@ -170,7 +169,7 @@ def finish_job(job: Attempts) -> JobOutcome:
 
 def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
     """Plan a job, and launch or adopt it. This is the first half of `run_job`; it raises the same errors."""
-    asked = draft(spec, workplace)
+    asked = opening_card(spec)
     with _opened_run(asked, workplace) as (opened, parent):
         if opened is not None and opened.has_job:
             record, names = _adopted(asked, workplace, opened.run.run_id), None
@@ -200,7 +199,7 @@ def _chosen(
         if followed is not None:
             if opened is not None:
                 _make_watcher(opened.run, followed)
-            return _adopted(made, workplace, followed), names
+            return _adopted(made.card, workplace, followed), names
         workplace.check_budgets(made)  # before a run is opened
         name = run_name(made.card, made.offer.instance_type)
         run = None if opened is None else workplace.tracking.begin(name)
@@ -239,7 +238,7 @@ def _begun(record: JobRecord, names: Iterator[str] | None = None) -> Attempts:
                 if recorded is None or recorded.tags.get(schema.JOB_NAME) == job.order.job_name:
                     workplace.record_cost(record.plan.limits.budget, run_id, 0.0, None)
                     _make_watcher(record.run, taken.run_id)
-            return _begun(_adopted(record.plan, workplace, taken.run_id))
+            return _begun(_adopted(record.plan.card, workplace, taken.run_id))
         if taken is None and _runs(job.order.job_name, workplace):
             record.take_over(job.taken_by)
             gone = f"run {job.taken_by} of job {job.order.job_name} was removed from MLflow, but the job runs"
@@ -262,7 +261,7 @@ def _equal_runs(made: Plan, workplace: Workplace) -> list[RecordedRun] | None:
     followed: with `force=again`, or if jobs end with the process that launched them.
     """
     identity = made.identity
-    if made.is_forced or not workplace.launcher.jobs_outlive_submitter:
+    if made.card.is_forced or not workplace.launcher.jobs_outlive_submitter:
         return None
     return [
         run
@@ -349,7 +348,7 @@ class _OpenedRun:
 
 
 @contextmanager
-def _opened_run(asked: Plan, workplace: Workplace) -> Iterator[tuple[_OpenedRun | None, str]]:
+def _opened_run(asked: Card, workplace: Workplace) -> Iterator[tuple[_OpenedRun | None, str]]:
     """Yield the run that `mlflow run` has opened for this job, and the id of a parent run.
 
     Without `mlflow run`, the run is None and the id is "". A run records only one job. So if the opened run belongs to
@@ -391,7 +390,7 @@ def _opened_run(asked: Plan, workplace: Workplace) -> Iterator[tuple[_OpenedRun 
         raise
 
 
-def _may_record(tags: Mapping[str, str], asked: Plan) -> bool:
+def _may_record(tags: Mapping[str, str], asked: Card) -> bool:
     """Return whether an opened run may record this job: the run records nothing yet, or it already records this job.
 
     With `force=again`, a job that has ended counts as another job.
@@ -400,7 +399,7 @@ def _may_record(tags: Mapping[str, str], asked: Plan) -> bool:
         return False
     if asked.is_forced and tags.get(schema.STATE) in ENDED:
         return False
-    return schema.GIVEN not in tags or asked.identity.is_requested_by(schema.given_by(tags))
+    return schema.GIVEN not in tags or is_same_request(asked.given, schema.given_by(tags))
 
 
 def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool:
@@ -424,9 +423,10 @@ def _make_watcher(run: Run, watched: str) -> None:
         run.end("FINISHED")
 
 
-def _adopted(asked: Plan, workplace: Workplace, run_id: str) -> JobRecord:
+def _adopted(asked: Card, workplace: Workplace, run_id: str) -> JobRecord:
     """Return the record of a job that another process started."""
-    record = JobRecord(asked, workplace, run=workplace.tracking.run(run_id))
+    run = workplace.tracking.run(run_id)
+    record = JobRecord(plan_in(run, workplace, asked.given), workplace, run=run)
     record.adopt()
     note = "; Ctrl-C here does not stop it, because another process also watches it" * record.is_watched_elsewhere
     workplace.say(

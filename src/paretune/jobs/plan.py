@@ -49,7 +49,6 @@ def draft(request: JobSpec, workplace: Workplace, *, study: str = "") -> Plan:
         limits=limits_of(request, launcher),
         payload=payload_of(request, None),
         accumulates=not request.runs_user_code,
-        is_forced="again" in request.force,
     )
 
 
@@ -61,6 +60,7 @@ def plan(
     revision: str | None = None,
     judges_limit: bool = True,
     prepare: bool = True,
+    checks_budgets: bool = False,
 ) -> Plan:
     """Plan a job: return everything that its launch needs, or raise before anything is paid for.
 
@@ -75,10 +75,11 @@ def plan(
         judges_limit: False skips `limit_refusal`: a study judges the limits of its trials itself, because it knows more
             about them than the estimate does.
         prepare: False checks the job with the inputs that an earlier preparation has left, if any.
+        checks_budgets: True refuses a job that its budgets do not cover before anything is prepared.
 
     Raises:
         BadInput: all faults that can be found together.
-        BudgetRefused: the worst case is above max_cost_usd.
+        BudgetRefused: the worst case is above max_cost_usd, or a budget does not cover it.
         LaunchRefused: a service refuses, or does not answer.
         JobFailed: the preparation of the inputs crashed.
     """
@@ -87,6 +88,8 @@ def plan(
     launcher.admit(request)
     if request.budget is not None and workplace.offline is None:
         BudgetFile.read(request.budget)  # its faults are reported before anything is prepared
+        if checks_budgets:
+            workplace.check_budgets(made)
 
     placed = list[Any]()
 
@@ -184,26 +187,24 @@ def launcher_in(given: Mapping[str, Any]) -> str:
     return JobSpec.read(dict(given)).runs_on.name
 
 
-def recorded_plan(run: RecordedRun, workplace: Workplace, made: Plan | None = None) -> Plan:
+def recorded_plan(run: RecordedRun, workplace: Workplace, given: Mapping[str, Any] | None = None) -> Plan:
     """Return the plan of a job's run: the one in its artifact, or else what its parameters and tags say.
 
-    `made` is the plan of the same job as this process has made it, if it has; the recorded plan of another request does
-    not count then, because somebody has edited it. Raises BadInput if the run has no request of a job, or one of a
+    `given` are the parameters of the job if this process was started with them; the recorded plan of another request
+    does not count then, because somebody has edited it. Raises BadInput if the run has no request of a job, or one of a
     version that this one cannot read. Raises TrackingUnavailable.
     """
     text = workplace.tracking.artifact_text(run.run_id, PLAN)
     with suppress(ValueError, RecursionError, TypeError):
         recorded = Plan.from_json(json.loads(text or ""))
         recorded = replace(recorded, limits=replace(recorded.limits, budget=run.budget))  # its path from here
-        if made is None:
+        if given is None:
             return recorded
-        if recorded.identity.request == made.identity.request:
-            return replace(recorded, card=replace(recorded.card, given=made.card.given))
-    if made is None:
-        if (given := schema.given_by(run.tags)) is None:
-            raise BadInput(["no specification of a job is recorded"])
-        made = recalled(given, workplace, budget=run.budget)
-    return _of_tags(made, run)
+        if recorded.identity.request == replace(recorded.identity, given=given).request:
+            return replace(recorded, card=replace(recorded.card, given=given))
+    if given is None and (given := schema.given_by(run.tags)) is None:
+        raise BadInput(["no specification of a job is recorded"])
+    return _of_tags(recalled(given, workplace, budget=run.budget), run)
 
 
 def _of_tags(made: Plan, run: RecordedRun) -> Plan:
@@ -231,7 +232,7 @@ def _of_tags(made: Plan, run: RecordedRun) -> Plan:
         facts = {name: run.metrics[name] for name in run.metrics if "/" not in name and name not in no_facts}
         card = replace(card, facts={name: facts[name] for name in facts if not name.startswith("estimated_")})
     accumulates, takes_batch = made.accumulates, made.takes_batch
-    if card.is_users and not made.is_whole:  # the code has not been read
+    if card.is_users:  # whose code has not been read
         card = replace(card, takes_seed="seed" in run.params)
         accumulates = takes_batch = tags.get(schema.ACCUMULATES) == "true"
     return replace(

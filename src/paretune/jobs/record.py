@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from paretune.core.errors import Interrupted, LostContact, ParetuneError, TrackingUnavailable, first_line
 from paretune.core.reading import absolute
@@ -24,7 +25,7 @@ from paretune.specification.container import Event
 from paretune.specification.ending import JobState
 from paretune.specification.order import job_name, job_of
 from paretune.specification.parallelism import BatchPlan
-from paretune.specification.plan import Plan
+from paretune.specification.plan import Card, Plan
 from paretune.tracking import schema
 from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.recorded_run import RecordedRun, price_tags
@@ -50,7 +51,7 @@ class JobRecord:
         self.plan, self.workplace = plan, workplace
         below = {schema.PARENT: parent} if parent else {}
         self.run = run or workplace.tracking.create(
-            run_name(plan.card, plan.offer.instance_type), opening_tags(plan, workplace) | below
+            run_name(plan.card, plan.offer.instance_type), opening_tags(plan.card, workplace) | below
         )
         self.owner = owner or self.run.run_id  # the run that the job itself and its reservations name, see `owner_of`
         self.job = self.owner  # the part that the names of all its attempts share, see `job_name`
@@ -122,15 +123,8 @@ class JobRecord:
         job would be created.
         """
         self.restore()
-        if not (tags := self.run.tags()):  # the run of a job always has some
-            sync = command_line("sync")
-            raise LostContact(f"MLflow does not show which job run {self.run.run_id} has: `{sync}` follows it")
+        tags = tags_in(self.run)
         self.former_metrics = self.run.metrics()
-        recorded = RecordedRun(self.run.run_id, self.run.params(), tags, self.former_metrics)
-        try:
-            self.plan = recorded_plan(recorded, self.workplace, self.plan)
-        except TrackingUnavailable as error:
-            raise LostContact(f"{error}: `{command_line('sync')}` follows the job of run {self.run.run_id}") from error
         self.is_adopted = True
         self.owner = owner_of(self.run.run_id, tags, self.workplace)
         self.job = job_of(first_job_of(self.run.run_id, tags))
@@ -236,15 +230,35 @@ class JobRecord:
         self.run.set_tags({**tags, schema.USED_BATCH: batch, schema.USED_ACCUMULATION: steps})
 
 
-def opening_tags(plan: Plan, workplace: Workplace) -> dict[str, str]:
+def tags_in(run: Run) -> dict[str, str]:
+    """Return the tags of a job's run. Raises LostContact if MLflow does not answer: only they name the job."""
+    if not (tags := run.tags()):  # the run of a job always has some
+        sync = command_line("sync")
+        raise LostContact(f"MLflow does not show which job run {run.run_id} has: `{sync}` follows it")
+    return tags
+
+
+def plan_in(run: Run, workplace: Workplace, given: Mapping[str, Any]) -> Plan:
+    """Return the plan of a job that an earlier process has started with the parameters `given`; see `recorded_plan`.
+
+    Raises LostContact if MLflow does not answer.
+    """
+    recorded = RecordedRun(run.run_id, run.params(), tags_in(run), run.metrics())
+    try:
+        return recorded_plan(recorded, workplace, given)
+    except TrackingUnavailable as error:
+        raise LostContact(f"{error}: `{command_line('sync')}` follows the job of run {run.run_id}") from error
+
+
+def opening_tags(card: Card, workplace: Workplace) -> dict[str, str]:
     """Return the first tags of a job's run: enough for `sync` to close the run if this process dies at once."""
     return {
         schema.STATE: JobState.RUNNING.value,
         schema.CLAIMED_AT: _now(workplace),
-        schema.COMMAND: plan.card.command_line,
+        schema.COMMAND: card.command_line,
         schema.LAUNCHER: workplace.launcher.traits.name,
         schema.WATCHED_BY: process_text(),
-        **schema.given_tag(plan.card.given),
+        **schema.given_tag(card.given),
     }
 
 

@@ -60,12 +60,17 @@ class JobIdentity:
 
     def is_requested_by(self, given: Mapping[str, Any] | None) -> bool:
         """Return whether `given`, the parameters in the tags of a run, request this job; `force` is ignored."""
-        return given is not None and {**given, "force": None} == {**self.given, "force": None}
+        return is_same_request(self.given, given)
 
     def name_at(self, place: Place) -> str:
         """Return the part of the job's name that all processes that request this job in this place agree on."""
         parts = [place.store, dict(place.location), self.computation, self.given, self.data_key, self.code_key]
         return _digest(parts)[:24]
+
+
+def is_same_request(given: Mapping[str, Any], others: Mapping[str, Any] | None) -> bool:
+    """Return whether these given parameters, None if they are unknown, request the same job; `force` is ignored."""
+    return others is not None and {**others, "force": None} == {**given, "force": None}
 
 
 def owned_request(request: str, owner: Mapping[str, str]) -> str:

@@ -94,6 +94,11 @@ class Card:
     is_profiled: bool = False
 
     @property
+    def is_forced(self) -> bool:
+        """Whether the job starts although an equal one runs, and records a run that has ended anew."""
+        return "again" in self.given.get("force", ())
+
+    @property
     def is_users(self) -> bool:
         """Whether the job runs the user's own training instead of paretune's."""
         return self.kind != "ours"
@@ -119,7 +124,6 @@ class Plan:
         accumulates: whether it can be tried again with smaller batches and more accumulation steps.
         takes_batch: whether a user's own training gets the batch of its offer.
         chosen_batch: rows of a micro-batch, if paretune chose them because the usual ones may not fit; else None.
-        is_forced: whether it starts although an equal job runs, and records a run that has ended anew.
         is_whole: whether everything was checked; False for a plan that only the request has decided so far.
         inputs: its rows, model or code on the machine that planned it; None if this process has not read them.
     """
@@ -139,7 +143,6 @@ class Plan:
     accumulates: bool = True
     takes_batch: bool = False
     chosen_batch: int | None = None
-    is_forced: bool = False
     is_whole: bool = False
     inputs: Annotated[JobInputs | None, Field(exclude=True)] = None
 

@@ -1,5 +1,6 @@
 """One job over all its attempts, on a launcher whose jobs end as a test wants, and in a real MLflow store."""
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,13 +15,13 @@ from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRe
 from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
 from paretune.jobs.follow import running_jobs
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.record import JobRecord
+from paretune.jobs.plan import PLAN
+from paretune.jobs.record import JobRecord, plan_in
 from paretune.launchers import SAGEMAKER
 from paretune.launchers.base import Job, JobSetup
 from paretune.specification.container import JobDocument, JobInputs, JobReport
 from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
-from paretune.tracking import schema
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 from tests.support.bound_scripts import script_inputs
@@ -58,8 +59,13 @@ class Desk:
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", **changes})
         workplace = make_workplace(launcher=launcher, tracking=self.tracking, clock=self.clock, messages=self.messages)
         inputs = script_inputs(spec) if spec.entry_script is not None else None
-        run = None if self.run_id is None else self.tracking.run(self.run_id)
-        record = JobRecord(planned(spec, workplace, inputs), workplace, run=run)
+        plan, run = planned(spec, workplace, inputs), None if self.run_id is None else self.tracking.run(self.run_id)
+        if run is not None:
+            plan = replace(plan_in(run, workplace, spec.given()), inputs=plan.inputs)
+        record = JobRecord(plan, workplace, run=run)
+        if run is None:
+            record.describe(plan)
+            record.run.flush()
         self.run_id = record.run.run_id
         record.adopt()
         attempts = Attempts(record)
@@ -287,11 +293,11 @@ def test_the_cost_so_far_of_a_running_job_is_not_its_cost_if_a_price_is_unknown(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher = Choosing([DONE])
+    monkeypatch.delitem(PRICES, LARGE)
     attempts = desk.attempts(launcher, fallback_instance_types=LARGE)
     while "cost_usd" not in desk.metrics:  # at the price of the first type
         attempts.poll()
         desk.clock.sleep(0.5)
-    monkeypatch.delitem(PRICES, LARGE)
     launcher.jobs[launcher.created[0]].chosen = LARGE  # type: ignore[attr-defined]
     outcome = desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE))  # by another process
 
@@ -461,7 +467,8 @@ def test_kept_instances_that_aws_does_not_show_stay_promised_and_are_left_to_syn
 def test_a_trial_is_not_tried_again_with_a_smaller_batch_by_any_process(desk: Desk) -> None:
     launcher = ScriptedLauncher([MEMORY, DONE])
     desk.attempts(launcher, per_device_train_batch_size=16)
-    desk.client.set_tag(desk.run_id or "", schema.RETRIES, "capacity, internal")
+    plan = json.loads(desk.tracking.artifact_text(desk.run_id or "", PLAN) or "")
+    desk.client.log_text(desk.run_id or "", json.dumps(plan | {"retries": ["capacity", "internal"]}), PLAN)
 
     with pytest.raises(OutOfMemory) as caught:
         desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))  # another process
@@ -477,7 +484,7 @@ def test_a_run_names_the_commit_of_a_model_of_the_hub_and_each_attempt_trains_it
 ) -> None:
     asked = []
 
-    def prepared(*_: Any, revision: str | None) -> JobInputs:
+    def prepared(*_: Any, revision: str | None, **__: Any) -> JobInputs:
         asked.append(revision)
         return JobInputs()
 

@@ -35,7 +35,7 @@ from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import Bill
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.plan import draft, plan
-from paretune.jobs.record import JobRecord, opening_tags, owner_of
+from paretune.jobs.record import JobRecord, opening_tags, owner_of, plan_in
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.jobs.workplace import Workplace
 from paretune.presentation.text import duration, usd
@@ -87,6 +87,11 @@ class TrialJob:
                 self.record.restore()
                 self.record.watch()
             if adopt and self._can_adopt(tags):
+                asked = self.record.plan
+                recorded = plan_in(self.record.run, self._workplace, asked.card.given).at_worst(asked.limits.worst_usd)
+                self.record.plan = replace(
+                    recorded, owner=replace(recorded.owner, study=asked.owner.study), retries=asked.retries
+                )
                 self.record.adopt()
             else:
                 if adopt:
@@ -429,7 +434,7 @@ class Driver:
         # The worst case of a trial may include an upload of unknown length, see `Money.worst_usd`.
         asked = draft(trial.spec, self.workplace, study=self.file.name).at_worst(trial.worst_usd)
         asked = replace(asked, retries=_RETRIED_BY_ANYBODY)
-        tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(asked, self.workplace)}
+        tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(asked.card, self.workplace)}
         tags[schema.RETRIES] = ", ".join(sorted(cause.value for cause in _RETRIED_BY_ANYBODY))
         if trial.repeats is not None:
             tags[schema.REPEATS] = str(trial.repeats)
