@@ -164,7 +164,9 @@ def planned_again(made: Plan, workplace: Workplace) -> Plan:
     params |= {} if typed.budget is None else {"budget": typed.budget}
     card = replace(whole.card, given=made.card.given, command_line=made.card.command_line, params=params)
     identity = replace(whole.identity, given=made.card.given)
-    return replace(whole, card=card, identity=identity, owner=made.owner, retries=made.retries)
+    revision = whole.revision or made.revision
+    whole = replace(whole, card=card, identity=identity, revision=revision)
+    return replace(whole, owner=made.owner, retries=made.retries)
 
 
 def inputs_again(made: Plan, workplace: Workplace) -> JobInputs:
