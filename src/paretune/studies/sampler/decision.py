@@ -10,9 +10,9 @@ A probe gains nothing itself, but shows what a job costs. It is worth what one m
 knowing that (the value of information), and it runs if that is more than its own dollars would gain elsewhere. What
 running jobs will show counts as known, so no two probes measure the same.
 
-The search is over when the next jobs add little. A simulation draws the quality of all likely jobs jointly, buys the
-jobs of the next `NEXT` median jobs, and counts what they add to the front in each draw. So copies of one job are not
-counted twice. The search ends when the upper `SURE` quantile of this growth is below `LEAST_NEXT`.
+The search is over when no candidate is expected to add `LEAST_NEXT` of the front for the dollars of a median job, and
+the last `IDLE` median jobs, or the last `IDLE_SHARE` of all dollars if that is less, have not grown the front. A median
+job costs the median of what the candidates are expected to cost.
 
 The point of a job is its parameters. Points in objective space, such as those of a front, have M columns: the costs
 (dollars, seconds or both), then the negated quality. All columns are minimized. Arrays of shape (N,) have one entry for
@@ -51,9 +51,8 @@ LIKELY = 0.5  # predicted jobs are stated only if they succeed with at least thi
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
 _CHEAP = 100.0  # weight of log dollars over settings in the choice of the first job of the user's own training code
 BRIEF = 0.5  # a probe is skipped if it takes this share of the seconds of the full run, which also shows quality
-NEXT, SURE, LEAST_NEXT = 10.0, 0.8, 0.02
-"""The search ends if `NEXT` more median jobs would, with probability `SURE`, add less than this share to the front."""
-_DRAWS, _POOL, _BOUGHT = 64, 100, 40  # of the simulation: draws, candidates, and limit on the jobs that are bought
+LEAST_NEXT = 0.01  # when a search ends: share of the front that the dollars of a median job add, ...
+IDLE, IDLE_SHARE = 3.0, 1.0 / 3.0  # ... median jobs, and share of all dollars, that have not grown it
 LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
 LONGER = "max_runtime_minutes (raise it, or set force=limit)"  # what estimates exceed, as messages say it
 
@@ -456,19 +455,29 @@ class Decision:
         return self._usd * faster, belief.seconds * faster, self._sign * (belief.mean + belief.deviation)
 
     @cached_property
+    def _believed_front(self) -> np.ndarray:
+        """The front of what is believed of the completed and running training jobs, shape (K, M)."""
+        model, jobs, _, _ = self._learned
+        return _front_of(np.column_stack([self._ran_costs, -model.predict(jobs.quality)[0]]))
+
+    @cached_property
     def _log_gains(self) -> np.ndarray:
         """Logarithms of the expected gains if the job succeeds, at each node of its costs, shape (N, nodes)."""
-        gains = self._log_gains_up_to(self._reference)
+        gains = self._log_gains_here
         if not np.isfinite(gains[self._is_open & self._is_new]).any():  # what is left can only be on another front
             costs = self._costs(self._usd, self._belief.seconds)
             lowest = (self._belief.mean - 2.0 * self._belief.deviation).min()
             gains = self._log_gains_up_to(np.append(2.0 * costs.max(axis=0), max(-lowest, self._reference[-1])))
         return gains
 
+    @cached_property
+    def _log_gains_here(self) -> np.ndarray:
+        """Logarithms of the expected gains up to the reference point, at each node of the costs, shape (N, nodes)."""
+        return self._log_gains_up_to(self._reference)
+
     def _log_gains_up_to(self, reference: np.ndarray) -> np.ndarray:
         """Return the logarithms of the expected gains with this reference point, shape (N, nodes)."""
-        belief, (model, jobs, _, _) = self._belief, self._learned
-        front = _front_of(np.column_stack([self._ran_costs, -model.predict(jobs.quality)[0]]))
+        belief, front, model = self._belief, self._believed_front, self._quality
         moved = belief.deviation**2 / np.sqrt(belief.deviation**2 + model.noise**2)  # by one more noisy run
         costs = self._costs(self._usd, belief.seconds)
         at_nodes = [costs * factors[:, None] for factors in self._factors.T]
@@ -482,11 +491,21 @@ class Decision:
 
         It is -inf for a candidate that may not start.
         """
-        gain = np.logaddexp.reduce(self._log_gains + np.log(_WEIGHTS), axis=1)
+        return self._log_worth_of(self._log_gains)
+
+    def _log_worth_of(self, log_gains: np.ndarray) -> np.ndarray:
+        gain = np.logaddexp.reduce(log_gains + np.log(_WEIGHTS), axis=1)
         worth = (
             gain + np.log(self._chance * np.maximum(self._within, 1e-12)) - np.log(np.maximum(self._mean_usd, 1e-12))
         )
         return np.where(self._is_open & self._is_new, worth, -math.inf)
+
+    @cached_property
+    def growth_per_job(self) -> float:
+        """What the best candidate is expected to add to the front for the dollars of a median job, as a share of it."""
+        volume = float(hypervolume(self._believed_front, ref=self._reference))
+        worth = float(np.exp(self._log_worth_of(self._log_gains_here).max(initial=-math.inf)))
+        return worth * self._median_usd / max(volume, 1e-300)
 
     def _first_accepted(self, worth: np.ndarray) -> Candidate | None:
         """Return the new job with the largest worth that may start; jobs with a worth of -inf may not."""
@@ -610,62 +629,16 @@ class Decision:
         return 0.0
 
     @cached_property
-    def next_growth(self) -> np.ndarray:
-        """Draws of what the next `NEXT` median jobs would add to the front, as shares of the front, shape (draws,)."""
-        model, jobs, _, _ = self._learned
-        worth = self._log_worth
-        pool = np.argsort(-worth, kind="stable")[: min(_POOL, np.count_nonzero(worth > -math.inf))]
-        belief, reference = self._belief, self._reference
-        ran_mean, ran_sd = model.predict(jobs.quality)
-        kept = np.argsort(-(ran_mean + ran_sd), kind="stable")[:_POOL]
-        kept = np.unique(np.append(kept, np.argsort(self._ran_costs[:, 0], kind="stable")[: _POOL // 2]))
-        both = [np.concatenate(pair) for pair in zip(jobs.quality.at(kept), self._jobs.quality.at(pool), strict=True)]
-        points = type(jobs.quality)(*both)
-        covariance = model.process.covariance(points, points)
-        values, vectors = np.linalg.eigh(covariance)
-        normal = np.random.default_rng(1).standard_normal((len(values), _DRAWS))
-        mean = np.append(ran_mean[kept], belief.mean[pool])
-        quality = (mean[:, None] + vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * normal)).T
-        usd, ran = self._usd[pool], len(kept)
-        costs = np.vstack([self._ran_costs[kept], self._costs(usd, belief.seconds[pool])])
-        luck = (np.arange(_DRAWS) + 0.5)[:, None] / _DRAWS  # one for all jobs of a draw: what fails, fails together
-        succeeds = luck < (self._chance * self._within)[pool]
-        quality[:, ran:] = np.where(succeeds, quality[:, ran:], -math.inf)
-        lows, highs = _cells(costs, reference[:-1])
-        volumes = (highs - lows).prod(axis=1)
-        covers = np.asarray((costs[:, None] <= lows).all(axis=2))  # which cells each job beats in all costs
-        best = np.full((_DRAWS, len(lows)), -reference[-1])
-        for index in range(ran):
-            best[:, covers[index]] = np.maximum(best[:, covers[index]], quality[:, [index]])
-        before = (best + reference[-1]) @ volumes
-
-        def per_usd(c: int) -> float:
-            here = covers[ran + c]
-            return float((np.maximum(quality[:, [ran + c]] - best[:, here], 0.0) @ volumes[here]).mean() / usd[c])
-
-        left, bought = NEXT * self._median_usd, 0
-        rates = np.array([per_usd(c) for c in range(len(pool))])
-        while bought < _BOUGHT and (rates[usd <= left] > 0).any():  # rates only fall, so few are computed again
-            chosen = int(np.argmax(np.where(usd <= left, rates, -1.0)))
-            rates[chosen] = per_usd(chosen)
-            if rates[chosen] >= np.where(usd <= left, rates, -1.0).max():
-                here = covers[ran + chosen]
-                best[:, here] = np.maximum(best[:, here], quality[:, [ran + chosen]])
-                rates[chosen], left, bought = 0.0, left - usd[chosen], bought + 1
-        after = (best + reference[-1]) @ volumes
-        return np.asarray((after - before) / np.maximum(before, 1e-3 * max(before.max(), 1e-12)))
-
-    @cached_property
     def why_over(self) -> str:
         """Why the search should end, in words; empty while it should continue."""
         if not self._may_meet.any():
             return f"no job is expected to meet {' and '.join(self._aims.unmet(*self._at_best))}"
-        growth = float(np.quantile(self.next_growth, SURE))
-        if growth >= LEAST_NEXT:
+        idle, median = self.since_growth_usd, self._median_usd
+        if self.growth_per_job >= LEAST_NEXT or idle < min(IDLE * median, IDLE_SHARE * float(self._paid_usd.sum())):
             return ""
         return (
-            f"the next {usd(NEXT * self._median_usd)} ({NEXT:g} median jobs) are expected to add at most "
-            f"{growth:.1%} to the front ({SURE:.0%} sure)"
+            f"no job left is expected to add {LEAST_NEXT:.0%} to the front for the {usd(median)} of a median job, "
+            f"and the last {usd(idle)} have added less than {LEAST_GROWTH:.1%}"
         )
 
     @property

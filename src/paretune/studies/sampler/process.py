@@ -186,21 +186,6 @@ class Process:
         deviation = self._doubt * np.sqrt(np.maximum(square - mean**2, 1e-9 * self._fits[0].variance))
         return points.terms @ self._basis.means + mean, deviation
 
-    def covariance(self, left: Points, right: Points) -> np.ndarray:
-        """Return the posterior covariances between M and K points, shape (M, K)."""
-        total = np.zeros((len(left.keys), len(right.keys)))
-        mean_left, mean_right = np.zeros(len(left.keys)), np.zeros(len(right.keys))
-        for fit, weight in zip(self._fits, self._weights, strict=True):
-            across = [self._covariance(fit.logs, self._runs, each) for each in (left, right)]
-            to_left, to_right = (solve_triangular(fit.root, each, lower=True, check_finite=False) for each in across)
-            of_left, of_right = (each.T @ fit.solved for each in across)
-            total += weight * (
-                self._covariance(fit.logs, left, right) - to_left.T @ to_right + np.outer(of_left, of_right)
-            )
-            mean_left += weight * of_left
-            mean_right += weight * of_right
-        return np.asarray(self._doubt**2 * (total - np.outer(mean_left, mean_right)))
-
     def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
         """Return what is believed of each weight, by name: mean and standard deviation before and after the runs."""
         basis, fit = self._basis, self._fits[0]

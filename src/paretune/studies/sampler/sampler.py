@@ -69,9 +69,9 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows: training rows of the whole data set, if known.
         metric: the objective that measures the model; by default the one that is neither dollars nor time.
         constraints: the bounds on each metric, such as `{"f1": {"min": 0.9}}`.
-        stop: whether the search ends when the jobs of the next ten median jobs are expected, with a probability of
-            80 %, to add less than 2 % to the front, or if no job is expected to meet the constraints. If False, the
-            search continues until no job is left.
+        stop: whether the search ends when no job is expected to add 1 % to the front for the dollars of a median job,
+            and the last three median jobs, or the last third of all dollars, have added less than 0.5 %, or if no job
+            is expected to meet the constraints. If False, the search continues until no job is left.
 
     Attributes:
         space: the distributions to ask for, by name: those of the searched parameters and, for paretune's own training,

@@ -441,19 +441,41 @@ def test_a_study_that_never_stops_runs_every_job_once() -> None:
     assert len(trained) == len(set(trained)) == 16
 
 
-def test_a_study_ends_when_ten_more_median_jobs_would_add_little_and_says_how_much() -> None:
+def test_a_study_ends_when_no_job_would_add_enough_for_its_dollars_and_says_so() -> None:
     sampler = SplitSampler(job(), SPACE)
     study = searched(sampler, most=87)
 
     reason = sampler.why_done(study)
     assert re.fullmatch(
-        r"the next ([\d.]+) USD \(10 median jobs\) are expected to add at most [01]\.\d% to the front \(80% sure\)",
+        r"no job left is expected to add 1% to the front for the [\d.]+ USD of a median job, "
+        r"and the last [\d.]+ USD have added less than 0\.5%",
         reason,
     )
-    (next_usd,) = map(float, re.findall(r"([\d.]+) USD", reason))
+    median_usd, idle_usd = map(float, re.findall(r"([\d.]+) USD", reason))
     paid = [trial.user_attrs["seconds"] * USD_PER_S[trial.params["instance_type"]] for trial in study.trials]
-    assert 0 <= sampler.since_growth_usd(study) < sum(paid)
-    assert next_usd == pytest.approx(10.0 * np.median([usd for usd in paid if usd > 0.1]), rel=0.5)
+    assert median_usd == pytest.approx(np.median([usd for usd in paid if usd > 0.1]), rel=0.5)
+    assert idle_usd == pytest.approx(sampler.since_growth_usd(study), abs=0.01)
+    assert min(3.0 * median_usd, sum(paid) / 3.0) <= idle_usd + 0.05
+    assert idle_usd < sum(paid)
+
+
+def test_a_study_goes_on_while_its_front_grows(tmp_path: Path) -> None:
+    (tmp_path / "own.py").touch()
+    own = paretune.JobSpec(entry_script=str(tmp_path / "own.py"))
+    space = {"training_arguments.size": IntDistribution(1, 40)}
+    sampler = SplitSampler(own, space, objectives=["cost_usd", "acc"], price_of=lambda spec: 1.0)
+    study = optuna.create_study(directions=["minimize", "maximize"])
+    for size in range(1, 31):  # each is better and as dear
+        assert not sampler.is_done(study)
+        usd = 100.0 + 0.1 * size
+        study.add_trial(
+            optuna.trial.create_trial(
+                params={"training_arguments.size": size},
+                distributions=space,
+                values=[usd, 0.01 * size],
+                user_attrs={"seconds": usd},
+            )
+        )
 
 
 def test_a_script_is_not_trained_on_the_dearest_cluster_before_cheaper_ones_have_shown_what_it_costs(
