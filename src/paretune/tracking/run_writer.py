@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -77,7 +77,7 @@ class Run:
         self._warned: set[str] = set()
         self._steps: dict[str, set[int]] = {}
         self._is_new = self._has_read = created_with is not None
-        self._documents = dict(created_with or {})  # as this process has written them
+        self._recorded = dict(created_with or {})  # tags as last read, with the documents that this process has written
         self._known_params: dict[str, str] = {}
         self._headlines: dict[str, float] = {}
         self._is_held = False
@@ -115,20 +115,27 @@ class Run:
             for name, text in tags.items()
             if text is not None
         }
-        written = schema.packed(texts, self._with_documents()) if schema.has_members(texts) else texts
+        written = schema.packed(texts, self._known_tags(schema.documents_of(texts)))
         self._put(*(RunTag(name, text) for name, text in written.items()))
 
-    def _with_documents(self) -> dict[str, str]:
-        """Return the tags of the run and those that wait to be written. Other processes may have written into it."""
+    def _known_tags(self, documents: Collection[str]) -> dict[str, str]:
+        """Return the tags of the run, as far as `documents` need them, and those that wait to be written.
+
+        The run is read for a document that other processes may have written, unless a new one waits. Only the process
+        that created a run writes the facts of its job.
+        """
         waiting = {value.key: value.value for value in self._waiting.values() if isinstance(value, RunTag)}
-        return {**(self._all_tags() or self._documents), **waiting}
+        unknown = {*documents} - waiting.keys() - ({schema.FACTS} if self._is_new else set())
+        if unknown:
+            self._recorded = self._all_tags() or self._recorded
+        return {**self._recorded, **waiting}
 
     def delete_tags(self, *names: str) -> None:
         """Remove tags, if they are there."""
         for name in names:
             self._waiting.pop((RunTag, name), None)
 
-        left = schema.without(names, self._with_documents())
+        left = schema.without(names, self._known_tags(schema.documents_of(names)))
         self._put(*(RunTag(document, text) for document, text in left.items()))
 
         def delete() -> None:
@@ -323,7 +330,7 @@ class Run:
         """Queue values. Each replaces a queued one with the same name and, for a metric, the same step and time."""
         for value in values:
             if isinstance(value, RunTag) and schema.is_document(value.key):
-                self._documents[value.key] = value.value
+                self._recorded[value.key] = value.value
             place = (value.step, value.timestamp) if isinstance(value, Metric) else ()
             self._waiting[type(value), value.key, *place] = value
         if not self._is_held:

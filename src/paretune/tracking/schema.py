@@ -169,9 +169,9 @@ def is_document(name: str) -> bool:
     return name in _MEMBERS
 
 
-def has_members(tags: Collection[str]) -> bool:
-    """Return whether any of these tags is a member of WATCH or FACTS."""
-    return not MEMBERS.isdisjoint(tags)
+def documents_of(tags: Collection[str]) -> set[str]:
+    """Return those of WATCH and FACTS that have any of these tags as a member."""
+    return {_DOCUMENT_OF[name] for name in MEMBERS.intersection(tags)}
 
 
 def unpacked(tags: Mapping[str, str]) -> dict[str, str]:
