@@ -32,7 +32,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from paretune.specification.container import JobDocument, JobFolder
+from paretune.launchers.offers import order_of
+from paretune.specification.container import JobFolder
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM, CLASSIFICATION, TOKEN_CLASSIFICATION
 from paretune.training import cpu, downloads, meter
@@ -219,7 +220,7 @@ def of_paretune(case: Case, precision: str) -> Step:
         _counted() as (note, notes),
         patch.object(Loop, "_step", lambda self, step: (note(), step_of(self, step))[1]),
     ):
-        train(JobDocument.first("job", spec), case.folder, lambda: False)
+        train(order_of(spec, job_name="job"), case.folder, lambda: False)
     return _of_step(notes)
 
 

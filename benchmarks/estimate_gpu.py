@@ -27,7 +27,8 @@ import published
 from paretune.estimating.architecture import of_config
 from paretune.estimating.estimator import Estimator
 from paretune.estimating.evidence import Evidence
-from paretune.specification.container import JobDocument, JobFolder, JobReport, write_json
+from paretune.launchers.offers import order_of
+from paretune.specification.container import JobFolder, JobReport, write_json
 from paretune.specification.inputs import BUNDLED_MODEL
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import MFU, PEAK_MEMORY_GIB, THROUGHPUT_SAMPLES
@@ -148,7 +149,7 @@ def trained(spec: JobSpec, folder: Path) -> JobReport:
     words = [sys.executable, "-m", "paretune.training.prepare", str(folder / "request.json"), str(folder / "data")]
     subprocess.run([*words, str(answer)], check=True, capture_output=True)
     made = json.loads(answer.read_text())
-    write_json(job.document, JobDocument(job_name="gpu", spec=spec, plan=spec.plan()).as_json())
+    write_json(job.document, order_of(spec, job_name="gpu").as_json())
     job.dataset.symlink_to(made["dataset"])
     job.model_source.symlink_to(made["model"])
     result = subprocess.run(

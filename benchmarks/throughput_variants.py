@@ -28,7 +28,8 @@ from transformers import (
     set_seed,
 )
 
-from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset, write_json
+from paretune.launchers.offers import order_of
+from paretune.specification.container import JobFolder, JobReport, PreparedDataset, write_json
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import F1, THROUGHPUT_SAMPLES
 from paretune.training import device
@@ -53,7 +54,7 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
     with tempfile.TemporaryDirectory(prefix="throughput-job-") as root:
         folder = JobFolder(Path(root))
         folder.make()
-        write_json(folder.document, JobDocument(job_name="throughput", spec=spec, plan=spec.plan()).as_json())
+        write_json(folder.document, order_of(spec, job_name="throughput").as_json())
         folder.dataset.symlink_to(prepared.folder.resolve())
         folder.model_source.symlink_to(Path(options.model).resolve())
         program = ["-c", _UNSUITED] if options.variant == "unsuited" else ["-m", "paretune.training"]

@@ -15,7 +15,8 @@ from optuna.trial import TrialState
 from paretune.core.clock import SystemClock
 from paretune.core.interruption import Interruption
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.simulated.launcher import SimulatedLauncher, VirtualClock
+from paretune.launchers.simulated.jobs import VirtualClock
+from paretune.launchers.simulated.launcher import SimulatedLauncher
 from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TimelineFactory
 from paretune.studies.definition.file import StudyFile, full_name
@@ -82,7 +83,7 @@ def run(file: StudyFile, table: Table, home: Path) -> list[EndedJob]:
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"
     kept = StudyTable(file, storage, origin="simulated")
-    course = TimelineFactory(predict=lambda document: None)
+    course = TimelineFactory(predict=lambda *_: None)
     setattr(course, "read_user_runs" if table.metric != "f1" else "read_table", lambda path: table.runs)  # read once
     names = {full_name(file.job.given(), name): name for name in table.axes}
     ended: list[EndedJob] = []

@@ -186,16 +186,15 @@ def worst_case_usd(job: JobSpec, price: Price, billed_after_limit_s: float) -> f
     It covers the maximum runtime, `billed_after_limit_s` seconds to stop and upload, and the time for which the job's
     instances are kept as a warm pool.
     """
-    return price.cost_usd(_longest_minutes(job) * 60 + billed_after_limit_s, job.instance_count)
-
-
-def _longest_minutes(job: JobSpec) -> float:
-    return job.max_runtime_minutes + job.sagemaker.keep_alive_minutes  # a warm pool is billed like a job
+    return price.cost_usd(
+        (job.max_runtime_minutes + job.sagemaker.keep_alive_minutes) * 60 + billed_after_limit_s, job.instance_count
+    )
 
 
 def admit(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
     """Return `worst_case_usd`. Raises BudgetRefused if it exceeds the job's max_cost_usd."""
-    minutes, worst_usd = _longest_minutes(job), worst_case_usd(job, price, billed_after_limit_s)
+    minutes = job.max_runtime_minutes + job.sagemaker.keep_alive_minutes  # a warm pool is billed like a job
+    worst_usd = worst_case_usd(job, price, billed_after_limit_s)
     if job.max_cost_usd is not None and worst_usd > job.max_cost_usd + ROUNDING_USD:
         raise BudgetRefused(
             f"worst case {limit_usd(worst_usd)} ({duration(60 * minutes)} and {duration(billed_after_limit_s)} to stop "

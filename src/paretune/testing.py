@@ -6,30 +6,47 @@ Subclass `LauncherContract` in a test module, and define the fixture `place`, wh
         @pytest.fixture
         def place(self, tmp_path: Path) -> Place:
             launcher = MyLauncher(tmp_path)
-            return Place(launcher=launcher, another=lambda: MyLauncher(tmp_path), order=order)
+            return Place(launcher=launcher, another=lambda: MyLauncher(tmp_path), job=job)
 
-`order` makes the jobs of the tests, which run a program of yours instead of a training: see `Place`.
+`job` returns the jobs of the tests, which run a program of yours instead of a training: see `Place`. The suite orders
+them as a launch does, with `planned`.
 """
 
+import json
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
 from paretune.launchers.base import Job, Launcher
-from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.launchers.offers import limits_of, order_of
+from paretune.specification.container import Event, JobInputs
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, failed
+from paretune.specification.job import JobSpec
+from paretune.specification.order import Order, job_name
 
 FAILURE = failed(Cause.DISK_FULL, "the disk is full: of sand")  # how a `failing` job ends
 LAST_STEP = 5  # the step of the last event of a `quick` job
 
 
-class Order(Protocol):
-    """Returns the document and inputs of a new job of this `kind`. `changes` are fields of its specification."""
+class MakeJob(Protocol):
+    """Returns the specification and the inputs of a job of this `kind`. `changes` are fields of its specification."""
 
-    def __call__(self, kind: str, **changes: object) -> tuple[JobDocument, JobInputs]: ...
+    def __call__(self, kind: str, **changes: object) -> tuple[JobSpec, JobInputs]: ...
+
+
+def planned(launcher: Launcher, spec: JobSpec, inputs: JobInputs | None = None, *, name: str = "", **of: Any) -> Order:
+    """Return the order of the first attempt of a job, by default with a new name.
+
+    The launcher decides about the job as for a launch, with `place` and `fit`. `of` are more arguments of `order_of`.
+    """
+    inputs, name = inputs or JobInputs(), name or job_name(uuid.uuid4().hex, 1)
+    place = launcher.fit(spec, launcher.place(spec), inputs)
+    limits = limits_of(spec, launcher, {})
+    return order_of(spec, job_name=name, limits=limits, price_of=launcher.price, place=place, inputs=inputs, **of)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +56,10 @@ class Place:
     Attributes:
         launcher: the launcher under test.
         another: opens a second launcher for the same jobs, as another process would do.
-        order: returns the document and inputs of a job with a new name, of one of these kinds:
+        job: returns the specification and the inputs of a job of one of these kinds:
             `quick` sends the event "started" at step 0 and {"train/loss": 1 / step} at steps 1 to LAST_STEP, prints
-            "line 1" to "line 40", and ends with the report {"f1": 0.75} and the fact job_name;
+            "line 1" to "line 40", and ends with the report {"f1": 0.75} and the seed of its
+            training as the fact seed;
             `failing` sends "started" and fails with FAILURE;
             `long` sends "started", runs until it is stopped, and sends "stopped" at step 1 before it ends.
         let_time_pass: called between two polls of a job.
@@ -52,15 +70,19 @@ class Place:
 
     launcher: Launcher
     another: Callable[[], Launcher]
-    order: Order
+    job: MakeJob
     let_time_pass: Callable[[], None] = lambda: time.sleep(0.02)
     within_s: float = 30.0
     shortest_runtime_minutes: float = 0.5 / 60
     is_from_the_job: Callable[[Event], bool] = lambda event: True
 
+    def order(self, kind: str, **changes: object) -> Order:
+        """Return the order of a job with a new name."""
+        return planned(self.launcher, *self.job(kind, **changes))
+
     def submit(self, kind: str, **changes: object) -> Job:
         """Submit a new job."""
-        return self.launcher.submit(*self.order(kind, **changes))
+        return self.launcher.submit(self.order(kind, **changes))
 
     def until(self, true: Callable[[], object], what: str) -> None:
         """Wait until a condition is true. Fail with `what` if it takes longer than `within_s`."""
@@ -101,12 +123,12 @@ class LauncherContract:
     """The tests that every launcher must pass."""
 
     def test_a_job_of_the_same_name_is_adopted_and_not_started_again(self, place: Place) -> None:
-        document, inputs = place.order("long")
-        first = place.launcher.submit(document, inputs)
+        order = place.order("long")
+        first = place.launcher.submit(order)
         place.first_event(first)
 
-        again = place.launcher.submit(document, inputs)
-        elsewhere = place.another().submit(document, inputs)
+        again = place.launcher.submit(order)
+        elsewhere = place.another().submit(order)
 
         assert again.name == elsewhere.name == first.name
         assert again.state() is elsewhere.state() is JobState.RUNNING
@@ -118,8 +140,8 @@ class LauncherContract:
     def test_an_end_is_seen_from_another_launcher_first_and_no_stop_and_no_second_order_changes_it(
         self, place: Place, kind: str, ending: Ending
     ) -> None:
-        document, inputs = place.order(kind)
-        job = place.launcher.submit(document, inputs)
+        order = place.order(kind)
+        job = place.launcher.submit(order)
         seen = place.attached(job.name)
         assert place.end(seen) is ending.state  # although the first launcher never looks
         assert job.state() is ending.state
@@ -128,27 +150,45 @@ class LauncherContract:
 
         job.stop()
         place.let_time_pass()
-        again = place.launcher.submit(document, inputs)
+        again = place.launcher.submit(order)
 
         for one in (job, place.attached(job.name), again):
             assert (one.state(), one.status()) == (ending.state, status)
         assert sum(event.message == "started" for event in place.events(again)) == 1
 
-    def test_a_job_is_created_with_the_setup_that_was_made_when_it_was_checked(self, place: Place) -> None:
-        document, inputs = place.order("quick")
-        checked = place.launcher.check(document.spec)
+    def test_what_is_decided_about_a_job_is_json_and_needs_nothing_of_the_launcher_that_decided_it(
+        self, place: Place
+    ) -> None:
+        order = place.order("quick")
+        decided = json.loads(json.dumps(dict(order.place)))
 
-        job = place.launcher.submit(document, inputs, place.launcher.check_inputs(checked, inputs))
+        job = place.another().submit(replace(order, place=decided))
 
+        assert decided == dict(order.place)
         assert place.end(job) is JobState.COMPLETED
-        assert checked.spec.spec_hash() == document.spec.spec_hash()  # it computes the same
+
+    def test_a_later_attempt_is_a_job_of_its_own_with_what_the_first_has_left_of_the_time(self, place: Place) -> None:
+        minutes = place.shortest_runtime_minutes
+        first = place.order("long", max_runtime_minutes=2 * minutes)
+        place.end(place.launcher.submit(first))
+
+        later = first.next(attempt=2, spent_s=60 * minutes)
+        if place.launcher.traits.files_travel:
+            later = replace(later, inputs=JobInputs())
+        job = place.another().submit(later)
+
+        assert job.name != first.job_name
+        assert place.end(job) is JobState.STOPPED
+        ending = job.status().ending
+        assert ending is not None
+        assert ending.cause is Cause.TIME_LIMIT
 
     def test_a_job_belongs_to_the_run_that_has_ordered_it_first(self, place: Place) -> None:
-        document, inputs = place.order("long")
-        job = place.launcher.submit(replace(document, run_id="first"), inputs)
+        order = place.order("long")
+        job = place.launcher.submit(replace(order, run_id="first"))
         place.first_event(job)
 
-        again = place.another().submit(replace(document, run_id="second"), inputs)
+        again = place.another().submit(replace(order, run_id="second"))
 
         assert [each.run_id for each in (job, again, place.attached(job.name))] == ["first"] * 3
         job.stop()
@@ -170,7 +210,7 @@ class LauncherContract:
         assert place.events(place.attached(job.name)) == seen
 
     def test_only_a_completed_job_has_a_report_and_only_a_failed_one_a_cause(self, place: Place) -> None:
-        running, quick, failing = place.submit("long"), place.submit("quick"), place.submit("failing")
+        running, quick, failing = place.submit("long"), place.submit("quick", seed=7), place.submit("failing")
         place.first_event(running)
         assert place.end(quick) is JobState.COMPLETED
         assert place.end(failing) is JobState.FAILED
@@ -179,7 +219,7 @@ class LauncherContract:
         assert [job.status().ending for job in (running, quick, failing)] == [None, COMPLETED, FAILURE]
         report = quick.status().report
         assert report is not None
-        assert (report.metrics, report.facts) == ({"f1": 0.75}, {"job_name": quick.name})
+        assert (report.metrics, report.facts) == ({"f1": 0.75}, {"seed": 7})
         assert quick.status().model
         running.stop()
         place.end(running)

@@ -21,7 +21,8 @@ from transformers import (
     LlamaConfig,
 )
 
-from paretune.specification.container import JobDocument, JobFolder, JobReport, write_json
+from paretune.launchers.offers import order_of
+from paretune.specification.container import JobFolder, JobReport, write_json
 from paretune.specification.job import JobSpec
 from paretune.training import prepare
 from tests.support.instances import SOURCE, check_weights, curves, messages
@@ -57,7 +58,7 @@ def make_job(root: Path, alone: JobSpec, like: JobFolder | None = None, **change
     """
     folder, spec = JobFolder(root), alone.replace(**changes)
     folder.make()
-    write_json(folder.document, JobDocument(job_name=root.name, spec=spec, plan=spec.plan()).as_json())
+    write_json(folder.document, order_of(spec, job_name=root.name).as_json())
     made = prepare._prepare(alone, root.parent / "data")
     for link, target in ((folder.dataset, made["dataset"]), (folder.model_source, made["model"])):
         link.parent.mkdir(parents=True, exist_ok=True)

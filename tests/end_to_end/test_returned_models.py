@@ -16,7 +16,8 @@ from sklearn.metrics import f1_score
 from paretune.core.clock import SystemClock
 from paretune.jobs.card import opening_card
 from paretune.jobs.model import record_model
-from paretune.specification.container import JobDocument, JobFolder, JobReport
+from paretune.launchers.offers import order_of
+from paretune.specification.container import JobFolder, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking.run_writer import Run
 from tests.support.sentences import sentences
@@ -81,7 +82,7 @@ def train(spec: JobSpec, workspace: Path, model: Path) -> JobFolder:
     folder.make()
     for link, source in ((folder.dataset, made.folder), (folder.model_source, model)):
         link.symlink_to(source)
-    assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, lambda: False)
+    assert train(order_of(spec, job_name="job"), folder, lambda: False)
     return folder
 
 

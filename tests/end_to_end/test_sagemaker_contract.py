@@ -10,7 +10,6 @@ uses the AWS configuration of this machine and starts about 30 jobs on one ml.m5
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +18,12 @@ import pytest
 
 import paretune
 from paretune.core.clock import SystemClock
-from paretune.launchers.base import Job, JobSetup
+from paretune.launchers.base import Job
 from paretune.launchers.sagemaker.images import choose_image
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.container import Event, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Order
 from paretune.testing import LauncherContract, Place
 from tests.support.stand_ins.sagemaker.emulator import Emulator
 
@@ -36,13 +36,14 @@ TRAINING = """
 import random, signal, sys, threading, time
 from pathlib import Path
 from paretune.specification.ending import Cause
-from paretune.specification.container import Event, JobDocument, JobFolder, JobReport
+from paretune.specification.container import Event, JobFolder, JobReport
+from paretune.specification.order import Order
 
 asked = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: asked.set())
 folder = JobFolder(Path(sys.argv[1]))
-document = JobDocument.read(folder.document)
-kind = document.spec.model
+order = Order.read(folder.document)
+kind = order.training["model"]
 step = 0
 
 def send(message="", **metrics):
@@ -58,7 +59,7 @@ if kind == "quick":
         send(**{"train/loss": 1 / step})
     print(*(f"line {number}" for number in range(1, 41)), sep="\\n", flush=True)
     (folder.model / "weights").write_bytes(random.randbytes(1000))
-    JobReport(metrics={"f1": 0.75}, facts={"job_name": document.job_name}).write(folder.report)
+    JobReport(metrics={"f1": 0.75}, facts={"seed": order.training.get("seed", 0)}).write(folder.report)
 elif kind == "failing":
     folder.write_failure(Cause.DISK_FULL, "the disk is full: of sand")
     sys.exit(1)
@@ -112,19 +113,17 @@ class Remembering(SageMakerLauncher):
 
     started: list[Job]
 
-    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
-        whole = self.check(document.spec) if setup is None else setup
-        job = super().submit(document, inputs, self.check_inputs(whole, inputs))
+    def submit(self, order: Order) -> Job:
+        job = super().submit(order)
         self.started.append(job)
         return job
 
 
-def _order(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
-    """Return a job with its own name, in an image that lacks nothing, so that nothing is installed."""
+def _job(kind: str, **changes: object) -> tuple[JobSpec, JobInputs]:
+    """Return a job in an image that lacks nothing, so that nothing is installed."""
     spec = JobSpec(model=kind, instance_type=INSTANCE_TYPE, max_runtime_minutes=10)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
-    spec = spec.replace(sagemaker={"training_image": choose_image(spec, region).uri}, **changes)
-    return JobDocument(job_name=f"paretune-{uuid.uuid4().hex}-1", spec=spec, plan=spec.plan()), JobInputs()
+    return spec.replace(sagemaker={"training_image": choose_image(spec, region).uri}, **changes), JobInputs()
 
 
 def _is_no_status(event: Event) -> bool:
@@ -143,7 +142,7 @@ def _place(package: Path) -> Iterator[Place]:
     yield Place(
         launcher=launcher(),
         another=launcher,
-        order=_order,
+        job=_job,
         let_time_pass=lambda: time.sleep(2 if IN_AN_ACCOUNT else 0.05),
         within_s=1200 if IN_AN_ACCOUNT else 60,
         shortest_runtime_minutes=1 if IN_AN_ACCOUNT else 1 / 60,

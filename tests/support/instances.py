@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, write_json
+from paretune.launchers.offers import order_of
+from paretune.specification.container import EventReader, JobFolder, JobReport, write_json
 from paretune.specification.job import JobSpec
 from tests.support.processes import wait_until
 
@@ -46,7 +47,7 @@ def make_job(root: Path, spec: JobSpec, *, inputs: JobFolder | None = None) -> J
         dataset, model = inputs.dataset.resolve(), inputs.model_source.resolve()
     folder = JobFolder(root)
     folder.make()
-    write_json(folder.document, JobDocument(job_name=root.name, spec=spec, plan=spec.plan()).as_json())
+    write_json(folder.document, order_of(spec, job_name=root.name).as_json())
     for link, target in ((folder.dataset, dataset), (folder.model_source, model)):
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)

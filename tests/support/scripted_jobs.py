@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from paretune.launchers import SAGEMAKER
-from paretune.launchers.base import Job, JobSetup, JobStatus, Launcher, Surroundings, WarmPoolStatus
-from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
+from paretune.launchers.base import Job, JobStatus, Launcher, Surroundings, WarmPoolStatus
+from paretune.specification.container import Event, JobReport
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, failed
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Order
 from paretune.specification.price import Price
 
 SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
@@ -32,7 +33,7 @@ class ScriptedJob(Job):
     """A job that runs for `runs` polls and then ends as `ending` defines. Its events come with the first poll."""
 
     name: str
-    document: JobDocument
+    order: Order
     ending: End
     runs: int = 1
     looks: int = 0
@@ -46,7 +47,7 @@ class ScriptedJob(Job):
 
     @property
     def run_id(self) -> str:
-        return self.document.run_id
+        return self.order.run_id
 
     def state(self) -> JobState:
         self.looks += 1
@@ -105,6 +106,7 @@ class ScriptedLauncher(Launcher):
     """Gives each new job the next ending. Its jobs outlive the commands and drivers that watch them."""
 
     traits = SAGEMAKER
+    region = "us-east-1"
 
     def __init__(self, endings: list[End | Exception]) -> None:
         self.endings = endings
@@ -118,31 +120,26 @@ class ScriptedLauncher(Launcher):
     def open(cls, surroundings: Surroundings) -> "ScriptedLauncher":
         raise NotImplementedError  # tests call the constructor, which takes the endings
 
-    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
+    def submit(self, order: Order) -> Job:
         with self.lock:
-            if (job := self.attach(document.job_name)) is not None:
+            if (job := self.attach(order.job_name)) is not None:
                 return job
             ending = self.endings.pop(0)
             if isinstance(ending, Exception):
                 raise ending
-            self.created.append(document.job_name)
+            self.created.append(order.job_name)
             if self.keeps:
-                self.pools[document.job_name] = pool()
-            return self.jobs.setdefault(
-                document.job_name, ScriptedJob(document.job_name, document, ending, pools=self.pools)
-            )
+                self.pools[order.job_name] = pool()
+            return self.jobs.setdefault(order.job_name, ScriptedJob(order.job_name, order, ending, pools=self.pools))
 
     def attach(self, job_name: str) -> Job | None:
         job = self.jobs.get(job_name)
         return None if job is None else replace(job, looks=0, stopped=False, new_events=[])
-
-    def region(self, spec: JobSpec) -> str:
-        return "us-east-1"
 
     def price(self, spec: JobSpec) -> Price | None:
         usd = PRICES.get(spec.instance_type)
         return Price(usd_per_hour=usd, region="r", as_of="2026-01-01", source="test") if usd is not None else None
 
     @property
-    def documents(self) -> list[JobDocument]:
-        return [self.jobs[name].document for name in self.created]
+    def orders(self) -> list[Order]:
+        return [self.jobs[name].order for name in self.created]

@@ -8,9 +8,9 @@ from typing import Any
 from paretune.core.interruption import Interruption
 from paretune.estimating.estimator import Forecast
 from paretune.jobs.attempts import WATCH_INTERVAL_S
-from paretune.launchers.base import Job, JobSetup
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.launchers.base import Job
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Order
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
 from paretune.studies.results.front import StudyFront
@@ -51,13 +51,14 @@ class JudgedLauncher(ScriptedLauncher):
         self.loss_scatter = 0.0  # the same for eval_loss
         self.asked: list[str] = []
 
-    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
-        times = self.asked.count(document.spec.spec_hash())
-        self.asked.append(document.spec.spec_hash())
-        self.endings = [self.judge(document.spec, times)]
-        job = super().submit(document, inputs, setup)
-        self.jobs[document.job_name].f1 += self.scatter * (document.spec.seed - 42)
-        self.jobs[document.job_name].eval_loss += self.loss_scatter * (document.spec.seed - 42)
+    def submit(self, order: Order) -> Job:
+        spec = JobSpec.read(order.training)
+        times = self.asked.count(order.offer.computation)
+        self.asked.append(order.offer.computation)
+        self.endings = [self.judge(spec, times)]
+        job = super().submit(order)
+        self.jobs[order.job_name].f1 += self.scatter * (spec.seed - 42)
+        self.jobs[order.job_name].eval_loss += self.loss_scatter * (spec.seed - 42)
         return job
 
 

@@ -5,15 +5,16 @@ import json, os, signal, sys, time
 from pathlib import Path
 from paretune.core import watchdog
 from paretune.specification.ending import Cause
-from paretune.specification.container import Event, JobDocument, JobFolder, JobReport
+from paretune.specification.container import Event, JobFolder, JobReport
+from paretune.specification.order import Order
 
 asked = []
 signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
 watchdog.end_with(int(os.environ["PARETUNE_STARTER"]), 10.0, lambda: os._exit(1))  # as a training run does
 assert sys.argv[1:3] == ["-m", "paretune.training"], sys.argv
 folder = JobFolder(Path(sys.argv[3]))
-document = JobDocument.read(folder.document)
-kind = document.spec.model
+order = Order.read(folder.document)
+kind = order.training["model"]
 step = 0
 
 def send(message="", **metrics):
@@ -29,7 +30,7 @@ if kind == "quick":
     for step in range(1, 6):
         send(**{{"train/loss": 1 / step}})
     print(*(f"line {{number}}" for number in range(1, 41)), sep="\\n")
-    JobReport(metrics={{"f1": 0.75}}, facts={{"job_name": document.job_name}}).write(folder.report)
+    JobReport(metrics={{"f1": 0.75}}, facts={{"seed": order.training.get("seed", 0)}}).write(folder.report)
 elif kind == "failing":
     folder.write_failure(Cause.DISK_FULL, "the disk is full: of sand")
     sys.exit(1)

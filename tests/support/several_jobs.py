@@ -9,7 +9,8 @@ from itertools import count
 from pathlib import Path
 
 from paretune.specification import parallelism
-from paretune.specification.container import JobDocument, JobFolder
+from paretune.specification.container import JobFolder
+from paretune.specification.order import Order
 from paretune.training import meter
 from paretune.training.__main__ import leave
 from paretune.training.job import train
@@ -18,7 +19,8 @@ from paretune.training.job import train
 def run(root: str, step: str) -> None:
     folder = JobFolder(Path(root))
     steps = count(1)  # a training run checks after each step whether it must stop
-    finished = train(JobDocument.read(folder.document), folder, lambda: bool(step) and next(steps) >= int(step))
+    order = Order.read(folder.document)
+    finished = train(order, folder, lambda: bool(step) and next(steps) >= int(step))
     if finished == bool(step):
         raise AssertionError(f"{root} finished: {finished}")
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.launchers.offers import order_of
+from paretune.specification.container import JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training.job import train
 
@@ -23,7 +24,7 @@ def give(folder: JobFolder, prepared: PreparedDataset, model: Path) -> None:
 
 
 def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:
-    assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, lambda: False)
+    assert train(order_of(spec, job_name="job"), folder, lambda: False)
     content = JobReport.model_validate_json(folder.report.read_text())
     assert content is not None
     return content

@@ -13,7 +13,7 @@ from paretune.jobs.plan import draft
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import Launcher
 from paretune.launchers.local import LocalLauncher
-from paretune.launchers.offers import offers_of
+from paretune.launchers.offers import offers_of, payload_of
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.plan import Plan
@@ -56,15 +56,20 @@ def make_workplace(
 
 def planned(spec: JobSpec, workplace: Workplace, inputs: JobInputs | None = None) -> Plan:
     """Return the plan of a job with these inputs, by default none, and without an estimate."""
-    workplace.launcher.check(spec)
-    plan, inputs = draft(spec, workplace), inputs or JobInputs()
+    place = workplace.launcher.place(spec)
+    inputs = inputs or JobInputs()
     command = inputs.command
+    plan = replace(
+        draft(spec, workplace),
+        offers=offers_of(spec, place, workplace.launcher.price, command=command),
+        payload=payload_of(spec, command),
+        place=place,
+    )
     if command is None:
         return replace(plan, is_whole=True, inputs=inputs)
     return replace(
         plan,
         card=replace(plan.card, takes_seed=command.takes_seed, params=params_of(spec, command)),
-        offers=offers_of(spec, workplace.launcher, spec.plan(), keeps_batch=command.takes_batch),
         accumulates=command.accumulates,
         takes_batch=command.takes_batch,
         is_whole=True,

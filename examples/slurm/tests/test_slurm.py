@@ -1,6 +1,5 @@
 """The Slurm launcher keeps the contract of all launchers, on a stand-in that runs the batch jobs of one node."""
 
-import itertools
 import json
 import os
 import signal
@@ -16,11 +15,12 @@ import pytest
 from paretune import pricing
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
+from paretune.launchers.offers import worst_case_usd
 from paretune.specification import catalog, launchers
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.container import JobInputs
 from paretune.specification.ending import Cause, JobState, failed
 from paretune.specification.job import JobSpec
-from paretune.testing import LauncherContract, Order, Place
+from paretune.testing import LauncherContract, Place, planned
 from tests.support.processes import wait_until
 from tests.support.scripted_training import TRAINING
 
@@ -93,15 +93,8 @@ os.environ["PARETUNE_STARTER"] = str(os.getppid())
     return program
 
 
-@pytest.fixture
-def order() -> Order:
-    numbers = itertools.count(1)
-
-    def make(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
-        spec = JobSpec(**{"launcher": "slurm", "instance_type": "cpu-node", "model": kind, **changes})
-        return JobDocument(job_name=f"paretune-test-{next(numbers)}", spec=spec, plan=spec.plan()), JobInputs()
-
-    return make
+def job_of(kind: str, **changes: object) -> tuple[JobSpec, JobInputs]:
+    return JobSpec(**{"launcher": "slurm", "instance_type": "cpu-node", "model": kind, **changes}), JobInputs()
 
 
 def launcher_of(environment: dict[str, str], home: Path) -> Any:
@@ -111,12 +104,12 @@ def launcher_of(environment: dict[str, str], home: Path) -> Any:
 
 
 @pytest.fixture
-def place(cluster: dict[str, str], training: Path, order: Order, tmp_path: Path) -> Place:
+def place(cluster: dict[str, str], training: Path, tmp_path: Path) -> Place:
     home = tmp_path / "home"
     return Place(
         launcher=launcher_of(cluster, home),
         another=lambda: launcher_of(cluster, home),
-        order=order,
+        job=job_of,
         let_time_pass=lambda: time.sleep(0.1),
         within_s=90.0,
         shortest_runtime_minutes=5 / 60,
@@ -128,13 +121,13 @@ class TestSlurmLauncherKeepsTheContract(LauncherContract):
 
 
 def test_the_job_whose_order_was_not_answered_is_found_by_its_name(place: Place, tmp_path: Path) -> None:
-    document, inputs = place.order("quick")
+    order = place.order("quick")
     (tmp_path / "slurm" / "lose").touch()
     with pytest.raises(LostContact, match="Socket timed out"):
-        place.launcher.submit(document, inputs)
+        place.launcher.submit(order)
     (tmp_path / "slurm" / "lose").unlink()
 
-    job = place.another().submit(document, inputs)
+    job = place.another().submit(order)
 
     assert place.end(job) is JobState.COMPLETED
     assert [path.name for path in (tmp_path / "slurm").glob("[0-9]*.json")] == ["1.json"]
@@ -229,28 +222,30 @@ def test_slurm_s_own_reason_is_shown_if_it_takes_no_job(place: Place, tmp_path: 
 
 
 def test_a_node_hour_is_priced_by_the_table_and_the_limit_is_in_the_request(place: Place) -> None:
-    document, inputs = place.order("quick", instance_type="a100-node", instance_count=2, max_runtime_minutes=30.0)
+    spec, _ = job_of("quick", instance_type="a100-node", instance_count=2, max_runtime_minutes=30.0)
+    order = planned(place.launcher, spec)
 
-    assert place.launcher.price(document.spec).usd_per_hour == 6.0
-    assert place.launcher.worst_case_usd(document.spec) == pytest.approx(2 * 6.0 * 33 / 60)  # three minutes to stop
-    assert document.plan.devices == 8
-    request = place.launcher.preview(document, inputs)["sbatch"]
+    assert order.offer.price is not None
+    assert order.offer.price.usd_per_hour == 6.0
+    assert worst_case_usd(spec, place.launcher, {}) == pytest.approx(2 * 6.0 * 33 / 60)  # three minutes to stop
+    assert order.batch.devices == 8
+    request = place.launcher.preview(order)["sbatch"]
     for part in ("--nodes=2", "--time=32:00", "--signal=TERM@120", "--gres=gpu:a100:4"):
         assert part in request
 
 
 def test_the_worst_case_covers_the_minutes_to_which_slurm_rounds_the_limit(place: Place) -> None:
-    document, inputs = place.order("quick", instance_type="a100-node", max_runtime_minutes=7.3)
+    spec, _ = job_of("quick", instance_type="a100-node", max_runtime_minutes=7.3)
 
-    assert "--time=9:18" in place.launcher.preview(document, inputs)["sbatch"]  # 10 minutes for Slurm
-    assert place.launcher.worst_case_usd(document.spec) >= 6.0 * 10 / 60
+    assert "--time=9:18" in place.launcher.preview(planned(place.launcher, spec))["sbatch"]  # 10 minutes for Slurm
+    assert worst_case_usd(spec, place.launcher, {}) >= 6.0 * 10 / 60
 
 
 def test_without_the_commands_of_slurm_nothing_is_launched(place: Place, cluster: dict[str, str]) -> None:
-    document, _ = place.order("quick")
+    spec, _ = job_of("quick")
 
     with pytest.raises(BadInput, match="sbatch, sacct, scancel must be on the PATH"):
-        launcher_of({**cluster, "PATH": ""}, Path()).check(document.spec)
+        launcher_of({**cluster, "PATH": ""}, Path()).place(spec)
 
 
 def test_the_entry_point_is_the_one_of_the_package() -> None:

@@ -26,9 +26,8 @@ from paretune.core.interruption import Interruption
 from paretune.core.reading import at_home
 from paretune.core.shell import command_line
 from paretune.jobs.bill import Bill
-from paretune.jobs.bridge import document_of
 from paretune.jobs.outcome import JobOutcome, end_job
-from paretune.jobs.plan import inputs_again, planned_again
+from paretune.jobs.plan import completed, planned_again
 from paretune.jobs.record import JobRecord
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobStatus, Launcher
@@ -316,7 +315,7 @@ class Attempts:
         workplace.interruption.on_check.append(record.beat)  # an upload may take hours
         try:
             self._complete_order()
-            return self._launcher.submit(*document_of(record.plan, self.order, self._launcher))
+            return self._launcher.submit(self.order)
         finally:
             workplace.interruption.on_check.remove(record.beat)
 
@@ -331,8 +330,7 @@ class Attempts:
         """
         record, workplace = self.record, self.record.workplace
         if self.order.attempt > 1:
-            if not self._launcher.traits.files_travel:  # else the first attempt has sent them
-                self.order = replace(self.order, inputs=inputs_again(record.plan, workplace))
+            self.order = completed(self.order, record.plan, workplace)
             return
         if not record.plan.is_whole or record.plan.inputs is None:
             record.describe(planned_again(record.plan, workplace))

@@ -18,7 +18,6 @@ from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import record_pools
-from paretune.jobs.bridge import document_of
 from paretune.jobs.card import opening_card
 from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
@@ -145,11 +144,7 @@ def finish_job(job: Attempts) -> JobOutcome:
     except BaseException as error:
         job.leave(error)
         if isinstance(error, Interrupted) and job.outcome is not None:
-            folder = (
-                workplace.home
-                / "checkpoints"
-                / checkpoint_folder(document_of(job.record.plan, job.order, workplace.launcher)[0])
-            )  # exists for a local job only
+            folder = workplace.home / "checkpoints" / checkpoint_folder(job.order)  # exists for a local job only
             checkpoint = f", its checkpoint is in {folder}" if any(folder.glob("*/complete.json")) else ""
             raise Interrupted(
                 f"{error}; {job.order.job_name} has {job.outcome.state.value.lower()}{checkpoint}"

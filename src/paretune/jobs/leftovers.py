@@ -60,7 +60,7 @@ def found_in_s3(
     for run in tracking.runs(f"tags.`{schema.LAUNCHER}` = 'sagemaker' and tags.`{schema.STATE}` != ''"):
         name = None
         with suppress(BadInput):  # somebody has changed the tag
-            name = schema.settings_by(run.tags).get("sagemaker.s3_bucket")
+            name = schema.settings_by(run.tags).get("s3_bucket")
         if name:
             runs_of.setdefault((run.tags.get(schema.REGION, ""), name), []).append(run)
     leftovers, remarks, refused, registered = (

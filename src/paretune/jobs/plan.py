@@ -13,19 +13,19 @@ from typing import Any
 
 from paretune.core.errors import BadInput, refuse
 from paretune.core.tags import Attribution
-from paretune.jobs.bridge import SETUPS
 from paretune.jobs.card import card_of, opening_card
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import texts_of
 from paretune.jobs.warnings import data_warnings, foreseen, left_behind_warnings, limit_refusal, warnings_of
 from paretune.jobs.workplace import Offline, Workplace
-from paretune.launchers.offers import limits_of, offers_of, payload_of
+from paretune.launchers.offers import admit, limits_of, offers_of, payload_of, region_of
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification import metrics
 from paretune.specification.container import JobInputs
 from paretune.specification.ending import Cause
 from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Order
 from paretune.specification.plan import Plan
 from paretune.specification.rules import description_faults, launch_faults
 from paretune.tracking import schema
@@ -44,9 +44,9 @@ def draft(request: JobSpec, workplace: Workplace, *, study: str = "") -> Plan:
         owner=workplace.attribution(request, study),
         tags=request.tags,
         launcher=request.runs_on.name,
-        region=launcher.region(request),
-        offers=offers_of(request, launcher, request.plan()),
-        limits=limits_of(request, launcher),
+        region=region_of(request, launcher, workplace.environment),
+        offers=offers_of(request, {}, launcher.price),
+        limits=limits_of(request, launcher, workplace.environment),
         payload=payload_of(request, None),
         accumulates=not request.runs_user_code,
     )
@@ -85,17 +85,17 @@ def plan(
     """
     refuse(description_faults(request))
     made, launcher = draft(request, workplace, study=study), workplace.launcher
-    launcher.admit(request)
+    admit(request, launcher, workplace.environment)
     if request.budget is not None and workplace.offline is None:
         BudgetFile.read(request.budget)  # its faults are reported before anything is prepared
         if checks_budgets:
             workplace.check_budgets(made)
 
-    placed = list[Any]()
+    placed = list[Mapping[str, Any]]()
 
     def place() -> None:
         if workplace.offline is None:
-            placed.append(launcher.check(request))
+            placed.append(launcher.place(request))
         else:
             refuse(launch_faults(request))
 
@@ -106,11 +106,9 @@ def plan(
     warnings = (*warnings_of([job]), *data_warnings(request, inputs), *left_behind_warnings(inputs))
     if workplace.offline is not None:
         warnings = (_unasked(workplace.offline, request, inputs, made.region), *warnings)
-    place_of_inputs = {}
+    chosen: Mapping[str, Any] = {}
     if placed:
-        setup = launcher.check_inputs(placed[0], inputs) if prepare else placed[0]
-        SETUPS[request.spec_hash()] = setup
-        place_of_inputs = dict(setup.recorded)
+        chosen = launcher.fit(request, placed[0], inputs) if prepare else placed[0]
     dataset, code, command = inputs.dataset, inputs.code, inputs.command
     takes_batch = command is not None and command.takes_batch
     identity = JobIdentity.of(
@@ -128,9 +126,9 @@ def plan(
             identity=identity,
         ),
         identity=identity,
-        offers=offers_of(request, launcher, job.plan, keeps_batch=takes_batch),
+        offers=offers_of(request, chosen, launcher.price, batch=job.plan, command=command),
         payload=payload_of(request, command),
-        place=place_of_inputs,
+        place=chosen,
         revision=inputs.revision,
         accumulates=made.accumulates if command is None else command.accumulates,
         takes_batch=takes_batch,
@@ -146,7 +144,9 @@ def _unasked(offline: Offline, request: JobSpec, inputs: JobInputs, region: str)
     if offline.launcher is None:
         unchecked = f"image, disks, limits of AWS, {unchecked}"
     else:
-        offline.launcher.check_without_account(request, inputs)
+        place = offline.launcher.place(request, account=False)
+        offline.launcher.fit(request, place, inputs)
+        unchecked = f"{', '.join(place.get('not_checked', ()))} and budgets"
     return f"your AWS account was not queried: {offline.reason}; not checked: {unchecked}; prices are those of {region}"
 
 
@@ -169,9 +169,21 @@ def planned_again(made: Plan, workplace: Workplace) -> Plan:
     return replace(whole, owner=made.owner, retries=made.retries)
 
 
-def inputs_again(made: Plan, workplace: Workplace) -> JobInputs:
-    """Return the inputs of a planned job, for a later attempt on this machine. Raises the errors of `plan`."""
-    return made.inputs or inputs_of(JobSpec.read(dict(made.card.given)), workplace, revision=made.revision)
+def completed(order: Order, made: Plan, workplace: Workplace) -> Order:
+    """Return a later attempt with its inputs, unless the first attempt has sent them. Raises the errors of `plan`.
+
+    If an older version of paretune planned the job, its launcher decides about the job again.
+    """
+    launcher, request, inputs, place = workplace.launcher, JobSpec.read(dict(made.card.given)), JobInputs(), made.place
+    if not launcher.traits.files_travel:
+        inputs = made.inputs or inputs_of(request, workplace, revision=made.revision)
+    if made.is_whole:
+        return replace(order, inputs=inputs)
+    if launcher.traits.files_travel:
+        place = {**launcher.place(request, account=False), **place}
+    known = {offer.instance_type: offer for offer in offers_of(request, place, command=inputs.command)}
+    same = (replace(known[offer.instance_type], batch=offer.batch, price=offer.price) for offer in order.offers)
+    return replace(order, inputs=inputs, place=place, offers=tuple(same), payload=payload_of(request, inputs.command))
 
 
 def recalled(given: Mapping[str, Any], workplace: Workplace, *, budget: str | None, study: str = "") -> Plan:

@@ -11,7 +11,6 @@ from typing import Any
 
 from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
-from paretune.jobs.bridge import document_of
 from paretune.jobs.card import settings_in_name
 from paretune.jobs.warnings import ForeseenJob
 from paretune.jobs.workplace import Workplace
@@ -81,7 +80,7 @@ def preview(plan: Plan, workplace: Workplace) -> JobPreview:
     card, launcher, inputs = plan.card, workplace.launcher, plan.inputs or JobInputs()
     request, budgets = dict[str, Any](), list[str]()
     if workplace.offline is None:
-        request = dict(launcher.preview(*document_of(plan, plan.order("RUN", "RUN"), launcher)))
+        request = dict(launcher.preview(plan.order("RUN", "RUN")))
         budgets = [budget.sentence(plan.limits.worst_usd) for budget in workplace.check_budgets(plan)]
     code = None if inputs.code is None else dict(inputs.code.described)
     parts = {

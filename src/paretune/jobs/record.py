@@ -103,7 +103,7 @@ class JobRecord:
                 **({} if self._has_price else price_tags(plan.offer.price)),
                 schema.MAX_RUNTIME_MINUTES: minutes,
                 schema.BUDGET: absolute(budget) if budget and launcher.traits.is_billed else None,
-                schema.SETTINGS: json.dumps(dict(plan.place)) if plan.place else None,
+                **schema.settings_tag(plan.place),
             }
         )
         if plan.is_whole or not plan.card.is_users:  # a plan that is not whole does not know which parameters it gets

@@ -15,6 +15,7 @@ from paretune.estimating.estimator import Estimate, known_architecture
 from paretune.estimating.workload import whole_argument
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
+from paretune.launchers.offers import region_of
 from paretune.presentation.text import duration
 from paretune.pricing import price_remarks
 from paretune.specification.container import Command, JobInputs
@@ -54,7 +55,7 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
     launcher, built = workplace.launcher, known_architecture(spec, inputs)
     return ForeseenJob(
         spec=spec,
-        region=launcher.region(spec),
+        region=region_of(spec, launcher, workplace.environment),
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
         price=launcher.price(spec),
         estimate=_estimate(spec, inputs, workplace),

@@ -19,11 +19,13 @@ from paretune.core.tags import Attribution
 from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
 from paretune.launchers.base import Launcher, Surroundings, open_launcher
+from paretune.launchers.offers import region_of
 from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import usd
 from paretune.specification import launchers
-from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.container import Event, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.plan import Plan
 from paretune.specification.profile import charged
 from paretune.storage.database import address_fault
@@ -292,7 +294,7 @@ class Workplaces:
     def offline(self, spec: JobSpec, reason: str) -> Workplace:
         """Return a workplace that plans a job without its account, at public prices; `reason` says why."""
         public = self.at_public_prices(spec)
-        region = public.launcher.region(spec) or spec.region
+        region = region_of(spec, public.launcher, self.environment) or spec.region
         try:
             checks = self.at(spec.runs_on.name, region).launcher
         except NoAccount:  # for example if the AWS profile does not exist
@@ -325,9 +327,9 @@ class Workplaces:
             predict=self._predict,
         )
 
-    def _predict(self, document: JobDocument) -> Estimate | None:
-        built = architecture_of(document.spec.model, document.spec.task, self.environment)
-        return self._forecast.estimator.estimate(document.spec, built, None, plan=document.plan)
+    def _predict(self, spec: JobSpec, batch: BatchPlan) -> Estimate | None:
+        built = architecture_of(spec.model, spec.task, self.environment)
+        return self._forecast.estimator.estimate(spec, built, None, plan=batch)
 
     @cached_property
     def _forecast(self) -> Forecast:

@@ -3,7 +3,7 @@
 `LOCAL`, `SAGEMAKER` and `SIMULATED` are paretune's own launchers. `specification.launchers` documents the traits that a
 launcher declares. A new launcher needs no change here. It is a separate package with
 
-- a `LauncherTraits`, registered as an entry point in the group `paretune.launchers`;
+- a `LauncherTraits` with `api=2`, registered as an entry point in the group `paretune.launchers`;
 - a subclass of `launchers.base.Launcher`;
 - a subclass of `launchers.base.Job`, or of `launchers.job_folder.FolderJob` if the machine that launches a job can
   read the job's files;
@@ -15,10 +15,11 @@ The folder `examples` of the repository contains a complete launcher.
 from pathlib import Path
 
 from paretune.specification import launchers
-from paretune.specification.launchers import LauncherTraits
+from paretune.specification.launchers import API, LauncherTraits
 
 LOCAL = LauncherTraits(
     name=launchers.LOCAL,
+    api=API,
     title="this machine",
     implementation="paretune.launchers.local:LocalLauncher",
     is_billed=False,
@@ -27,6 +28,7 @@ LOCAL = LauncherTraits(
 )
 SAGEMAKER = LauncherTraits(
     name="sagemaker",
+    api=API,
     title="SageMaker",
     implementation="paretune.launchers.sagemaker.launcher:SageMakerLauncher",
     files_travel=True,
@@ -48,6 +50,7 @@ SAGEMAKER = LauncherTraits(
 )
 SIMULATED = LauncherTraits(
     name="simulated",
+    api=API,
     title="the simulation",
     implementation="paretune.launchers.simulated.launcher:SimulatedLauncher",
     is_simulated=True,

@@ -8,16 +8,13 @@ from pkgutil import resolve_name
 from typing import Any, ClassVar, Self
 
 from paretune.core.clock import Clock, SkippingClock
-from paretune.core.errors import BudgetRefused
 from paretune.estimating.estimator import Estimate
-from paretune.presentation.text import usd
-from paretune.pricing import admit, unknown_price, worst_case_usd
-from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
+from paretune.specification.container import Event, JobInputs, JobReport
 from paretune.specification.ending import Ending, JobState
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import LauncherTraits
-from paretune.specification.order import job_of
-from paretune.specification.parallelism import DEVICE_MAP
+from paretune.specification.order import Order, job_of
+from paretune.specification.parallelism import DEVICE_MAP, BatchPlan
 from paretune.specification.price import Price
 
 CREATED_WITHIN_S = 600.0  # a job may be created this long after its submitter last recorded its name or a sign of life
@@ -28,13 +25,13 @@ LOOK_EVERY_S = 2.0  # seconds between two requests for a job that is not visible
 _RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
 
 
-def checkpoint_folder(document: JobDocument) -> str:
+def checkpoint_folder(order: Order) -> str:
     """Return the name of the folder with a job's checkpoints, from which later attempts continue.
 
     If checkpoints can only be loaded on the same number of devices, each instance type has its own folder.
     """
-    spec, job = document.spec, job_of(document.job_name)
-    return job if spec.strategy in _RESUMES_ON_ANY_DEVICE_COUNT else f"{job}-{spec.instance_type}"
+    job, can_move = job_of(order.job_name), order.payload.strategy in _RESUMES_ON_ANY_DEVICE_COUNT
+    return job if can_move else f"{job}-{order.offer.instance_type}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +73,7 @@ class Job(ABC):
     @property
     @abstractmethod
     def run_id(self) -> str:
-        """Id of the run that first submitted the job (`JobDocument.run_id`).
+        """Id of the run that first submitted the job (`Order.run_id`).
 
         Identical jobs of two runs share a name. A launch compares this id to know whether a job belongs to its own run.
         """
@@ -149,21 +146,6 @@ class Job(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobSetup:
-    """The choices that a launcher makes for a job before creating it; a launcher adds its own choices in a subclass.
-
-    For each job, `Launcher.check` makes them once, `check_inputs` completes them, and `submit` uses them.
-
-    Attributes:
-        spec: the job with the parameters that come from the launcher's configuration, such as a role.
-        recorded: the parameters of `spec` that later attempts and `clean` need; they become a tag of the run.
-    """
-
-    spec: JobSpec
-    recorded: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Surroundings:
     """Everything that a launcher gets from the command that opens it.
 
@@ -173,7 +155,8 @@ class Surroundings:
         environment: environment variables of the command.
         region: the parameter `region` of the jobs; only launchers with regions use it.
         check: raises Interrupted when the command should end; a launcher calls it during long work.
-        predict: returns the estimate of a job whose inputs are not prepared, or None if it cannot be estimated.
+        predict: returns the estimate of a job with a batch, or None if it cannot be estimated. The inputs need not be
+            prepared.
     """
 
     home: Path
@@ -181,7 +164,7 @@ class Surroundings:
     environment: Mapping[str, str]
     region: str | None = None
     check: Callable[[], None] = lambda: None
-    predict: Callable[[JobDocument], Estimate | None] = lambda _: None
+    predict: Callable[[JobSpec, BatchPlan], Estimate | None] = lambda *_: None
 
 
 def open_launcher(traits: LauncherTraits, surroundings: Surroundings) -> "Launcher":
@@ -191,14 +174,21 @@ def open_launcher(traits: LauncherTraits, surroundings: Surroundings) -> "Launch
 
 
 class Launcher(ABC):
-    """Starts jobs in one place, such as this machine, and finds them again."""
+    """Starts jobs in one place, such as this machine, and finds them again.
+
+    For each job, `place` and `fit` are called once, before it starts. What they return is in the `Order` of each
+    attempt, which `submit` gets. A launcher decides no price, instance type, batch or time limit: the order has them.
+    """
 
     traits: ClassVar[LauncherTraits]  # what other code must know before it opens the launcher
-    reads_inputs = True  # whether jobs read the prepared rows and the model; if not, `submit` gets neither
+    reads_inputs = True  # whether jobs read the prepared rows and the model; if not, an order has neither
     jobs_outlive_submitter = True  # whether jobs outlive the process that submitted them
     jobs_may_appear_late = True  # whether a job may still appear after the process that submitted it has ended
     stop_s = 0.0  # seconds that a job may take to stop after its maximum runtime
+    uploads_are_billed = False  # whether jobs on instances are also billed for the upload of their results, as on AWS
+    has_deadline = False  # whether jobs must stop themselves early enough to save a checkpoint within the limit
     exceeded_s = 0.0  # most seconds that any job so far was billed beyond its worst case; added to later worst cases
+    region = ""  # the region of all of its jobs; "" if they have none, or if each has its own
     virtual_clock: SkippingClock | None = None  # the clock of its jobs, if their time is simulated
 
     @classmethod
@@ -214,12 +204,35 @@ class Launcher(ABC):
         """`simulated` if the figures of its jobs are simulated, else `measured`; recorded as `paretune.origin`."""
         return "simulated" if self.traits.is_simulated else "measured"
 
+    def place(self, spec: JobSpec, *, account: bool = True) -> Mapping[str, Any]:
+        """Return the launcher's choices for a job, such as a role, after checking everything that is free to check.
+
+        The choices are JSON values by name, which become `Order.place`. `offers_of` reads these, each by instance type:
+        `requests`, the number of the request that names the type; and `images`, each with `image` and `packages`.
+
+        With `account=False`, nothing is asked that needs an account, and `not_checked` in the result names what was not
+        checked instead.
+
+        Raises BadInput with all faults that can be found together, and LaunchRefused if a service does not answer.
+        """
+        return {}
+
+    def fit(self, spec: JobSpec, place: Mapping[str, Any], inputs: JobInputs) -> Mapping[str, Any]:
+        """Return `place` with the choices that depend on a job's inputs, such as `volumes`, in GiB by instance type.
+
+        Raises BadInput if the job cannot run with its inputs.
+        """
+        return place
+
     @abstractmethod
-    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
+    def price(self, spec: JobSpec) -> Price | None:
+        """Return the hourly price of one instance of the job's cluster, or None if it is unknown."""
+
+    @abstractmethod
+    def submit(self, order: Order) -> Job:
         """Start a job, or return the job that already has its name. Raises ParetuneError if neither is possible.
 
-        The first attempt of an admitted job has the `setup` that `check_inputs` returned. Without a setup, as for a
-        later attempt, the document has all parameters that the job needs, and the launcher makes its other choices now.
+        If `traits.files_travel`, the order of a later attempt has no inputs: it uses what the first attempt has sent.
         """
 
     @abstractmethod
@@ -233,77 +246,10 @@ class Launcher(ABC):
             clock.sleep(LOOK_EVERY_S)
         return job
 
-    @abstractmethod
-    def price(self, spec: JobSpec) -> Price | None:
-        """Return the hourly price of one instance of the job's cluster, or None if it is unknown."""
-
-    def region(self, spec: JobSpec) -> str:
-        """Return the region whose prices apply to a job; "" without regions. Raises BadInput if it is unknown."""
-        return ""
-
-    def worst_case_usd(self, spec: JobSpec) -> float | None:
-        """Return the most dollars that the job should cost on any of its instance types; None if a price is unknown."""
-        prices = [(each, self.price(each)) for each in spec.clusters()]
-        known = [
-            worst_case_usd(each, price, self.billed_after_limit_s(each) + self.exceeded_s)
-            for each, price in prices
-            if price is not None
-        ]
-        return max(known) if len(known) == len(prices) else None
-
-    def admit(self, spec: JobSpec) -> float | None:
-        """Return the job's `worst_case_usd`, after checking it against max_cost_usd.
-
-        Raises BudgetRefused if the worst case exceeds max_cost_usd, or if max_cost_usd is set and a price is unknown.
-        """
-        if spec.max_cost_usd is None:
-            return self.worst_case_usd(spec)
-        priced = list[tuple[JobSpec, Price, float]]()
-        for each in spec.clusters():
-            if (price := self.price(each)) is None:
-                consequence = f"max_cost_usd, {usd(spec.max_cost_usd)}, cannot be enforced"
-                raise BudgetRefused(unknown_price(each.instance_type, self.region(each), consequence))
-            priced.append((each, price, self.billed_after_limit_s(each) + self.exceeded_s))
-        # Check the most expensive type, so that a limit of the dollars in the refusal covers all types.
-        admit(*max(priced, key=lambda one: worst_case_usd(*one)))
-        return self.worst_case_usd(spec)
-
-    def billed_after_limit_s(self, spec: JobSpec) -> float:
-        """Return the most seconds billed beyond a job's maximum runtime, for stopping and uploading results."""
-        return self.stop_s
-
-    def deadline_s(self, document: JobDocument) -> float:
-        """Return how many seconds after its start the attempt of `document` stops itself.
-
-        A later attempt for which this is 0 or less is not started.
-        """
-        return document.max_seconds
-
-    def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-        """Return the instance types that one request names, best first; the service takes the first with capacity."""
-        return (spec.instance_type,)
-
     def location_tags(self) -> Mapping[str, str]:
         """Return where `attach` looks for jobs (account and region, or the machine), as tags without their prefix."""
         return {}
 
-    def check(self, spec: JobSpec) -> JobSetup:
-        """Return the launcher's choices for the job, after checking everything that can be checked for free.
-
-        Raises BadInput with all faults that can be found together, and LaunchRefused if a service does not answer.
-        """
-        return JobSetup(spec=spec)
-
-    def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> JobSetup:
-        """Return the setup with the choices that depend on the inputs, such as the size of a disk.
-
-        Raises BadInput if the job cannot run with its inputs.
-        """
-        return setup
-
-    def check_without_account(self, spec: JobSpec, inputs: JobInputs) -> None:  # noqa: B027  # most need no account
-        """Make those checks of `check` and `check_inputs` that need no account. Raises BadInput."""
-
-    def preview(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Mapping[str, Any]:
+    def preview(self, order: Order) -> Mapping[str, Any]:
         """Return the request that `submit` would send, without secrets; empty if it sends none. Sends nothing."""
         return {}

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.launchers.base import Job
@@ -16,15 +16,14 @@ from paretune.specification.container import (
     RUNNER,
     Event,
     EventReader,
-    JobDocument,
     JobFolder,
-    JobInputs,
     JobReport,
     UserCode,
     measurements_of,
     read_event,
     write_json,
 )
+from paretune.specification.order import Order
 
 _LOG_TAIL = 2**18  # bytes that are read from the end of a log
 _LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the job's folder instead of copied
@@ -84,24 +83,21 @@ class FolderJob(Job):
         return JobReport.read_json(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
 
 
-def fill(
-    folder: JobFolder, document: JobDocument, inputs: JobInputs, *, checkpoints: Path, gpus: int, cores: int, path: str
-) -> JobCommand:
-    """Write the job's document, link or copy its inputs, and return its command.
+def fill(folder: JobFolder, order: Order, *, checkpoints: Path, gpus: int, cores: int, path: str) -> JobCommand:
+    """Write the document of an order, link or copy its inputs, and return its command.
 
     `checkpoints` is the folder of checkpoints that all attempts share. `path` is the PATH of the launching command.
     `gpus` and `cores` are the numbers of GPUs and CPU cores of one instance.
     """
     folder.make()
-    code = inputs.code
+    inputs, code = order.inputs, order.inputs.code
+    write_json(folder.document, order.as_json())
     variables = {} if code is None else _code_variables(folder, code, gpus, cores)
     if code is not None:
         _copy_code(code_folder(folder), code)
-        write_json(folder.document, replace(document, command=code.command).as_json())
         variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{path}"
         words = [sys.executable, str(code_folder(folder) / RUNNER), str(folder.root)]
     else:
-        write_json(folder.document, document.as_json())
         if inputs.dataset is not None:
             _link(folder.dataset, inputs.dataset.folder.resolve())
         if inputs.model is not None:
@@ -110,9 +106,9 @@ def fill(
         _link(folder.checkpoints, checkpoints)
         variables["PYTHONSAFEPATH"] = "1"  # otherwise a datasets.py in the current folder shadows the library
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
-    if document.spec.reads_secrets:
+    if order.payload.reads_secrets:
         words = [sys.executable, str(_WITH_SECRETS), *words]
-    return JobCommand(words=tuple(words), variables={**variables, **document.spec.environment})
+    return JobCommand(words=tuple(words), variables={**variables, **order.payload.environment})
 
 
 def code_folder(folder: JobFolder) -> Path:

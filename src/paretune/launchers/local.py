@@ -36,21 +36,19 @@ from paretune.core.file_lock import locked_file
 from paretune.core.machine import machine_name, usable_cores
 from paretune.core.packages import can_be_imported
 from paretune.launchers import LOCAL
-from paretune.launchers.base import JobSetup, JobStatus, Launcher, Surroundings, checkpoint_folder
+from paretune.launchers.base import JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
 from paretune.launchers.processes import living, out_of_memory_kills
 from paretune.presentation.text import duration
 from paretune.pricing import ML_M5_LARGE
 from paretune.specification.container import (
-    JobDocument,
     JobFolder,
-    JobInputs,
     write_json,
     write_json_once,
 )
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, cut_off, failed
 from paretune.specification.job import JobSpec
-from paretune.specification.order import job_of
+from paretune.specification.order import Order, job_of
 from paretune.specification.price import Price
 
 _READ_LINES = 200  # lines of the log in which the reason of a silent end is searched
@@ -260,34 +258,34 @@ class LocalLauncher(Launcher):
     def open(cls, surroundings: Surroundings) -> "LocalLauncher":
         return cls(surroundings.home, surroundings.clock, surroundings.environment)
 
-    def check(self, spec: JobSpec) -> JobSetup:
-        """Return the job's setup. Raises BadInput if it reads secrets from AWS and boto3 is not installed."""
+    def place(self, spec: JobSpec, *, account: bool = True) -> Mapping[str, Any]:
+        """Return nothing. Raises BadInput if the job reads secrets from AWS and boto3 is not installed."""
         if spec.reads_secrets and not can_be_imported("boto3"):
             variables = "or set the variables in your shell, because a job on this machine gets them, too"
             raise BadInput(
                 [f"environment has a secret of AWS, and boto3 is not installed here: install it, {variables}"]
             )
-        return JobSetup(spec=spec)
+        return {}
 
-    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> LocalJob:
-        name = document.job_name
+    def submit(self, order: Order) -> LocalJob:
+        name = order.job_name
         folder, record = JobFolder(self._home / "jobs" / name), record_folder(self._home, name)
         folder.make()
         record.mkdir(parents=True, exist_ok=True)
         with locked_file(record / "lock"):  # so that only one process starts the job
-            if (existing := self.attach(document.job_name)) is not None:
+            if (existing := self.attach(name)) is not None:
                 return existing
-            child = self._start(folder, document, inputs)
+            child = self._start(folder, order)
             started = {  # all that a later process needs to adopt the job
                 "started": self._clock.now(),
-                "max_seconds": document.max_seconds,
-                "run_id": document.run_id,
+                "max_seconds": order.max_seconds,
+                "run_id": order.run_id,
                 "oom_kills": out_of_memory_kills(),
                 "process": [child.pid, psutil.Process(child.pid).create_time()],
                 "starter": [os.getpid(), psutil.Process().create_time()],
             }
             write_json(record / "process.json", started)
-        return LocalJob(document.job_name, self._home, self._clock, child)
+        return LocalJob(name, self._home, self._clock, child)
 
     def attach(self, job_name: str) -> LocalJob | None:
         is_known = (record_folder(self._home, job_name) / "process.json").exists()
@@ -299,18 +297,17 @@ class LocalLauncher(Launcher):
     def price(self, spec: JobSpec) -> Price:
         return ML_M5_LARGE
 
-    def _start(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":
+    def _start(self, folder: JobFolder, order: Order) -> "subprocess.Popen[bytes]":
         cores, threads = usable_cores(), self._environment.get("OMP_NUM_THREADS", "")
         command = fill(
             folder,
-            document,
-            inputs,
-            checkpoints=self._home / "checkpoints" / checkpoint_folder(document),
+            order,
+            checkpoints=self._home / "checkpoints" / checkpoint_folder(order),
             gpus=gpus(),
             cores=cores,
             path=self._environment.get("PATH", os.defpath),
         )
-        share = max(1, cores // document.plan.devices)
+        share = max(1, cores // order.batch.devices)
         environment = {
             # Without it gloo resolves the host name, which can fail.
             **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),

@@ -1,6 +1,6 @@
 """The folder layout and the JSON documents through which a launcher and a running job exchange everything.
 
-    ROOT/input/data/job/job.json      the job document: what to train              (JobDocument)
+    ROOT/input/data/job/job.json      the job document: what to train              (Order)
     ROOT/input/data/dataset/          the prepared data set
     ROOT/input/data/model/            the model to start from
     ROOT/checkpoints/                 kept when a job stops; the next attempt resumes from here
@@ -21,16 +21,13 @@ import math
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from paretune.core.tags import Attribution
-from paretune.specification import catalog, launchers
 from paretune.specification.ending import Cause, Ending, failed
-from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import may_be_of_a_job
 from paretune.specification.parallelism import BatchPlan
@@ -221,11 +218,6 @@ class Command:
         values = slot_values(plan, output)
         return [_filled(word, values) for word in self.words]
 
-    def as_json(self, processes: int) -> dict[str, Any]:
-        """Return what the job needs to know, with the number of processes of a script on each machine."""
-        here = ("recorded", "takes_seed", "takes_batch", "accumulates")
-        return {name: value for name, value in asdict(self).items() if name not in here} | {"processes": processes}
-
     def shown(self, plan: BatchPlan) -> str:
         """Return the command line of a first attempt, as a user would type it."""
         words = self.filled(plan, "OUTPUT_DIR")
@@ -309,68 +301,6 @@ class JobInputs:
     def revision(self) -> str | None:
         """The commit of the model if it comes from the cache of the Hugging Face Hub, else None."""
         return self.model.name if self.model is not None and self.model.parent.name == "snapshots" else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobDocument:
-    """Everything that a job needs to know. The result of `as_json` is sent into the job."""
-
-    job_name: str
-    spec: JobSpec
-    plan: BatchPlan
-    attempt: int = 1
-    spent_seconds: float = 0.0  # seconds that earlier attempts of the same job took
-    deadline_s: float | None = None  # the job stops itself this many seconds after its container has started
-    attribution: Attribution = field(default_factory=Attribution)
-    """The owner of the job. Only the launcher uses it; it is not sent into the job."""
-    run_id: str = ""  # id of the MLflow run that records the job
-    request: str = ""
-    """`JobIdentity.request` of the first attempt, which all attempts share. Only the launcher uses it."""
-    command: Command | None = None  # the user's own training
-
-    @classmethod
-    def first(
-        cls,
-        job_name: str,
-        spec: JobSpec,
-        attribution: Attribution | None = None,
-        run_id: str = "",
-        plan: BatchPlan | None = None,
-    ) -> "JobDocument":
-        """Create the document of the first attempt of a job. `plan` is by default the one that its parameters imply."""
-        owner, request, plan = attribution or Attribution(), JobIdentity.of(spec).request, plan or spec.plan()
-        return cls(job_name=job_name, spec=spec, plan=plan, attribution=owner, run_id=run_id, request=request)
-
-    @property
-    def max_seconds(self) -> float:
-        """Time limit of this attempt in seconds: the limit of the job minus the time of earlier attempts."""
-        return self.spec.max_runtime_minutes * 60 - self.spent_seconds
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document as JSON values, without the fields that only the launcher uses."""
-        spec = self.spec
-        types = [asdict(spec.instance(name)) for name in spec.instance_types()] if spec.has_instances else []
-        # Inside the job, plug-ins and tables of instance types may be missing, so the document has copies.
-        place = {"launcher": spec.runs_on.as_json(), "instances": types, "max_seconds": self.max_seconds}
-        raw = {**vars(self), **place, "spec": spec.given(), "plan": asdict(self.plan)}
-        if self.command is not None:  # the user's own training gets its command, and no path of the launching machine
-            raw["spec"] = {"environment": dict(spec.environment)}
-        raw["command"] = self.command and self.command.as_json(1 if spec.project else spec.processes_here)
-        return {name: value for name, value in raw.items() if name not in ("attribution", "request")}
-
-    @classmethod
-    def read(cls, path: Path) -> "JobDocument":
-        """Read and validate the document in `path`. Unknown keys at its top level are ignored."""
-        return cls.from_json(json.loads(path.read_text()))
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
-        """Create the document from the result of `as_json`, and validate it."""
-        launchers.add(raw["launcher"])
-        for instance in raw["instances"]:
-            catalog.add(instance)
-        plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds", "deadline_s", "run_id")}
-        return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 
 def _known(values: dict[str, float]) -> dict[str, float]:

@@ -443,7 +443,7 @@ class JobSpec(Parameters):
     def plan(self) -> BatchPlan:
         """Return the batch sizes and the learning rate that the parameters imply.
 
-        If `leaves_batch_open`, a job may compute the same step in smaller micro-batches: see `JobDocument.plan`.
+        If `leaves_batch_open`, a job may compute the same step in smaller micro-batches: see `Offer.batch`.
         """
         return self._plan
 

@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from paretune.core.errors import BadInput, did_you_mean, first_line
 
 GROUP = "paretune.launchers"
+API = 2  # the form of the interface `launchers.base`, which changes when a launcher of another package must change
 AUTO = "auto"  # chooses the launcher by the prefix of the job's instance type, or else this machine
 LOCAL = "local"  # name of the launcher for this machine, and the instance type of its jobs
 
@@ -53,6 +54,8 @@ class LauncherTraits:
         keeps_instances: whether instances may be kept, and billed, for the next job.
         disk_remedy: what to do when the disk of a job is full.
         is_experimental: whether it has only run on an emulator. Help, dry runs and results mark it.
+        api: the form of the interface that it implements. In form 2, since version 0.7, `submit` gets an `Order`, and
+            `place` and `fit` replace `check` and `check_inputs`.
     """
 
     name: str
@@ -72,6 +75,7 @@ class LauncherTraits:
     keeps_instances: bool = False
     disk_remedy: str = "make room on the disk that holds its files"
     is_experimental: bool = False
+    api: int = 1
 
     def as_json(self) -> dict[str, Any]:
         """Return the traits as JSON values for a job's document, without the table."""
@@ -101,6 +105,10 @@ def _loaded(entry: Any) -> LauncherTraits:
         raise BadInput([f"the launcher {entry.name} cannot be loaded ({reason}): {remedy}"]) from error
     if not isinstance(traits, LauncherTraits) or traits.name != entry.name:
         raise BadInput([f"{entry.value} must be the LauncherTraits of a launcher named {entry.name}: {remedy}"])
+    if traits.api != API:
+        change = f"its author declares api={API} in LauncherTraits once it keeps `paretune.testing`"
+        rule = f"the launcher {entry.name} has api={traits.api}, and this version of paretune needs api={API}"
+        raise BadInput([f"{rule}: {remedy}; {change}"])
     return traits
 
 

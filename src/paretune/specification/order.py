@@ -9,7 +9,7 @@ All are plain values. `as_json` returns their JSON values, and `from_json` reads
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -48,7 +48,7 @@ class _Value:
 
     def as_json(self) -> dict[str, Any]:
         """Return the value as JSON values."""
-        values: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
+        values: dict[str, Any] = _ADAPTERS[type(self)].dump_python(self, mode="json")
         return values
 
     @classmethod
@@ -57,7 +57,8 @@ class _Value:
 
         A newer version of paretune may have written more members, which are ignored.
         """
-        return TypeAdapter(cls).validate_python(raw)
+        value: Self = _ADAPTERS[cls].validate_python(raw)
+        return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,7 @@ class Offer(_Value):
         training: parameters of the training that differ from `Payload.training` on this cluster; None removes one.
         image: address of the container image; "" if the launcher uses none.
         packages: requirements that pip installs into the image when the job starts.
+        volume_gib: size of the volume that each instance gets; 0 if the launcher provides none.
     """
 
     instance_type: str = LOCAL
@@ -88,6 +90,7 @@ class Offer(_Value):
     training: Mapping[str, Any] = field(default_factory=dict)
     image: str = ""
     packages: tuple[str, ...] = ()
+    volume_gib: int = 0
 
     @property
     def has_instances(self) -> bool:
@@ -150,6 +153,9 @@ class Payload(_Value):
     def reads_secrets(self) -> bool:
         """Whether a variable of the job is read from AWS Secrets Manager."""
         return any(value.startswith(IN_SECRETS_MANAGER) for value in self.environment.values())
+
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {each: TypeAdapter(each) for each in (Offer, Limits, Payload)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +254,7 @@ class Order:
         return {
             "job_name": self.job_name,
             "spec": self.training,
-            "plan": TypeAdapter(BatchPlan).dump_python(self.batch, mode="json"),
+            "plan": asdict(self.batch),
             "attempt": self.attempt,
             "spent_seconds": self.spent_seconds,
             "deadline_s": self.deadline_s,

@@ -181,7 +181,7 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         """Return the plan as JSON values, without its inputs."""
         values: dict[str, Any] = _PLAN.dump_python(self, mode="json")
-        return values
+        return {**values, "retries": sorted(values["retries"])}  # a set has no order
 
     @classmethod
     def from_json(cls, raw: Any) -> "Plan":

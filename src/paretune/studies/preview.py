@@ -13,9 +13,9 @@ from paretune.jobs.preview import place_in_words
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.warnings import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has_store, usual_storage
+from paretune.launchers.offers import order_of
 from paretune.presentation.text import duration, limit_usd, usd
 from paretune.pricing import dates_of
-from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
 from paretune.specification.rules import launch_faults
@@ -183,8 +183,8 @@ def check_study(
         say("preparing model and data")
 
     def check(spec: JobSpec) -> None:
-        setup = workplace.launcher.check(spec)
-        workplace.launcher.check_inputs(setup, inputs_of(spec, workplace))
+        place = workplace.launcher.place(spec)
+        workplace.launcher.fit(spec, place, inputs_of(spec, workplace))
 
     _check_jobs(jobs, check)
     _check_quality(file, jobs, workplace)
@@ -224,9 +224,10 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
     if launcher.virtual_clock is None or file.design is not None or quality is None:
         return
     for spec in jobs[:_MOST_WARNED]:
-        document = JobDocument.first("paretune-check", spec)
+        inputs = inputs_of(spec, workplace, prepare=False)
         with suppress(BadInput):
-            if quality.metric in launcher.preview(document, inputs_of(spec, workplace, prepare=False))["metrics"]:
+            order = order_of(spec, job_name="paretune-check", inputs=inputs)
+            if quality.metric in launcher.preview(order)["metrics"]:
                 return
     text = f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from a table of recorded runs. "
     raise BadInput([f"{text}Set simulation.runs, or take {quality.metric} out of objectives and constraints"])

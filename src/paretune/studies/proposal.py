@@ -28,6 +28,7 @@ from paretune.estimating.estimator import Estimate
 from paretune.estimating.workload import data_of, training_rows
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
+from paretune.launchers.offers import region_of
 from paretune.presentation.text import duration, usd
 from paretune.specification import metrics
 from paretune.specification.catalog import instances
@@ -284,7 +285,7 @@ def _instance_types(
         raise BadInput([f"{few}: {least}; raise budget_usd, or lower max_train_samples or num_train_epochs"])
     if not estimates:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
-        region = workplace.launcher.region(job)
+        region = region_of(job, workplace.launcher, workplace.environment)
         refresh = f"run `{command_line('prices', {'refresh': 'true', 'region': region})}`"
         fixes = {
             _NO_PRICE: refresh if region else "add prices to the launcher's table of instance types",
@@ -330,7 +331,7 @@ def _able_to_run(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobS
         with collecting(faults := list[str]()):
             spec = JobSpec.read({**job.given(), "instance_type": name})
             if knows_rows:
-                workplace.launcher.check(spec)
+                workplace.launcher.place(spec)
             else:
                 refuse(launch_faults(spec))
         first, may_run = first or faults, may_run or not faults

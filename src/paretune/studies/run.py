@@ -31,6 +31,7 @@ from paretune.core.result import CommandOutput
 from paretune.jobs.model import register
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace, Workplaces
+from paretune.launchers.offers import region_of
 from paretune.launchers.processes import process_text
 from paretune.ledger.lock import locked
 from paretune.presentation.text import usd
@@ -286,7 +287,7 @@ class StudyRun:
         """
         workplace, remarks = self.driver.workplace, dict[str, str]()
         for spec in {trial.spec.instance_type: trial.spec for trial in trials if trial.spec.has_instances}.values():
-            price, region = workplace.launcher.price(spec), workplace.launcher.region(spec)
+            price, region = workplace.launcher.price(spec), region_of(spec, workplace.launcher, workplace.environment)
             if price is not None and price.confidence == "user" and spec.is_simulated:
                 continue
             today = date.fromtimestamp(workplace.clock.now())

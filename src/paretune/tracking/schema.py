@@ -232,8 +232,11 @@ def given_by(tags: Mapping[str, str]) -> dict[str, Any] | None:
     return _document(tags.get(GIVEN, ""))
 
 
+_OF_PLACE = {"s3_bucket": "sagemaker.s3_bucket", "tags": "tags"}  # names in `Order.place` and in SETTINGS
+
+
 def settings_by(tags: Mapping[str, str]) -> dict[str, Any]:
-    """Return a job's bucket and AWS tags, keyed by parameter name; empty if none are recorded.
+    """Return a job's bucket and AWS tags, keyed as in `Order.place`; empty if none are recorded.
 
     Raises BadInput if the recorded tag is not a JSON object.
     """
@@ -243,7 +246,13 @@ def settings_by(tags: Mapping[str, str]) -> dict[str, Any]:
         raise BadInput(
             [f"its tag {SETTINGS} must be a JSON object, got {tags[SETTINGS][:80]!r}: somebody has changed it"]
         )
-    return settings
+    return {name: settings[parameter] for name, parameter in _OF_PLACE.items() if parameter in settings}
+
+
+def settings_tag(place: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the tag from which `settings_by` reads bucket and AWS tags; its value is None if the place has none."""
+    settings = {parameter: place[name] for name, parameter in _OF_PLACE.items() if name in place}
+    return {SETTINGS: json.dumps(settings) if settings else None}
 
 
 def _document(text: str) -> dict[str, Any] | None:

@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 
 from paretune.core import watchdog
-from paretune.core.errors import BadInput, causes, first_line, is_error_in_code, refuse
-from paretune.specification.container import Hosts, JobDocument, JobFolder
+from paretune.core.errors import BadInput, causes, first_line, is_error_in_code
+from paretune.specification.container import Hosts, JobFolder
 from paretune.specification.ending import Cause
+from paretune.specification.order import Order
 from paretune.training import processes
 from paretune.training.processes import GRACE_S, SAGEMAKER_GRACE_S
 
@@ -38,20 +39,20 @@ def main(folder: JobFolder) -> int:
     grace_s = GRACE_S if hosts is None else SAGEMAKER_GRACE_S
     processes.watch_parent(grace_s)
     try:
-        document = JobDocument.read(folder.document)
+        order = Order.read(folder.document)
         is_first_process = "LOCAL_RANK" not in os.environ
-        if document.deadline_s is not None:
-            grace_s = max(grace_s, document.max_seconds - document.deadline_s)
+        if order.deadline_s is not None:
+            grace_s = max(grace_s, order.max_seconds - order.deadline_s)
             begin, end = partial(folder.write_failure, Cause.TIME_LIMIT), partial(_end_all, folder)
             if is_first_process:
-                watchdog.stop_at(document.deadline_s, grace_s, begin, end)
-        if is_first_process and _run_on_all_devices(document, hosts, folder, grace_s):
+                watchdog.stop_at(order.deadline_s, grace_s, begin, end)
+        if is_first_process and _run_on_all_devices(order, hosts, folder, grace_s):
             pass
         else:
             stop_requested = processes.stop_request()
             from paretune.training.job import train
 
-            if not train(document, folder, stop_requested):
+            if not train(order, folder, stop_requested):
                 folder.stopped.touch()
             else:
                 with suppress(OSError):  # a full disk must not fail a job that has finished
@@ -67,23 +68,14 @@ def main(folder: JobFolder) -> int:
         return errno.ENOSPC if cause is Cause.DISK_FULL else 1
 
 
-def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobFolder, grace_s: float) -> bool:
+def _run_on_all_devices(order: Order, hosts: Hosts | None, folder: JobFolder, grace_s: float) -> bool:
     """Prepare this instance, and run the job in one process per device.
 
     Returns False, without running anything, if this process is the only one of the job.
     """
-    from paretune.training import device
-
     if hosts is None or hosts.rank == 0:  # watch only one: if an instance hangs, the others wait for it
         watchdog.watch(folder.events, partial(_end_all, folder))
-    if hosts is not None:
-        refuse(device.machine_faults(document.spec))
-        os.environ.update(processes.network_environment(hosts, os.environ))
-    if processes.world_size(document.spec, hosts) == 1:
-        return False
-    arguments = processes.torchrun_arguments(document.spec, hosts, folder.root, grace_s=grace_s)
-    processes.run_torchrun(arguments, folder)
-    return True
+    return processes.run_on_all_devices(order, hosts, folder, grace_s=grace_s)
 
 
 def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Cause, str]:

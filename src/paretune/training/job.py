@@ -1,4 +1,4 @@
-"""Runs one training job, from its document and its folder to the trained model and the report."""
+"""Runs one training job, from its order and its folder to the trained model and the report."""
 
 import importlib.metadata
 import platform
@@ -14,8 +14,10 @@ import torch
 from paretune.estimating.architecture import of_config
 from paretune.estimating.workload import evaluation_batch, flops_of_row, training_steps
 from paretune.specification import metrics
-from paretune.specification.container import GPU_IDLE_SHARE, JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.specification.container import GPU_IDLE_SHARE, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Order
+from paretune.specification.parallelism import BatchPlan
 from paretune.training import cpu, device, mlflow_model, processes, strategies
 from paretune.training.arguments import training_arguments
 from paretune.training.evaluation import evaluate
@@ -33,21 +35,21 @@ from paretune.training.strategies import Replicas, Shards
 from paretune.training.tasks import Evaluation, SummedLoss
 
 
-def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[], bool]) -> bool:
-    """Run the training of `document` in `folder`. Returns True if it finished, and False if it was stopped.
+def train(order: Order, folder: JobFolder, stop_requested: Callable[[], bool]) -> bool:
+    """Run the training of `order` in `folder`. Returns True if it finished, and False if it was stopped.
 
     The training continues from the newest checkpoint that is complete in all processes, if there is one. When it
     finishes, it writes the model (unless the job is a probe) and the report, and removes its checkpoints. When it is
     stopped, it writes a checkpoint after the current step.
     """
-    spec = document.spec
+    spec = JobSpec.read(order.training)
     if not device.has_gpu():
         cpu.keep_freed_memory()
     # On recent GPUs, PyTorch prefers cuDNN's attention, which makes a plan for each new batch shape. A plan takes a
     # second on a B200 (modelscope/FunASR issue 3704). So only causal-lm uses it: nearly all its batches have one shape.
     torch.backends.cuda.enable_cudnn_sdp(spec.task == metrics.CAUSAL_LM)
     strategies.begin(spec)
-    job = _Job(document, folder)
+    job = _Job(spec, order.batch, folder)
     is_resumed = job.loop.resume()
     if not job.loop.run(stop_requested, spec.profile_steps):
         return False
@@ -69,8 +71,8 @@ def _seed_all(seed: int) -> None:
 class _Job:
     """The model of a job, its rows, and the loop that trains it."""
 
-    def __init__(self, document: JobDocument, folder: JobFolder) -> None:
-        self._document, self._spec, self._folder = document, document.spec, folder
+    def __init__(self, spec: JobSpec, batch: BatchPlan, folder: JobFolder) -> None:
+        self._spec, self._plan, self._folder = spec, batch, folder
         _seed_all(self._spec.seed)
         self._labels = PreparedDataset.read(folder.dataset).labels
         self._tokenizer = load_tokenizer(folder.model_source.resolve())
@@ -95,7 +97,7 @@ class _Job:
         return model, missing
 
     def _make_loop(self) -> Loop:
-        spec, plan, rows = self._spec, self._document.plan, self._rows("train")
+        spec, plan, rows = self._spec, self._plan, self._rows("train")
         arguments = training_arguments(spec, spec.probe_steps or training_steps(spec, plan, len(rows)))
         strategy, optimizer = strategies.begin_training(
             _kind_for(spec), spec, self._formats, self._build, arguments, plan.learning_rate
@@ -126,7 +128,7 @@ class _Job:
     def _evaluate(self, rows: TokenRows) -> dict[str, float]:
         """Return the loss and metrics on these rows."""
         vocabulary = self._architecture.vocabulary if self._architecture else 1
-        size = evaluation_batch(self._spec, self._document.plan, vocabulary)  # rows in each process
+        size = evaluation_batch(self._spec, self._plan, vocabulary)  # rows in each process
         return evaluate(self._strategy, rows, size, self._spec.task, self._judge)
 
     def write_results(self, *, is_resumed: bool) -> None:

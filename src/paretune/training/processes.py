@@ -20,9 +20,12 @@ from typing import Any, TypeVar
 import torch
 
 from paretune.core import watchdog
+from paretune.core.errors import refuse
 from paretune.specification.container import Hosts, JobFolder
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Order
 from paretune.specification.parallelism import DEVICE_MAP
+from paretune.training import device
 
 GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint is killed
 SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills a job 120 s after SIGTERM (StopTrainingJob)
@@ -69,6 +72,22 @@ def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_
         close: Any = PContext.close
         close.__defaults__ = (None, int(grace_s))
     return [*arguments, "-m", "paretune.training", str(root)]
+
+
+def run_on_all_devices(order: Order, hosts: Hosts | None, folder: JobFolder, *, grace_s: float) -> bool:
+    """Run a job in one process per device of this instance, after checking the machine if it is an instance.
+
+    Returns False, without running anything, if this process is the only one of the job. Raises BadInput if the machine
+    does not suit the job, and the errors of `run_torchrun`.
+    """
+    spec = JobSpec.read(order.training)
+    if hosts is not None:
+        refuse(device.machine_faults(spec))
+        os.environ.update(network_environment(hosts, os.environ))
+    if world_size(spec, hosts) == 1:
+        return False
+    run_torchrun(torchrun_arguments(spec, hosts, folder.root, grace_s=grace_s), folder)
+    return True
 
 
 def run_torchrun(arguments: list[str], folder: JobFolder) -> None:

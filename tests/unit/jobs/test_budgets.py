@@ -251,11 +251,11 @@ def test_every_run_says_whose_job_it_is(payer: Payer) -> None:
     assert mine["paretune.budget"] == str(Path("team.yaml").resolve())
     assert "paretune.study" not in mine
     (name,) = payer.launcher.created
-    assert payer.launcher.jobs[name].document.attribution.aws_tags() == {
+    assert payer.launcher.jobs[name].order.owner.aws_tags() == {
         "paretune:user": "ana",
         "paretune:team": "nlp",
     }
-    assert "attribution" not in payer.launcher.jobs[name].document.as_json()
+    assert "owner" not in payer.launcher.jobs[name].order.as_json()
 
 
 def test_a_simulated_job_from_the_command_line_counts_in_the_account_of_simulated_jobs_alone(

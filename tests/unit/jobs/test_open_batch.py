@@ -39,7 +39,7 @@ def user(workplace: Path, no_settings: None) -> User:
 
 
 def plans(user: User) -> list[BatchPlan]:
-    return [document.plan for document in user.launcher.documents]
+    return [order.batch for order in user.launcher.orders]
 
 
 def test_the_job_computes_the_batch_that_the_estimate_shows_and_its_run_says_that_it_was_chosen(user: User) -> None:

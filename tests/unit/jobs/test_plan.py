@@ -73,7 +73,7 @@ def test_another_request_in_a_forged_plan_does_not_change_what_the_same_command_
 
     user.type(max_runtime_minutes=30.0)
 
-    assert [document.max_seconds for document in user.launcher.documents] == [1800.0]
+    assert [order.max_seconds for order in user.launcher.orders] == [1800.0]
 
 
 def _text(user: User, run_id: str) -> str:

@@ -18,10 +18,12 @@ from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.plan import PLAN
 from paretune.jobs.record import JobRecord, plan_in
 from paretune.launchers import SAGEMAKER
-from paretune.launchers.base import Job, JobSetup
-from paretune.specification.container import JobDocument, JobInputs, JobReport
+from paretune.launchers.base import Job
+from paretune.launchers.offers import admit
+from paretune.specification.container import JobInputs, JobReport
 from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Order
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 from tests.support.bound_scripts import script_inputs
@@ -103,11 +105,11 @@ def test_out_of_memory_is_tried_again_with_half_the_batch_until_it_fits_and_ever
     launcher = ScriptedLauncher([MEMORY, MEMORY, DONE])
     desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))
 
-    plans = [document.plan for document in launcher.documents]
+    plans = [order.batch for order in launcher.orders]
     assert launcher.created == desk.names(3)
     assert [plan.per_device_train_batch_size for plan in plans] == [16, 8, 4]
     assert [plan.global_batch_size for plan in plans] == [16, 16, 16]
-    assert [document.spent_seconds for document in launcher.documents] == [0, 36, 72]
+    assert [order.spent_seconds for order in launcher.orders] == [0, 36, 72]
     assert desk.metrics["billable_seconds"] == 108
     assert desk.metrics["cost_usd"] == pytest.approx(0.03)
     assert desk.tags["out_of_memory_retries"] == "2"
@@ -156,8 +158,8 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_record
     class Interrupting(ScriptedLauncher):
         unseen = 2  # answers in which AWS does not show the new job yet
 
-        def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
-            super().submit(document, inputs, setup)
+        def submit(self, order: Order) -> Job:
+            super().submit(order)
             raise KeyboardInterrupt
 
         def attach(self, job_name: str) -> Job | None:
@@ -189,9 +191,9 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
         desk.attempts(launcher, spot=True, fallback_instance_types=f"{LARGE}, {OTHER}", global_batch_size=32)
     )
 
-    tried = [document.spec.instance_types() for document in launcher.documents]
+    tried = [tuple(offer.instance_type for offer in order.offers) for order in launcher.orders]
     assert tried == [(SMALL, LARGE, OTHER), (LARGE, OTHER), (OTHER,)]  # the last one alone may wait for hours
-    assert {document.plan.global_batch_size for document in launcher.documents} == {32}
+    assert {order.batch.global_batch_size for order in launcher.orders} == {32}
     assert desk.tags["used_instance_type"] == OTHER
     name, run = f"b32 lr5e-5 {OTHER.removeprefix('ml.')}", desk.client.get_run(desk.run_id)
     assert run.info.run_name == f"{name}: F1 .750, 0.0700 USD, all-MiniLM-L6-v2"
@@ -223,8 +225,8 @@ def test_a_next_type_begins_with_the_batch_that_has_fitted(desk: Desk) -> None:
     launcher = ScriptedLauncher([MEMORY, CAPACITY, DONE])
     desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=LARGE, per_device_train_batch_size=16))
 
-    assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 8, 8]
-    assert {document.plan.global_batch_size for document in launcher.documents} == {16}
+    assert [order.batch.per_device_train_batch_size for order in launcher.orders] == [16, 8, 8]
+    assert {order.batch.global_batch_size for order in launcher.orders} == {16}
 
 
 @pytest.mark.parametrize("looks", range(9))  # the job has ended by the eighth
@@ -242,8 +244,8 @@ def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts
     desk.follow(again)
 
     assert launcher.created == desk.names(3)
-    assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE, LARGE]
-    assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 16, 8]
+    assert [order.offer.instance_type for order in launcher.orders] == [SMALL, LARGE, LARGE]
+    assert [order.batch.per_device_train_batch_size for order in launcher.orders] == [16, 16, 8]
     assert desk.metrics["billable_seconds"] == 3 * 36
     assert desk.metrics["cost_usd"] == pytest.approx(0.01 + 0.02 + 0.02)
     assert desk.metrics["f1"] == 0.75
@@ -252,8 +254,8 @@ def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts
 class Choosing(ScriptedLauncher):
     """A service that uses the first available one of all types of a request."""
 
-    def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-        return spec.instance_types()
+    def place(self, spec: JobSpec, *, account: bool = True) -> Mapping[str, Any]:
+        return {"requests": dict.fromkeys(spec.instance_types(), 0)}
 
 
 def test_a_job_is_billed_at_the_price_of_the_type_that_the_service_has_chosen(desk: Desk) -> None:
@@ -311,26 +313,26 @@ def test_a_batch_that_was_made_smaller_stays_so_on_the_type_that_the_service_has
     class Full(Choosing):
         """Its first type has capacity only for the first attempt."""
 
-        def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
-            job = super().submit(document, inputs, setup)
-            self.jobs[document.job_name].chosen = SMALL if document.attempt == 1 else LARGE
+        def submit(self, order: Order) -> Job:
+            job = super().submit(order)
+            self.jobs[order.job_name].chosen = SMALL if order.attempt == 1 else LARGE
             return job
 
     launcher = Full([MEMORY, MEMORY, DONE])
     desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE, per_device_train_batch_size=16))
 
-    assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 8, 4]
+    assert [order.batch.per_device_train_batch_size for order in launcher.orders] == [16, 8, 4]
     assert desk.tags["used_per_device_train_batch_size"] == "4"
 
 
 def test_types_that_were_all_in_one_request_are_not_tried_again_and_others_are(desk: Desk) -> None:
     class Two(ScriptedLauncher):
-        def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-            return spec.instance_types()[:2]
+        def place(self, spec: JobSpec, *, account: bool = True) -> Mapping[str, Any]:
+            return {"requests": {name: int(name == OTHER) for name in spec.instance_types()}}
 
     launcher = Two([CAPACITY, DONE])
     desk.follow(desk.attempts(launcher, fallback_instance_types=f"{LARGE},{OTHER}"))
-    assert [document.spec.instance_type for document in launcher.documents] == [SMALL, OTHER]
+    assert [order.offer.instance_type for order in launcher.orders] == [SMALL, OTHER]
 
     desk.run_id = None
     failed = desk.attempts(Choosing([CAPACITY]), fallback_instance_types=LARGE)
@@ -346,7 +348,7 @@ def test_a_job_goes_on_after_an_internal_error_of_aws_at_most_twice(desk: Desk) 
         desk.follow(desk.attempts(launcher))
 
     assert launcher.created == desk.names(3)
-    assert [document.spent_seconds for document in launcher.documents] == [0, SECONDS, 2 * SECONDS]
+    assert [order.spent_seconds for order in launcher.orders] == [0, SECONDS, 2 * SECONDS]
     assert desk.metrics["billable_seconds"] == 3 * SECONDS
 
 
@@ -425,12 +427,12 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
 
     for limit in (3.9, 0.1):  # the refusal names the most expensive type, even if the first one costs too much, too
         with pytest.raises(BudgetRefused, match=r"worst case 4\.00 USD"):
-            launcher.admit(spec.replace(max_cost_usd=limit))
+            admit(spec.replace(max_cost_usd=limit), launcher, {})
 
-    assert launcher.admit(spec.replace(max_cost_usd=4.0)) == 4.0  # for the most expensive type
+    assert admit(spec.replace(max_cost_usd=4.0), launcher, {}) == 4.0  # for the most expensive type
     with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large in \S+ is not known"):
-        launcher.admit(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"))
-    assert launcher.admit(spec.replace(max_cost_usd=None, fallback_instance_types="ml.m5.large")) is None
+        admit(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"), launcher, {})
+    assert admit(spec.replace(max_cost_usd=None, fallback_instance_types="ml.m5.large"), launcher, {}) is None
 
 
 def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_and_those_of_a_stopped_job_too(

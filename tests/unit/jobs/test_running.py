@@ -15,10 +15,10 @@ from paretune.jobs.attempts import Attempts
 from paretune.jobs.follow import Sync, find_run, followed, lines_of, running_jobs, stop
 from paretune.jobs.launch import begin_job
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobSetup
+from paretune.launchers.base import Job
 from paretune.launchers.processes import process_text
-from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.ending import JobState
+from paretune.specification.order import Order
 from tests.support.bills import later, line, write
 from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, End
 from tests.support.tags import tags_of
@@ -185,9 +185,9 @@ def test_an_attempt_that_was_being_created_when_its_job_was_stopped_is_stopped_b
     desk.client.set_tag(run_id, "paretune.watched_by", process_text(os.getppid()))
     desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
 
-    def stopped_meanwhile(document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
+    def stopped_meanwhile(order: Order) -> Job:
         stop(find_run(desk.tracking, run_id), desk.where)
-        return submit(document, inputs)
+        return submit(order)
 
     monkeypatch.setattr(desk.launcher, "submit", stopped_meanwhile)
     while (end := job.poll()) is None:

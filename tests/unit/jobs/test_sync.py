@@ -20,11 +20,12 @@ from paretune.jobs.follow import Collected, Sync
 from paretune.jobs.launch import begin_job, run_job
 from paretune.jobs.plan import draft
 from paretune.jobs.record import JobRecord
-from paretune.launchers.base import CREATED_WITHIN_S, Job, JobSetup
+from paretune.launchers.base import CREATED_WITHIN_S, Job
+from paretune.launchers.offers import order_of
 from paretune.launchers.processes import process_text
-from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
+from paretune.specification.container import Event, JobReport
 from paretune.specification.job import JobSpec
-from paretune.specification.order import job_name
+from paretune.specification.order import Order, job_name
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
 from tests.support.bills import line, write
@@ -81,8 +82,8 @@ class Desk:
         record.run.log_params(params_of(spec, None))
         record.run.set_tags({"paretune.watched_by": "another machine", "paretune.accumulates": "true"})
         if ending is not None:
-            document = JobDocument.first(name, spec, record.plan.owner, run_id=record.run.run_id)
-            job = ScriptedJob(name, document, ending, runs, new_events=list(EVENTS))
+            order = order_of(spec, job_name=name, run_id=record.run.run_id, owner=record.plan.owner)
+            job = ScriptedJob(name, order, ending, runs, new_events=list(EVENTS))
             job.model, job.pools = model, self.account.pools
             self.account.jobs[name] = job
         return record.run.run_id
@@ -138,14 +139,14 @@ def test_a_colleagues_sync_leaves_a_job_alone_whose_upload_takes_an_hour(desk: D
     remarks: list[str] = []
 
     class Uploading(Account):
-        def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
-            desk.client.set_tag(document.run_id, "paretune.watched_by", "another machine 1 1")  # for the colleague
+        def submit(self, order: Order) -> Job:
+            desk.client.set_tag(order.run_id, "paretune.watched_by", "another machine 1 1")  # for the colleague
             for _ in range(12):
                 desk.clock.sleep(300.0)
                 workplace.interruption.check()  # as the upload does after each part
                 remarks.extend(one.remark for one in desk.sync().values())
-                assert desk.status(document.run_id) == "RUNNING"
-            return super().submit(document, inputs, setup)
+                assert desk.status(order.run_id) == "RUNNING"
+            return super().submit(order)
 
     budget = desk.home / "budget.yaml"
     budget.write_text("budgets: [{name: all, usd_per_month: 100}]\n")
@@ -290,8 +291,8 @@ def test_a_job_that_has_run_or_whose_launcher_was_killed_is_followed_if_aws_show
 ) -> None:
     run_id = desk.leave()
     desk.tag(run_id, name, text)
-    document = JobDocument(job_name="", spec=JobSpec(), plan=JobSpec().plan(), run_id=run_id)
-    late = ScriptedJob(job_name(run_id, 1), document, DONE)
+    order = order_of(JobSpec(), job_name="", run_id=run_id)
+    late = ScriptedJob(job_name(run_id, 1), order, DONE)
     monkeypatch.setattr(desk.clock, "sleep", lambda _: desk.account.jobs.setdefault(late.name, late))
 
     assert desk.sync()[run_id].result is not None
@@ -317,11 +318,11 @@ def test_a_job_whose_name_mlflow_stops_showing_is_not_created_a_second_time(
 
 def test_a_job_that_is_created_after_a_sync_has_closed_its_run_is_found_and_recorded(desk: Desk) -> None:
     class Asleep(Account):
-        def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
-            desk.client.set_tag(document.run_id, "paretune.watched_by", "another machine 1 1")  # for the colleague
+        def submit(self, order: Order) -> Job:
+            desk.client.set_tag(order.run_id, "paretune.watched_by", "another machine 1 1")  # for the colleague
             desk.clock.sleep(CREATED_WITHIN_S + 1.0)
-            assert "its job was never created" in desk.sync()[document.run_id].remark
-            return super().submit(document, inputs, setup)
+            assert "its job was never created" in desk.sync()[order.run_id].remark
+            return super().submit(order)
 
     (desk.home / "train.py").touch()
     budget = desk.home / "budget.yaml"

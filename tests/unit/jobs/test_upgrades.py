@@ -12,8 +12,8 @@ import pytest
 from paretune.core.interruption import Interruption
 from paretune.jobs.follow import Sync, running_jobs
 from paretune.jobs.workplace import Workplace
+from paretune.launchers.offers import order_of
 from paretune.ledger.budget_ledger import BudgetLedger
-from paretune.specification.container import JobDocument
 from tests.support.scripted_jobs import DONE, ScriptedJob
 from tests.support.users import User
 
@@ -47,8 +47,8 @@ class Upgraded(User):
         with sqlite3.connect(folder / ".paretune" / "studies.db") as connection:
             connection.executescript(ledger_of_0_5(dump) if version == "0.5" else dump)
         name = stored["tags"]["paretune.job_name"]
-        document = JobDocument.first(name, self.spec(budget="team.yaml"), run_id=self.run_id)
-        self.launcher.jobs[name] = ScriptedJob(name, document, DONE)
+        order = order_of(self.spec(budget="team.yaml"), job_name=name, run_id=self.run_id)
+        self.launcher.jobs[name] = ScriptedJob(name, order, DONE)
 
     def ledger(self, place: Workplace) -> BudgetLedger:
         ledger = place.budget_ledger("team.yaml")

@@ -17,12 +17,12 @@ import pytest
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
-from paretune.launchers.base import Job, JobSetup
+from paretune.launchers.base import Job
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher, record_folder
+from paretune.launchers.offers import order_of
 from paretune.launchers.processes import is_alive, living, process_text
 from paretune.specification.container import (
     Command,
-    JobDocument,
     JobFolder,
     JobInputs,
     UserCode,
@@ -30,7 +30,8 @@ from paretune.specification.container import (
 )
 from paretune.specification.ending import COMPLETED, Cause, JobState, failed
 from paretune.specification.job import JobSpec
-from paretune.testing import LauncherContract, Order, Place
+from paretune.specification.order import Order
+from paretune.testing import LauncherContract, Place
 from tests.support.processes import command, wait_until, working_in
 from tests.support.scripted_training import TRAINING
 
@@ -74,8 +75,8 @@ class RememberingLauncher(LocalLauncher):
         super().__init__(workshop.home, workshop.clock, workshop.environment)
         self._workshop = workshop
 
-    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> LocalJob:
-        job = super().submit(document, inputs, setup)
+    def submit(self, order: Order) -> LocalJob:
+        job = super().submit(order)
         self._workshop.started.append(job)
         return job
 
@@ -115,20 +116,13 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worksh
     made.end_all()
 
 
-@pytest.fixture
-def order() -> Order:
-    numbers = itertools.count(1)
-
-    def make(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
-        spec = JobSpec(model=kind, **changes)  # type: ignore[arg-type]
-        return JobDocument(job_name=f"paretune-test-{next(numbers)}", spec=spec, plan=spec.plan()), JobInputs()
-
-    return make
+def job_of(kind: str, **changes: object) -> tuple[JobSpec, JobInputs]:
+    return JobSpec(model=kind, **changes), JobInputs()  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def place(workshop: Workshop, order: Order) -> Place:
-    return Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
+def place(workshop: Workshop) -> Place:
+    return Place(launcher=workshop.launcher(), another=workshop.launcher, job=job_of)
 
 
 class TestLocalLauncherKeepsTheContract(LauncherContract):
@@ -170,11 +164,11 @@ def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_
     [(12, "", 1), (4, "2,1", "2,1"), (2, "of course", 3)],
 )
 def test_a_job_shares_the_cores_as_the_user_has_said_and_knows_nothing_of_the_tracking_server(
-    workshop: Workshop, order: Order, monkeypatch: pytest.MonkeyPatch, processes: int, setting: str, threads: object
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, processes: int, setting: str, threads: object
 ) -> None:
     monkeypatch.setattr("joblib.cpu_count", lambda: 6)
     workshop.environment |= {"OMP_NUM_THREADS": setting, "MKL_NUM_THREADS": "5", "MLFLOW_TRACKING_URI": "http://u:p@h"}
-    place = Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
+    place = Place(launcher=workshop.launcher(), another=workshop.launcher, job=job_of)
     job = place.submit("quick", instance_count=processes)
     place.end(job)
 
@@ -189,18 +183,18 @@ def test_a_secret_of_aws_is_refused_where_boto3_cannot_read_it(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = JobSpec(environment={"HF_TOKEN": "secret:arn:aws:secretsmanager:us-east-1:123456789012:secret:hub"})
-    workshop.launcher().check(spec)
+    workshop.launcher().place(spec)
     monkeypatch.setitem(sys.modules, "boto3", None)
 
     with pytest.raises(BadInput, match="boto3 is not installed here: install it, or set the variables in your shell"):
-        workshop.launcher().check(spec)
+        workshop.launcher().place(spec)
 
 
-def test_the_attempts_of_a_run_share_its_checkpoints_until_it_completes(workshop: Workshop, order: Order) -> None:
-    document, inputs = order("quick")
+def test_the_attempts_of_a_run_share_its_checkpoints_until_it_completes(workshop: Workshop, place: Place) -> None:
+    order = place.order("quick")
 
     def ended(name: str) -> LocalJob:
-        job = workshop.launcher().submit(replace(document, job_name=name), inputs)
+        job = workshop.launcher().submit(replace(order, job_name=name))
         wait_until(lambda: job.state().is_terminal, within_s=WITHIN_S, what="the job ends")
         return job
 
@@ -332,12 +326,12 @@ from pathlib import Path
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.launchers.local import LocalLauncher
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.launchers.offers import order_of
 from paretune.specification.job import JobSpec
 
 home, sys.executable = Path(sys.argv[1]), sys.argv[2]
-document = JobDocument.first("paretune-test-1", JobSpec(model="long"))
-LocalLauncher(home, SystemClock(), {"PYTHONPATH": sys.argv[3]}).submit(document, JobInputs())
+order = order_of(JobSpec(model="long"), job_name="paretune-test-1")
+LocalLauncher(home, SystemClock(), {"PYTHONPATH": sys.argv[3]}).submit(order)
 time.sleep(60)
 """
 
@@ -375,9 +369,8 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     spec = JobSpec(project="mine")
     environment = {"PATH": os.environ["PATH"], "MLFLOW_TRACKING_URI": "elsewhere", "HOME": str(tmp_path)}
     launcher = LocalLauncher(tmp_path / "home", SystemClock(), environment)
-    document = JobDocument(job_name="paretune-abc-1", spec=spec, plan=spec.plan())
 
-    job = launcher.submit(document, JobInputs(code=payload))
+    job = launcher.submit(order_of(spec, job_name="paretune-abc-1", inputs=JobInputs(code=payload)))
     wait_until(lambda: job.state().is_terminal, within_s=WITHIN_S, what="the command ends")
 
     code = job.folder.root / "input" / "data" / "code"

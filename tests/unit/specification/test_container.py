@@ -1,17 +1,14 @@
 """What the launching and the training side exchange, written and read back."""
 
 import errno
-import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.specification.container import Event, EventReader, JobDocument, JobFolder, JobReport, write_json
+from paretune.specification.container import Event, EventReader, JobFolder, JobReport
 from paretune.specification.ending import Cause, failed
-from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import BatchPlan
 
 # Every character that a user's data may contain, including line ends and control characters, but no lone surrogates.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -20,13 +17,6 @@ metrics = st.dictionaries(texts, numbers, max_size=4)
 steps = st.integers(0, 10**9)
 events = st.builds(
     Event, time=st.floats(0, 4e9), step=steps, metrics=metrics, message=texts, total_steps=st.none() | steps
-)
-plans = st.builds(
-    BatchPlan,
-    per_device_train_batch_size=st.integers(1, 10**6),
-    gradient_accumulation_steps=st.integers(1, 10**6),
-    devices=st.integers(1, 1024),
-    learning_rate=st.floats(1e-9, 10),
 )
 
 
@@ -37,17 +27,6 @@ def test_an_event_survives_being_a_line(event: Event) -> None:
     assert line.splitlines() == [line]
     assert line.isascii()  # whatever the encoding of the job's output
     assert Event.model_validate_json(line) == event
-
-
-@given(plan=plans, name=texts, attempt=st.integers(1, 20), text=texts.filter(str.strip), seed=st.integers(0, 2**32 - 1))
-def test_a_job_document_survives_being_a_file(plan: BatchPlan, name: str, attempt: int, text: str, seed: int) -> None:
-    spec = JobSpec(dataset=text, seed=seed, training_arguments={"run": text, "deep": [1, None, {"a": 0.1}]})
-    document = JobDocument(job_name=name, spec=spec, plan=plan, attempt=attempt)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "job.json"
-        write_json(path, document.as_json())
-
-        assert JobDocument.read(path) == document
 
 
 def test_the_first_reason_of_a_failure_is_kept_and_the_text_of_another_program_is_an_error(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from paretune.specification.container import JobDocument
 from paretune.specification.identity import JobIdentity, Place, owned_request
 from paretune.specification.job import JobSpec
 
@@ -27,7 +26,7 @@ def test_a_job_that_version_0_6_launched_is_found_under_the_name_tags_and_docume
     assert identity.computation == "728e03530de0"
     assert identity.name_at(HERE) == "e79508c048105beae1ceceaa"
     assert identity.request == "04d813195e9d093ce36a673077eba0acfc9e01cde1ea7ac2b5df7d9092d84529"
-    owned = owned_request(JobDocument.first("paretune-a-1", SPEC).request, {"team": "nlp"})
+    owned = owned_request(JobIdentity.of(SPEC).request, {"team": "nlp"})
     assert owned == "f1fee72bbb77e31deb3cd04aaf186705638cc9b0f5a6bfd42dd3b60e3f02c2bf"
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from paretune import pricing
 from paretune.core.errors import BadInput
+from paretune.launchers.offers import order_of
 from paretune.specification import catalog, launchers
-from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 
 HEADER = "instance_type,accelerator,accelerator_count,accelerator_memory_gb,network_gbps,vcpus,memory_gb"
@@ -22,6 +22,7 @@ from paretune.specification.launchers import LauncherTraits
 
 TRAITS = LauncherTraits(
     name="beach",
+    api=2,
     title="the beach",
     implementation="beach:Beach",
     is_billed=False,
@@ -105,18 +106,32 @@ def test_a_launcher_that_cannot_be_read_names_the_package_to_update(plugin: Path
         JobSpec(launcher="beach")
 
 
+def test_a_launcher_for_an_older_version_names_the_package_to_update_and_what_its_author_does(plugin: Path) -> None:
+    path = plugin / "beach.py"
+    path.write_text(path.read_text().replace("    api=2,\n", ""))  # as a launcher for version 0.6
+    forget()
+
+    with pytest.raises(BadInput) as caught:
+        JobSpec(launcher="beach", instance_type="sand-8")
+
+    (fault,) = caught.value.faults
+    assert "the launcher beach has api=1, and this version of paretune needs api=2" in fault
+    assert "update or uninstall the package beach; its author declares api=2" in fault
+
+
 def test_a_job_is_read_where_neither_its_launcher_nor_its_instance_type_is_known(plugin: Path, tmp_path: Path) -> None:
     spec = JobSpec(launcher="beach", instance_type="sand-8")
     path = tmp_path / "job.json"
-    path.write_text(json.dumps(JobDocument.first("paretune-x-1", spec).as_json()))
+    path.write_text(json.dumps(order_of(spec, job_name="paretune-x-1").as_json()))
     program = (
         "import sys\n"
         "import importlib.metadata as metadata\n"
         "metadata.entry_points = lambda **_: metadata.EntryPoints()\n"  # the code in a job has no metadata
         "from pathlib import Path\n"
-        "from paretune.specification.container import JobDocument\n"
-        "document = JobDocument.read(Path(sys.argv[1]))\n"
-        "print(document.spec.runs_on.name, document.spec.processes, document.spec.runs_on.files_travel)\n"
+        "from paretune.specification.job import JobSpec\n"
+        "from paretune.specification.order import Order\n"
+        "spec = JobSpec.read(Order.read(Path(sys.argv[1])).training)\n"
+        "print(spec.runs_on.name, spec.processes, spec.runs_on.files_travel)\n"
     )
 
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)

@@ -15,9 +15,9 @@ from mlflow import MlflowClient
 from paretune.cli import main
 from paretune.core.clock import SystemClock
 from paretune.core.errors import CallAgain, LaunchRefused, TrackingUnavailable
-from paretune.launchers.base import JobSetup
-from paretune.launchers.simulated.launcher import SimulatedJob, SimulatedLauncher
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.launchers.simulated.jobs import SimulatedJob
+from paretune.launchers.simulated.launcher import SimulatedLauncher
+from paretune.specification.order import Order
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
 from paretune.studies.recorded_front import front
@@ -73,13 +73,11 @@ def test_who_presses_ctrl_c_gets_the_answer_so_far_and_the_same_command_continue
 ) -> None:
     submit, begun = SimulatedLauncher.submit, list[str]()
 
-    def interrupted_at_the_third(
-        self: SimulatedLauncher, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None
-    ) -> SimulatedJob:
-        begun.append(document.job_name)
+    def interrupted_at_the_third(self: SimulatedLauncher, order: Order) -> SimulatedJob:
+        begun.append(order.job_name)
         if len(begun) == 3:
             signal.raise_signal(signal.SIGINT)
-        return submit(self, document, inputs, setup)
+        return submit(self, order)
 
     job = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": 800}
     path = write_study(
@@ -157,13 +155,11 @@ def test_a_study_that_is_refused_everything_after_its_first_job_does_not_say_tha
 ) -> None:
     submit, begun = SimulatedLauncher.submit, list[str]()
 
-    def refusing(
-        self: SimulatedLauncher, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None
-    ) -> SimulatedJob:
+    def refusing(self: SimulatedLauncher, order: Order) -> SimulatedJob:
         if len(begun) == jobs:
             raise LaunchRefused("the quota is 0 instances")
-        begun.append(document.job_name)
-        return submit(self, document, inputs)
+        begun.append(order.job_name)
+        return submit(self, order)
 
     path = write_replayed(workplace, "0.8,Completed")
     with monkeypatch.context() as outage:

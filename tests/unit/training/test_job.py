@@ -12,7 +12,8 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from paretune.estimating.architecture import of_config
 from paretune.estimating.workload import flops_of_row
-from paretune.specification.container import Event, JobDocument, JobFolder, PreparedDataset, write_json
+from paretune.launchers.offers import order_of
+from paretune.specification.container import Event, JobFolder, PreparedDataset, write_json
 from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.training import checkpoints, device, meter, strategies
@@ -44,7 +45,7 @@ def test_a_job_imports_neither_adapters_nor_a_compiler_nor_readers_of_data_that_
     folder: JobFolder,
 ) -> None:
     spec = SPEC.replace(training_arguments={})
-    write_json(folder.document, JobDocument(job_name="job", spec=spec, plan=spec.plan()).as_json())
+    write_json(folder.document, order_of(spec, job_name="job").as_json())
 
     run([folder], environment={"PYTHONPROFILEIMPORTTIME": "1"})
 
@@ -151,7 +152,7 @@ def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
     monkeypatch.setattr(strategies.Replicas, "backward", broken)
     monkeypatch.setattr(meter, "AGREE_S", math.inf)
     with pytest.raises(Diverged, match=r"not a finite number .* for 10 steps in a row"):
-        train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, lambda: False)
+        train(order_of(spec, job_name="job"), folder, lambda: False)
 
     assert len(steps) == 21 * accumulation  # checked after 1, after 11, when 8 were wrong, and after 21
     assert not folder.report.exists()
@@ -205,7 +206,7 @@ def test_gradients_that_are_not_finite_for_ten_steps_end_the_job_as_diverged(
     with pytest.raises(
         Diverged, match=r"norm of its gradients was not a finite number .* for 10 steps in a row"
     ) as caught:
-        train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, lambda: False)
+        train(order_of(spec, job_name="job"), folder, lambda: False)
 
     assert classify_failure(caught.value)[0] is Cause.DIVERGED
 

@@ -5,16 +5,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.specification.container import JobDocument, JobFolder, write_json
+from paretune.launchers.offers import order_of
+from paretune.specification.container import JobFolder, write_json
 from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Limits, Order
 from paretune.training import __main__ as job_process
 from paretune.training import device
 from paretune.training.__main__ import classify_failure
@@ -99,7 +100,7 @@ def test_a_full_disk_ends_with_the_exit_code_for_it(tmp_path: Path, monkeypatch:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(JobDocument, "read", full)
+    monkeypatch.setattr(Order, "read", full)
     monkeypatch.setattr(Path, "open", full)
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=full))  # the log is on the same disk
 
@@ -109,7 +110,7 @@ def test_a_full_disk_ends_with_the_exit_code_for_it(tmp_path: Path, monkeypatch:
 def test_a_full_disk_does_not_fail_a_job_that_has_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = JobFolder(tmp_path)
     folder.make()
-    write_json(folder.document, JobDocument.first("job", JobSpec()).as_json())
+    write_json(folder.document, order_of(JobSpec(), job_name="job").as_json())
     write_json(folder.resource_config, {"current_host": "a", "hosts": ["a"], "network_interface_name": "lo"})
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.setattr(device, "machine_faults", lambda spec: [])
@@ -130,15 +131,16 @@ def test_a_full_disk_does_not_fail_a_job_that_has_finished(tmp_path: Path, monke
 def test_a_training_stops_itself_at_its_deadline_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = JobFolder(tmp_path)
     folder.make()
-    document = JobDocument.first("job", JobSpec(instance_type="ml.g5.xlarge"))
-    write_json(folder.document, replace(document, deadline_s=0.05).as_json())
+    limits = Limits(max_seconds=3600.0, deadline_s=0.05)
+    order = order_of(JobSpec(instance_type="ml.g5.xlarge"), job_name="job", limits=limits)
+    write_json(folder.document, order.as_json())
     hosts = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
     write_json(folder.resource_config, hosts)
     handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.setattr(device, "machine_faults", lambda spec: [])
 
-    def train(_document: JobDocument, _folder: JobFolder, stop_requested: Callable[[], bool]) -> bool:
+    def train(_order: Order, _folder: JobFolder, stop_requested: Callable[[], bool]) -> bool:
         wait_until(stop_requested, within_s=30, what="the deadline")
         return False
 

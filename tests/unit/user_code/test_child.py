@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,11 @@ import pytest
 
 from paretune.core.errors import is_error_in_code, prints_error_in_code
 from paretune.launchers.job_folder import fill
-from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, measurements_of, read_event
+from paretune.launchers.offers import order_of
+from paretune.specification.container import EventReader, JobFolder, JobReport, measurements_of, read_event
 from paretune.specification.ending import Cause, failed
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Limits
 from paretune.user_code import child, runner, script_metrics
 from paretune.user_code.runner import COMMAND, LOG, TRACEBACK, VERSIONS, Output, TrainerLog, trim_model_folder
 from paretune.user_code.script_metrics import STORE, PrintedNumbers, read_curves
@@ -30,9 +31,10 @@ class Run:
         self.folder, self.script, self.printed = JobFolder(folder / "ml"), folder / "train.py", ""
         self.script.write_text(text)
         spec = JobSpec(entry_script=str(self.script), **given)
-        document = replace(JobDocument.first("job", spec), deadline_s=deadline_s)
+        limits = Limits(max_seconds=3600.0, deadline_s=deadline_s)
+        order = order_of(spec, job_name="job", limits=limits, inputs=script_inputs(spec))
         paths = {"checkpoints": folder / "checkpoints", "path": os.environ["PATH"]}
-        self._command = fill(self.folder, document, script_inputs(spec), gpus=0, cores=1, **paths)
+        self._command = fill(self.folder, order, gpus=0, cores=1, **paths)
         self._cwd = folder
 
     def start(self) -> "subprocess.Popen[str]":

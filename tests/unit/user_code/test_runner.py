@@ -9,15 +9,16 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from paretune.specification.container import Command, JobDocument
+from paretune.launchers.offers import order_of
+from paretune.specification.container import Command, JobInputs, UserCode
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Limits
 from paretune.user_code.code import RUNNER_FILES
 from tests.support.processes import wait_until
 
@@ -32,13 +33,14 @@ def ml(tmp_path: Path) -> Path:
 
 def prepare(ml: Path, command: str, *, deadline_s: float | None = None, **changes: Any) -> None:
     """Write the files that a job finds; `changes` are those of its bound command."""
-    document = JobDocument.first("job", JobSpec(project=str(ml)))
     bound = Command(words=(command,), folder="project", **changes)
     for name, path in RUNNER_FILES.items():
         (ml / "input" / "data" / "code" / name).parent.mkdir(exist_ok=True)
         shutil.copy(path, ml / "input" / "data" / "code" / name)
-    raw = replace(document, command=bound, deadline_s=deadline_s).as_json()
-    (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(raw))
+    spec, inputs = JobSpec(project=str(ml)), JobInputs(code=UserCode(command=bound))
+    limits = Limits(max_seconds=3600.0, deadline_s=deadline_s)
+    order = order_of(spec, job_name="job", limits=limits, inputs=inputs)
+    (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(order.as_json()))
 
 
 def run(ml: Path, command: str, **changes: Any) -> tuple[int, list[str]]:

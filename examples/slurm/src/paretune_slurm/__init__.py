@@ -22,6 +22,7 @@ def _has_prices(table: Path) -> bool:
 
 TRAITS = LauncherTraits(
     name="slurm",
+    api=2,
     title="Slurm",
     implementation="paretune_slurm.launcher:SlurmLauncher",
     is_billed=_has_prices(TABLE),

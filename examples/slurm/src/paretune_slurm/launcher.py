@@ -32,19 +32,18 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, refuse
 from paretune.core.packages import can_be_imported
 from paretune.core.shell import command_line
-from paretune.launchers.base import JobSetup, JobStatus, Launcher, Surroundings, checkpoint_folder
+from paretune.launchers.base import JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
 from paretune.pricing import PriceList, usual_price
 from paretune.specification import catalog
 from paretune.specification.container import (
-    JobDocument,
     JobFolder,
-    JobInputs,
     write_json,
     write_json_once,
 )
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, cut_off, failed
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Order
 from paretune.specification.price import Price
 from paretune.specification.rules import launch_faults
 from paretune_slurm import TRAITS
@@ -256,7 +255,8 @@ class SlurmLauncher(Launcher):
     def location_tags(self) -> Mapping[str, str]:
         return {"slurm_home": str(self._home)}  # so that equal jobs of other folders have other names
 
-    def check(self, spec: JobSpec) -> JobSetup:
+    def place(self, spec: JobSpec, *, account: bool = True) -> Mapping[str, Any]:
+        """Return nothing, because the options of sbatch follow from the order. Raises BadInput with all faults."""
         faults = launch_faults(spec)
         path = self._environment.get("PATH", os.defpath)
         if missing := [name for name in ("sbatch", "sacct", "scancel") if shutil.which(name, path=path) is None]:
@@ -266,18 +266,18 @@ class SlurmLauncher(Launcher):
         if spec.reads_secrets and not can_be_imported("boto3"):
             faults.append("environment has an AWS secret, and boto3 is not installed here: install it")
         refuse(faults)
-        return JobSetup(spec=spec)
+        return {}
 
-    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> SlurmJob:
-        root = self._home / "slurm" / document.job_name
+    def submit(self, order: Order) -> SlurmJob:
+        root = self._home / "slurm" / order.job_name
         root.mkdir(parents=True, exist_ok=True)
         with (root / "lock").open("w") as lock:  # excludes other processes
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if (existing := self.attach(document.job_name)) is not None:
+            if (existing := self.attach(order.job_name)) is not None:
                 return existing
-            number = self._slurm.submit(self._batch(root, document, inputs))
+            number = self._slurm.submit(self._batch(root, order))
             (root / "batch-job").write_text(number)
-        return SlurmJob(document.job_name, root, number, self._clock, self._slurm)
+        return SlurmJob(order.job_name, root, number, self._clock, self._slurm)
 
     def attach(self, job_name: str) -> SlurmJob | None:
         """Return the job with this name, or None if Slurm has none.
@@ -302,21 +302,20 @@ class SlurmLauncher(Launcher):
     def price(self, spec: JobSpec) -> Price | None:
         return usual_price(spec, self._prices, self._environment)
 
-    def preview(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Mapping[str, Any]:
-        root = self._home / "slurm" / document.job_name
-        return {"sbatch": shlex.join(["sbatch", "--parsable", *_options(root, document)])}
+    def preview(self, order: Order) -> Mapping[str, Any]:
+        root = self._home / "slurm" / order.job_name
+        return {"sbatch": shlex.join(["sbatch", "--parsable", *_options(root, order)])}
 
-    def _batch(self, root: Path, document: JobDocument, inputs: JobInputs) -> list[str]:
+    def _batch(self, root: Path, order: Order) -> list[str]:
         """Fill the folder of the job, write its batch script, and return the arguments of sbatch."""
-        spec = document.spec
+        instance = catalog.instance(order.offer.instance_type)
         try:
             command = fill(
                 JobFolder(root),
-                document,
-                inputs,
-                checkpoints=self._home / "checkpoints" / checkpoint_folder(document),
-                gpus=spec.instance().accelerator_count,
-                cores=spec.instance().vcpus,
+                order,
+                checkpoints=self._home / "checkpoints" / checkpoint_folder(order),
+                gpus=instance.accelerator_count,
+                cores=instance.vcpus,
                 path=self._environment.get("PATH", os.defpath),
             )
         except OSError as error:
@@ -326,29 +325,28 @@ class SlurmLauncher(Launcher):
         variables = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", **command.variables}
         exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
         text = BATCH.format(
-            name=document.job_name,
+            name=order.job_name,
             folder=shlex.quote(str(root)),
             exports="\n".join(exports),
             node=shlex.join([sys.executable, "-m", "paretune_slurm.node"]),
             words=shlex.join(command.words),
         )
         (root / "batch.sh").write_text(text)
-        write_json(root / "order.json", {"run_id": document.run_id, "max_seconds": document.max_seconds})
-        return _options(root, document)
+        write_json(root / "order.json", {"run_id": order.run_id, "max_seconds": order.max_seconds})
+        return _options(root, order)
 
     @cached_property
     def _prices(self) -> PriceList:
         return PriceList.read(self._environment)
 
 
-def _options(root: Path, document: JobDocument) -> list[str]:
+def _options(root: Path, order: Order) -> list[str]:
     """Return the arguments of sbatch. The time limit is that of the attempt, plus GRACE_S for its checkpoint."""
-    spec = document.spec
-    row = next(row for row in catalog.rows() if row["instance_type"] == spec.instance_type)
-    minutes, seconds = divmod(math.ceil(document.max_seconds) + GRACE_S, 60)
+    row = next(row for row in catalog.rows() if row["instance_type"] == order.offer.instance_type)
+    minutes, seconds = divmod(math.ceil(order.max_seconds) + GRACE_S, 60)
     return [
-        f"--job-name={document.job_name}",
-        f"--nodes={spec.instance_count}",
+        f"--job-name={order.job_name}",
+        f"--nodes={order.offer.instance_count}",
         "--ntasks-per-node=1",
         f"--time={minutes}:{seconds:02}",
         f"--signal=TERM@{GRACE_S}",

@@ -26,6 +26,7 @@ from paretune.jobs.launch import launch_here
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplaces, has_store, open_tracking
+from paretune.launchers.offers import worst_case_usd
 from paretune.presentation.text import duration, limit_usd, usd
 from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
@@ -118,10 +119,10 @@ def _announcement(probe: JobSpec) -> str:
     limit = f"at most {duration(60 * probe.max_runtime_minutes)}"
     if probe.has_instances:
         try:
-            launcher = Workplaces.of_process().of(probe).launcher
+            workplace = Workplaces.of_process().of(probe)
         except NoAccount:  # the launch reports it
-            launcher = Workplaces.of_process().at_public_prices(probe).launcher
-        worst_usd = launcher.worst_case_usd(probe)
+            workplace = Workplaces.of_process().at_public_prices(probe)
+        worst_usd = worst_case_usd(probe, workplace.launcher, workplace.environment)
         limit += ", unknown price" if worst_usd is None else f" and {limit_usd(worst_usd)}"
     return f"probe: trains {PROBE_STEPS} steps on {where} ({limit}), and then the table follows"
 

@@ -60,6 +60,12 @@ _AFTER_EVENT = re.compile(r"(?:\s|\x1b\[[0-9;]*m|#015)+$")  # CloudWatch's expor
 _TRACE = re.compile(r"\++ ")
 
 
+def bucket_in(description: "Description") -> str:
+    """Return the bucket of a job from AWS's description of it or from its request."""
+    uri = str(description.get("OutputDataConfig", {}).get("S3OutputPath", ""))
+    return uri.removeprefix("s3://").partition("/")[0]
+
+
 class JobLog:
     """Reads a job's log in CloudWatch: its lines and events.
 
@@ -164,8 +170,7 @@ class SageMakerJob(Job):
 
     @property
     def _storage(self) -> Storage:
-        uri = str(self.description.get("OutputDataConfig", {}).get("S3OutputPath", ""))
-        return Storage(self._account.client("s3"), uri.removeprefix("s3://").partition("/")[0])
+        return Storage(self._account.client("s3"), bucket_in(self.description))
 
     @property
     def has_ended(self) -> bool:

@@ -1,19 +1,24 @@
-"""Builds the CreateTrainingJob request of a job from its document. `request_rules.py` checks it."""
+"""Builds the CreateTrainingJob request of an order, and reads it back. `request_rules.py` checks it."""
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from paretune.core.tags import AWS_PREFIX
 from paretune.launchers import archive
 from paretune.launchers.base import checkpoint_folder
 from paretune.launchers.disk import LARGEST_VOLUME_GIB
 from paretune.launchers.sagemaker.account import PREFIX
-from paretune.launchers.sagemaker.jobs import RUN_VARIABLE
-from paretune.specification.container import ALLOW_NO_GPU, JobDocument
+from paretune.launchers.sagemaker.jobs import OUR_TRAINING, RUN_VARIABLE, bucket_in
+from paretune.specification import catalog
+from paretune.specification.container import RUNNER
+from paretune.specification.identity import owned_request
 from paretune.specification.inputs import CHANNELS
-from paretune.specification.job import JobSpec
+from paretune.specification.order import Offer, Order
+
+if TYPE_CHECKING:  # boto3-stubs, for mypy only
+    from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
 
 # Placeholders in a request that is checked but not sent; `account_faults` checks the real role and bucket.
 ANY_ROLE, ANY_BUCKET = "arn:aws:iam::123456789012:role/any", "any-bucket"
@@ -26,105 +31,153 @@ _LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take at mo
 RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
 # The variables that the SageMaker SDK sets for EFA.
 _RDMA = {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
-_SMP = {  # our parameters and their names in SMP v2
-    "hybrid_shard_degree": "hybrid_shard_degree",
-    "tensor_parallel_degree": "tensor_parallel_degree",
-    "seed": "random_seed",
-}
 
 
-def build_request(
-    document: JobDocument,
-    *,
-    image: str,
-    types: tuple[str, ...],
-    command: Sequence[str],
-    needed_gib: int,
-    environment: Mapping[str, str],
-) -> dict[str, Any]:
-    """Return a job's request. Its channels are placeholders that the launcher replaces after the upload.
-
-    Args:
-        document: the job, with its complete specification.
-        image: address of the training image.
-        types: instance types that AWS may choose from, best first.
-        command: the arguments of bash that `shell_words` returned.
-        needed_gib: GiB that the job needs on each instance.
-        environment: environment variables of this process; only ALLOW_NO_GPU is sent to the job, and the ARN of a
-            managed MLflow server if the job asks for that.
-    """
-    spec, settings = document.spec, document.spec.sagemaker
-    smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
-    smp = {name: value for name, value in smp.items() if value is not None and value is not False}
-    smp |= settings.mp_parameters
-    server = environment.get("MLFLOW_TRACKING_URI", "")
-    mlflow = {"MlflowResourceArn": server, "MlflowRunName": document.job_name} if server.startswith("arn:") else None
-    runtime_s = max(1, math.ceil(document.max_seconds))
+def build_request(order: Order) -> dict[str, Any]:
+    """Return the request of an order. Its channels are placeholders that the launcher replaces after the upload."""
+    place, limits, offer, together = order.place, order.limits, order.offer, order.together
+    instance = catalog.instance(offer.instance_type)
+    server, retries = place.get("mlflow"), place.get("retry_attempts")
+    runtime_s = max(1, math.ceil(order.max_seconds))
     wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # includes the running time
-    # AWS provisions no volume for an instance with its own NVMe disks (ResourceConfig, botocore 1.44.5).
-    most_gib = min(spec.instance(name).local_storage_gib or LARGEST_VOLUME_GIB for name in types)
-    if settings.keep_alive_minutes and spec.instance().local_storage_gib:
-        needed_gib = most_gib  # the same for all jobs, so that they can reuse kept instances
-    volume_gib = settings.volume_size_in_gb or min(needed_gib, most_gib)
-    network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
-    own = {f"{AWS_PREFIX}run": document.run_id, f"{AWS_PREFIX}spec": spec.spec_hash()}
-    tags = {**own, **owner_tags(document)}
+    types = [each.instance_type for each in together]
+    network = {"Subnets": list(place["subnets"]), "SecurityGroupIds": list(place["security_group_ids"])}
+    own = {f"{AWS_PREFIX}run": order.run_id, f"{AWS_PREFIX}spec": offer.computation}
+    tags = {**own, **owner_tags(order)}
     request = {
-        "TrainingJobName": document.job_name,
-        "RoleArn": spec.role,
+        "TrainingJobName": order.job_name,
+        "RoleArn": place["role"],
         "AlgorithmSpecification": {
-            "TrainingImage": image,
+            "TrainingImage": offer.image,
             "TrainingInputMode": "File",
             "ContainerEntrypoint": ["/bin/bash"],
-            "ContainerArguments": [*command],
+            "ContainerArguments": place.get("command") or shell_words(_program(order)),
         },
-        "HyperParameters": {"mp_parameters": json.dumps(smp) if spec.strategy == "smp" else None},
+        "HyperParameters": place["hyperparameters"],
         # Everyone who may call DescribeTrainingJob can see these variables.
         "Environment": {
-            **_environment(spec, environment),
-            **spec.environment,
-            RUN_VARIABLE: document.run_id,
+            **(_RDMA if instance.family in RDMA_FAMILIES else {}),
+            **place["environment"],
+            RUN_VARIABLE: order.run_id,
         },
-        "InputDataConfig": channels_of(_ANY_CHANNELS, settings.input_mode),
+        "InputDataConfig": channels_of(_ANY_CHANNELS, place["input_mode"]),
         "OutputDataConfig": {
-            "S3OutputPath": f"s3://{settings.s3_bucket}/{PREFIX}/jobs",
+            "S3OutputPath": f"s3://{place['s3_bucket']}/{PREFIX}/jobs",
             "CompressionType": "NONE",  # so that MLflow loads the model in place
-            "KmsKeyId": settings.kms_key_id,
+            "KmsKeyId": place["kms_key_id"],
         },
         "CheckpointConfig": {
-            "S3Uri": f"s3://{settings.s3_bucket}/{PREFIX}/checkpoints/{checkpoint_folder(document)}/",
+            "S3Uri": f"s3://{place['s3_bucket']}/{PREFIX}/checkpoints/{checkpoint_folder(order)}/",
             "LocalPath": "/opt/ml/checkpoints",
         },
         "ResourceConfig": {
-            "InstanceType": spec.instance_type if len(types) == 1 else None,
+            "InstanceType": offer.instance_type if len(types) == 1 else None,
             "InstancePreferences": [{"InstanceType": name} for name in types] if len(types) > 1 else None,
-            "InstanceCount": spec.instance_count,
-            "VolumeSizeInGB": volume_gib,
-            "TrainingPlanArn": settings.training_plan,
-            "KeepAlivePeriodInSeconds": int(settings.keep_alive_minutes * 60),
+            "InstanceCount": offer.instance_count,
+            "VolumeSizeInGB": min(each.volume_gib for each in together),
+            "TrainingPlanArn": place["training_plan"],
+            "KeepAlivePeriodInSeconds": int(limits.kept_s),
             # CreateTrainingJob refuses a key for local disks, which the instance's hardware encrypts.
-            "VolumeKmsKeyId": None if spec.instance().local_storage_gib else settings.kms_key_id,
+            "VolumeKmsKeyId": None if instance.local_storage_gib else place["kms_key_id"],
         },
         "StoppingCondition": {
             "MaxRuntimeInSeconds": runtime_s,
-            "MaxWaitTimeInSeconds": wait_s if spec.spot else None,
+            "MaxWaitTimeInSeconds": wait_s if limits.is_spot else None,
             # Without capacity, a GPU job waits in status Pending. If there are other types to try, this limits the wait
             # to the shortest time that AWS allows.
-            "MaxPendingTimeInSeconds": _PENDING_S if types != spec.instance_types() and not spec.spot else None,
+            "MaxPendingTimeInSeconds": _PENDING_S if together != order.offers and not limits.is_spot else None,
         },
-        "EnableManagedSpotTraining": spec.spot,
+        "EnableManagedSpotTraining": limits.is_spot,
         # With a RetryStrategy, MaxRuntimeInSeconds limits all attempts together (AWS, StoppingCondition).
-        "RetryStrategy": {"MaximumRetryAttempts": settings.retry_attempts} if settings.retry_attempts else None,
-        "InfraCheckConfig": {"EnableInfraCheck": True} if settings.infra_check else None,
-        "RemoteDebugConfig": {"EnableRemoteDebug": True} if settings.remote_debug else None,
-        "MlflowConfig": mlflow if settings.link_mlflow else None,
+        "RetryStrategy": {"MaximumRetryAttempts": retries} if retries else None,
+        "InfraCheckConfig": {"EnableInfraCheck": True} if place["infra_check"] else None,
+        "RemoteDebugConfig": {"EnableRemoteDebug": True} if place["remote_debug"] else None,
+        "MlflowConfig": {"MlflowResourceArn": server, "MlflowRunName": order.job_name} if server else None,
         "VpcConfig": network if any(network.values()) else None,
-        "EnableNetworkIsolation": settings.network_isolation or None,
-        "EnableInterContainerTrafficEncryption": settings.encrypt_traffic or None,
+        "EnableNetworkIsolation": place["network_isolation"] or None,
+        "EnableInterContainerTrafficEncryption": place["encrypt_traffic"] or None,
         "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
     }
     whole: dict[str, Any] = _without_unset(request)
     return {**whole, "Environment": request["Environment"]}  # an empty environment variable stays
+
+
+def document_of(order: Order) -> dict[str, Any]:
+    """Return the job document that is uploaded: what the job reads, and what later attempts need."""
+    return {**order.as_json(), "packages": [*order.offer.packages], "request_key": request_key(order)}
+
+
+def request_key(order: Order) -> str:
+    """Return a digest of the job's request and the tags of its owner, which all attempts share."""
+    return owned_request(order.request, owner_tags(order))
+
+
+def read_back(description: "Description", document: Mapping[str, Any], asked: Order) -> Order:
+    """Return a later attempt of a job: its first order, with the attempt, clusters and batch of `asked`.
+
+    All that was sent for the first attempt is read from its `description` in AWS and its `document` in S3. The later
+    one has no other code, data, role, network or time. Only in a job of version 0.6, whose document has no offers, the
+    image of another instance type is that of `asked`.
+    """
+    first, resources = Order.from_json(document), description["ResourceConfig"]
+    offers, payload = {offer.instance_type: offer for offer in first.offers}, first.payload
+    if "offers" not in document:
+        offers = {offer.instance_type: offer for offer in _offers_of_0_6(description, document, asked)}
+        payload = replace(payload, strategy=asked.payload.strategy)
+    known = [replace(offers[each.instance_type], batch=each.batch) for each in asked.offers]
+    kept_s, is_spot = resources.get("KeepAlivePeriodInSeconds", 0), description.get("EnableManagedSpotTraining", False)
+    return replace(
+        asked,
+        offers=tuple(known),
+        limits=replace(first.limits, kept_s=float(kept_s), is_spot=is_spot),
+        payload=payload,
+        place={**_place_in(description), "tags": asked.place.get("tags", asked.tags)},
+    )
+
+
+def _offers_of_0_6(description: "Description", document: Mapping[str, Any], asked: Order) -> Iterator[Offer]:
+    """Yield the clusters that are asked for, with what is known of the first attempt of a job of version 0.6."""
+    resources = description["ResourceConfig"]
+    ran = str(resources.get("SelectedInstanceType", resources.get("InstanceType", "")))
+    for offer in asked.offers:
+        most_gib = catalog.instance(offer.instance_type).local_storage_gib or LARGEST_VOLUME_GIB
+        volume_gib = min(document["volume_gib"], most_gib)
+        offer = replace(offer, instance_count=resources["InstanceCount"], volume_gib=volume_gib)
+        if offer.instance_type == ran:
+            image, packages = description["AlgorithmSpecification"]["TrainingImage"], tuple(document["packages"])
+            offer = replace(offer, image=image, packages=packages)
+        yield offer
+
+
+def _place_in(description: "Description") -> dict[str, Any]:
+    """Return the launcher's choices for a job from AWS's description, and the channels of its code and data."""
+    output, network = description["OutputDataConfig"], description.get("VpcConfig") or {}
+    inputs = [channel for channel in description["InputDataConfig"] if channel["ChannelName"] != "job"]
+    modes = [channel["InputMode"] for channel in inputs if channel["ChannelName"] not in _WHOLE]
+    variables = description.get("Environment", {})
+    return {
+        "role": description["RoleArn"],
+        "s3_bucket": bucket_in(description),
+        "kms_key_id": output.get("KmsKeyId") or None,
+        "subnets": network.get("Subnets", []),
+        "security_group_ids": network.get("SecurityGroupIds", []),
+        "network_isolation": bool(description.get("EnableNetworkIsolation")),
+        "encrypt_traffic": bool(description.get("EnableInterContainerTrafficEncryption")),
+        "training_plan": description["ResourceConfig"].get("TrainingPlanArn"),
+        "retry_attempts": description.get("RetryStrategy", {}).get("MaximumRetryAttempts"),
+        "infra_check": description.get("InfraCheckConfig", {}).get("EnableInfraCheck", False),
+        "remote_debug": description.get("RemoteDebugConfig", {}).get("EnableRemoteDebug", False),
+        "mlflow": description.get("MlflowConfig", {}).get("MlflowResourceArn"),
+        "hyperparameters": description.get("HyperParameters", {}),
+        "environment": {name: text for name, text in variables.items() if _RDMA.get(name) != text},
+        "input_mode": next(iter(modes), "File"),
+        "command": description["AlgorithmSpecification"]["ContainerArguments"],
+        "channels": {each["ChannelName"]: each["DataSource"]["S3DataSource"]["S3Uri"] for each in inputs},
+    }
+
+
+def _program(order: Order) -> str:
+    return f"python3 {RUNNER} /opt/ml" if order.payload.runs_user_code else OUR_TRAINING
 
 
 def shell_words(program: str) -> list[str]:
@@ -135,25 +188,9 @@ def shell_words(program: str) -> list[str]:
     return ["-c", f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash container_start.sh {program}"]
 
 
-def owner_tags(document: JobDocument) -> dict[str, str]:
+def owner_tags(order: Order) -> dict[str, str]:
     """Return the AWS tags that name the job's run and owner, and the user's own tags."""
-    return {f"{AWS_PREFIX}run": document.run_id, **document.attribution.aws_tags(), **document.spec.tags}
-
-
-def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:
-    variables = {"PYTHONUNBUFFERED": "1", **(_RDMA if spec.instance().family in RDMA_FAMILIES else {})}
-    if spec.sagemaker.package_index:
-        variables["PIP_INDEX_URL"] = spec.sagemaker.package_index
-    if spec.project is not None:
-        return variables
-    variables |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    if ALLOW_NO_GPU in environment:
-        variables[ALLOW_NO_GPU] = environment[ALLOW_NO_GPU]
-    if spec.entry_script is None:
-        variables["HF_HUB_OFFLINE"] = "1"  # because model and data are uploaded with the job
-    if spec.strategy == "smddp":
-        variables["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
-    return variables
+    return {f"{AWS_PREFIX}run": order.run_id, **order.owner.aws_tags(), **order.place.get("tags", order.tags)}
 
 
 def channels_of(uris: Mapping[str, str], data_mode: str) -> list[dict[str, Any]]:

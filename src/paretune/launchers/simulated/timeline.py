@@ -22,9 +22,10 @@ from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY,
 from paretune.launchers.simulated.user_runs import UserRuns
 from paretune.presentation.text import duration
 from paretune.specification import metrics
-from paretune.specification.container import Event, JobDocument, JobReport
+from paretune.specification.container import Event, JobReport
 from paretune.specification.ending import Cause, Ending, JobState
 from paretune.specification.job import JobSpec, Simulation
+from paretune.specification.parallelism import BatchPlan
 
 STOP_SECONDS = 5.0
 """Virtual seconds from a stop request to the end of the job, in which a real job writes a checkpoint."""
@@ -119,43 +120,45 @@ TIMELINE = TypeAdapter(Timeline)  # to and from JSON values
 class TimelineFactory:
     """Creates the timelines of jobs.
 
-    `predict` returns the estimate of a job, or None. It is used if there is no table of recorded runs, or if the table
-    has no seconds.
+    `predict` returns the estimate of a job with a batch, or None. It is used if there is no table of recorded runs, or
+    if the table has no seconds.
     """
 
-    predict: Callable[[JobDocument], Estimate | None]
+    predict: Callable[[JobSpec, BatchPlan], Estimate | None]
     read_table: Callable[[Path], RunTable] = field(default_factory=lambda: functools.cache(RunTable.read))
     read_user_runs: Callable[[Path], UserRuns] = field(default_factory=lambda: functools.cache(UserRuns.read))
 
-    def __call__(self, document: JobDocument) -> Timeline:
-        """Return the job's timeline. Raises BadInput if the table does not cover it, or if no estimate is possible."""
-        settings = document.spec.simulation
-        job = (document.spec.spec_hash(), document.spec.seed, document.attempt)
+    def __call__(self, spec: JobSpec, batch: BatchPlan, attempt: int = 1) -> Timeline:
+        """Return the timeline of an attempt of a job with this batch.
+
+        Raises BadInput if the table does not cover it, or if no estimate is possible.
+        """
+        settings, job = spec.simulation, (spec.spec_hash(), spec.seed, attempt)
         try:
-            answer = _with_noise(self._answer(document, settings), document, job)
+            answer = _with_noise(self._answer(spec, batch), settings, job, is_users=spec.runs_user_code)
         except BadInput as error:
-            if document.plan == document.spec.plan():
+            if batch == spec.plan():
                 raise
             # The batch was reduced after an out-of-memory failure, and the table has no run with this batch.
             sentence = f"no recorded run with the smaller per-device batch: {error.faults[0]}"
             return Timeline(phases=(("Pending", 0.0),), failure=(Cause.ERROR, sentence), log=(sentence,))
         if settings.share("capacity", *job) < settings.capacity_error_rate:
-            sentence = f"no capacity for {document.spec.instance_type} (simulated)"
+            sentence = f"no capacity for {spec.instance_type} (simulated)"
             phases = (("Pending", CAPACITY_SECONDS),)
             return Timeline(phases=phases, failure=(Cause.CAPACITY, sentence), log=(sentence,))
-        return _timeline(document, answer, job)
+        return _timeline(spec, batch, answer, job)
 
-    def _answer(self, document: JobDocument, settings: Simulation) -> ReplayedJob:
-        spec, replayed = document.spec, None
+    def _answer(self, spec: JobSpec, batch: BatchPlan) -> ReplayedJob:
+        settings, replayed = spec.simulation, None
         if settings.runs is not None and spec.runs_user_code:
             own = self.read_user_runs(Path(settings.runs))
             return own.answer(spec, draw=settings.seed, startup_seconds=settings.startup_seconds)
         if settings.runs is not None:
             table = self.read_table(Path(settings.runs))
-            replayed = table.answer(spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds)
+            replayed = table.answer(spec, batch, draw=settings.seed, startup_seconds=settings.startup_seconds)
             if "billable_seconds" in table.columns or replayed.status != COMPLETED:
                 return replayed
-        estimate = self.predict(document)
+        estimate = self.predict(spec, batch)
         if estimate is None:
             remedy = "set simulation.runs to a table of recorded runs, or set max_train_samples"
             raise BadInput([f"the seconds of this job cannot be estimated: {remedy}"])
@@ -178,8 +181,7 @@ class TimelineFactory:
         )
 
 
-def _with_noise(answer: ReplayedJob, document: JobDocument, job: _Key) -> ReplayedJob:
-    settings = document.spec.simulation
+def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key, *, is_users: bool) -> ReplayedJob:
     factor = math.exp(settings.normal(settings.seconds_noise, "seconds", *job))
     shift = settings.normal(settings.f1_noise, "f1", *job)
     if factor == 1.0 and shift == 0.0:
@@ -189,12 +191,12 @@ def _with_noise(answer: ReplayedJob, document: JobDocument, job: _Key) -> Replay
         billable_seconds=answer.billable_seconds * factor,
         startup_seconds=answer.startup_seconds * factor,
         f1=None if answer.f1 is None else min(1.0, max(0.0, answer.f1 + shift)),
-        measured=answer.measured if document.spec.runs_user_code else {},
+        measured=answer.measured if is_users else {},
     )
 
 
-def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline:
-    settings, work = document.spec.simulation, answer.billable_seconds
+def _timeline(spec: JobSpec, batch: BatchPlan, answer: ReplayedJob, job: _Key) -> Timeline:
+    settings, work = spec.simulation, answer.billable_seconds
     failure: tuple[Cause, str] | None = None
     if answer.status == OUT_OF_MEMORY:
         failure = Cause.OUT_OF_MEMORY, answer.basis
@@ -203,20 +205,20 @@ def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline
     elif settings.share("failure", *job) < settings.failure_rate:
         failure = Cause.ERROR, "simulated failure (simulation.failure_rate)"
         work *= settings.share("when", *job)
-    phases = [(name, seconds) for name, seconds in _phases(document.spec, answer, work) if seconds > 0]
+    phases = [(name, seconds) for name, seconds in _phases(spec, answer, work) if seconds > 0]
     starting = sum(seconds for name, seconds in phases if name in _UNBILLED)
     events = [(0.0, Event(time=0.0, step=0, message=f"simulated: {answer.basis}"))]
     if answer.startup_seconds <= work:
         events.append((starting + answer.startup_seconds, Event(time=0.0, step=0, message="training")))
     if answer.f1 is not None and failure is None:
         step = answer.steps or 1
-        measured = {"eval/f1": answer.f1, "eval/epoch": document.spec.num_train_epochs}
+        measured = {"eval/f1": answer.f1, "eval/epoch": spec.num_train_epochs}
         events.append((starting + work, Event(time=0.0, step=step, metrics=measured, total_steps=step)))
     return Timeline(
         phases=tuple(phases) or (("Training", 0.0),),
         events=tuple(events),
         failure=failure,
-        report=_report(document, answer) if failure is None else None,
+        report=_report(batch, answer) if failure is None else None,
         log=(f"simulated: {answer.basis}", *(failure[1:] if failure is not None else ())),
         facts={"basis": answer.basis},
     )
@@ -242,10 +244,10 @@ def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[tuple[s
     yield _UPLOADING, uploading
 
 
-def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:
+def _report(batch: BatchPlan, answer: ReplayedJob) -> JobReport:
     training = max(answer.billable_seconds - answer.startup_seconds, 1e-9)
     measured = {metrics.TRAIN_SECONDS: training}
     if answer.steps is not None:
-        measured[metrics.THROUGHPUT_SAMPLES] = answer.steps * document.plan.global_batch_size / training
+        measured[metrics.THROUGHPUT_SAMPLES] = answer.steps * batch.global_batch_size / training
     measured |= {**answer.measured, **({} if answer.f1 is None else {metrics.F1: answer.f1})}
     return JobReport(metrics=measured, facts={"basis": answer.basis})

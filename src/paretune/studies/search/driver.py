@@ -323,7 +323,7 @@ class Driver:
         if computation not in self._faults:
             with collecting(faults):
                 self.money.check_prices(spec)
-                self.workplace.launcher.check(spec)
+                self.workplace.launcher.place(spec)
             fault = "".join(faults[:1])
             if fault and fault not in self._faults.values():
                 self._say(f"some jobs are skipped: {fault}")

@@ -13,6 +13,7 @@ from paretune.jobs.plan import draft
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
+from paretune.launchers.offers import admit, region_of, worst_case_usd
 from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.presentation.text import limit_usd, usd
 from paretune.pricing import ROUNDING_USD, cost_usd, unknown_price
@@ -84,7 +85,9 @@ class Money:
                 launcher.exceeded_s = max(launcher.exceeded_s, uploaded_s - bound_s)
         if (over_usd := trial.cost_usd - trial.worst_usd) <= ROUNDING_USD:
             return ""
-        usual_usd = (launcher.worst_case_usd(spec) or 0.0) - launcher.exceeded_s * per_second
+        usual_usd = (
+            worst_case_usd(spec, launcher, self._workplace.environment) or 0.0
+        ) - launcher.exceeded_s * per_second
         launcher.exceeded_s = max(launcher.exceeded_s, (trial.cost_usd - usual_usd) / per_second)
         return (
             f"trial {trial.number} cost {usd(trial.cost_usd)}, {usd(over_usd)} more than its worst case: it is "
@@ -129,7 +132,7 @@ class Money:
         consequence = "it cannot be charged to a budget" if self.has_budget else f"{MAX_COST} cannot be enforced"
         for each in spec.clusters() if self.has_budget or spec.max_cost_usd is not None else ():
             if self._workplace.launcher.price(each) is None:
-                region = self._workplace.launcher.region(each)
+                region = region_of(each, self._workplace.launcher, self._workplace.environment)
                 raise BadInput([unknown_price(each.instance_type, region, consequence)])
 
     def worst_usd(self, spec: JobSpec) -> float | None:
@@ -140,7 +143,7 @@ class Money:
         that upload is higher or a price is unknown.
         """
         launcher = self._workplace.launcher
-        usd = launcher.admit(spec)
+        usd = admit(spec, launcher, self._workplace.environment)
         if usd is None or self._has_seen_upload or not spec.runs_on.files_travel:
             return usd
         seconds = deadlines.first_upload_s(spec, self._workplace.environment)

@@ -8,13 +8,15 @@ import boto3
 import pytest
 
 from paretune.core.tags import Attribution
+from paretune.launchers.offers import limits_of, order_of
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.storage import Storage
-from paretune.specification.container import JobDocument
-from paretune.specification.job import JobSpec
+from paretune.specification.container import JobInputs
+from paretune.specification.order import Order, job_name
 from tests.support.aws_account import aws, clock, nothing_of_this_machine
 from tests.support.fake_clock import FakeClock
-from tests.support.stand_ins.aws import BUCKET, ROLE, Aws
+from tests.support.sagemaker_jobs import job_of, placed
+from tests.support.stand_ins.aws import BUCKET, Aws
 
 __all__ = ["aws", "clock", "nothing_of_this_machine"]
 
@@ -40,12 +42,26 @@ def launcher(aws: Aws, clock: FakeClock, package: Path) -> SageMakerLauncher:
 
 
 @pytest.fixture
-def order() -> Callable[..., JobDocument]:
-    """Return a function that makes the document of a job."""
+def order(launcher: SageMakerLauncher) -> Callable[..., Order]:
+    """Return a function that makes the order of a job, as a launch does."""
 
-    def make(run: str = "run1", attempt: int = 1, whose: Attribution | None = None, **changes: Any) -> JobDocument:
-        spec = JobSpec(**{"instance_type": "ml.m5.large", "role": ROLE, "sagemaker.s3_bucket": BUCKET, **changes})
-        name, whose = f"paretune-{run}-{attempt}", whose or Attribution()
-        return JobDocument(job_name=name, spec=spec, plan=spec.plan(), attempt=attempt, attribution=whose, run_id=run)
+    def make(
+        run: str = "run1",
+        attempt: int = 1,
+        whose: Attribution | None = None,
+        inputs: JobInputs | None = None,
+        **changes: Any,
+    ) -> Order:
+        spec = job_of(**changes)
+        first = order_of(
+            spec,
+            job_name=job_name(run, 1),
+            run_id=run,
+            limits=limits_of(spec, launcher, {}),
+            place=placed(launcher, spec, inputs),
+            inputs=inputs,
+            owner=whose,
+        )
+        return first if attempt == 1 else first.next(attempt=attempt, spent_s=0.0)
 
     return make

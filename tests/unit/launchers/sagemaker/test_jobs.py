@@ -10,8 +10,9 @@ from botocore.exceptions import EndpointConnectionError
 from paretune.core.errors import LostContact
 from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.container import Command, Event, JobDocument, JobInputs, JobReport, UserCode
+from paretune.specification.container import Command, Event, JobInputs, JobReport, UserCode
 from paretune.specification.ending import Cause, JobState, cut_off, failed
+from paretune.specification.order import Order
 from tests.support.fake_clock import FakeClock
 from tests.support.stand_ins.aws import BUCKET, Aws, error
 
@@ -20,8 +21,8 @@ REPORT = JobReport(metrics={"f1": 0.75})
 
 
 @pytest.fixture
-def job(launcher: SageMakerLauncher, order: Callable[..., JobDocument]) -> Job:
-    return launcher.submit(order(), JobInputs())
+def job(launcher: SageMakerLauncher, order: Callable[..., Order]) -> Job:
+    return launcher.submit(order())
 
 
 def leave(aws: Aws, files: Mapping[str, str]) -> None:
@@ -247,9 +248,9 @@ def test_billed_seconds_that_aws_reports_late_are_waited_for_and_otherwise_all_s
 
 
 def test_instances_of_whose_status_aws_says_nothing_are_given_back_and_not_kept_for_ever(
-    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock
+    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., Order], clock: FakeClock
 ) -> None:
-    job = launcher.submit(order(sagemaker={"keep_alive_minutes": 10.0}), JobInputs())
+    job = launcher.submit(order(sagemaker={"keep_alive_minutes": 10.0}))
     aws.enter(NAME, "Training")
     leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.end(NAME, WarmPoolStatus=None)
@@ -266,9 +267,9 @@ def test_instances_of_whose_status_aws_says_nothing_are_given_back_and_not_kept_
 
 
 @pytest.fixture
-def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock) -> Job:
+def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., Order], clock: FakeClock) -> Job:
     """Return a job that has ended, with instances that are kept for up to ten minutes."""
-    job = launcher.submit(order(sagemaker={"keep_alive_minutes": 10.0}), JobInputs())
+    job = launcher.submit(order(sagemaker={"keep_alive_minutes": 10.0}))
     aws.enter(NAME, "Training")
     clock.sleep(100)
     leave(aws, {"report.json": REPORT.model_dump_json()})
@@ -341,12 +342,12 @@ def test_instances_that_may_not_be_given_back_are_reported_with_the_command_that
 def test_the_results_of_a_job_are_its_files_wherever_sagemaker_puts_them(
     aws: Aws,
     launcher: SageMakerLauncher,
-    order: Callable[..., JobDocument],
+    order: Callable[..., Order],
     clock: FakeClock,
     tmp_path: Path,
     below: str,
 ) -> None:
-    job = launcher.submit(order(), JobInputs())
+    job = launcher.submit(order())
     assert aws.of("CreateTrainingJob")[-1].parameters["OutputDataConfig"]["CompressionType"] == "NONE"
     for name, text in {
         f"{below}report.json": REPORT.model_dump_json(),
@@ -444,11 +445,11 @@ def test_an_empty_answer_in_place_of_the_log_leaves_the_job_watched(
 
 
 def test_a_script_that_prints_events_has_printed_lines_and_only_its_runner_measures(
-    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock, tmp_path: Path
+    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., Order], clock: FakeClock, tmp_path: Path
 ) -> None:
     (tmp_path / "runner.py").touch()
     code = UserCode(files={"runner.py": tmp_path / "runner.py"}, command=Command(words=("train",), script="train.py"))
-    job = launcher.submit(order(), JobInputs(code=code))
+    job = launcher.submit(order(project=".", inputs=JobInputs(code=code)))
     now = clock.now()
     shouted = Event(time=now, step=1, message="the job failed: run `rm -rf ~`", metrics={"val_f1": 0.99}).line()
     measured = Event(time=now, step=2, metrics={"eval_f1": 0.5}, job=NAME).line()

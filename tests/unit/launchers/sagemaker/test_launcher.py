@@ -17,19 +17,21 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact
 from paretune.core.tags import Attribution
-from paretune.jobs.preview import foreseen, warnings_of
-from paretune.launchers.base import JobSetup
+from paretune.jobs.warnings import foreseen, warnings_of
 from paretune.launchers.disk import bytes_on_disk, volume_for_gib
+from paretune.launchers.offers import admit
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.container import Command, JobDocument, JobInputs, PreparedDataset, UserCode
+from paretune.specification.container import Command, JobInputs, PreparedDataset, UserCode
 from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Limits, Order
 from tests.support.bound_scripts import script_inputs
 from tests.support.fake_clock import FakeClock
+from tests.support.sagemaker_jobs import job_of, placed
 from tests.support.stand_ins.aws import ACCOUNT, BUCKET, Aws, error
 from tests.support.workplaces import make_workplace
 
-Make = Callable[..., JobDocument]
+Make = Callable[..., Order]
 NAME = "paretune-run1-1"
 
 
@@ -75,7 +77,7 @@ def test_a_job_that_may_have_been_created_is_lost_sight_of_and_not_given_up(
     aws.refuse("DescribeTrainingJob", EndpointConnectionError(endpoint_url="https://aws"), times=9)
 
     with pytest.raises(LostContact, match=f"{NAME} may have been created"):
-        launcher.submit(order(), JobInputs())
+        launcher.submit(order())
 
 
 def test_a_throttle_after_an_answer_that_may_have_been_lost_is_no_refusal(
@@ -84,30 +86,30 @@ def test_a_throttle_after_an_answer_that_may_have_been_lost_is_no_refusal(
     throttled = error("ThrottlingException", "Rate exceeded", RetryAttempts=7)
     aws.refuse("CreateTrainingJob", throttled, times=2)
     with pytest.raises(LostContact, match=f"{NAME} may have been created"):
-        launcher.submit(order(), JobInputs())
+        launcher.submit(order())
 
     monkeypatch.setattr(clock, "sleep", lambda _: aws.show(NAME))  # AWS shows it a moment later
-    assert launcher.submit(order(), JobInputs()).name == NAME
+    assert launcher.submit(order()).name == NAME
 
     aws.training.jobs.clear()
     aws.refuse("CreateTrainingJob", error("ThrottlingException", "Rate exceeded"))
     with pytest.raises(LaunchRefused, match="throttling"):
-        launcher.submit(order(), JobInputs())
+        launcher.submit(order())
 
 
 def test_a_job_of_this_name_that_aws_shows_late_is_adopted(
     launcher: SageMakerLauncher, order: Make, aws: Aws, clock: FakeClock, package: Path
 ) -> None:
-    launcher.submit(order(), JobInputs())
+    launcher.submit(order())
     aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=5)
 
-    assert another(clock, package).submit(order(), JobInputs()).name == NAME
+    assert another(clock, package).submit(order()).name == NAME
 
 
 def test_an_empty_answer_neither_gives_a_job_to_another_run_nor_says_that_there_is_none(
     launcher: SageMakerLauncher, order: Make, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launcher.submit(replace(order(), run_id="mine"), JobInputs())  # its name does not contain its run
+    launcher.submit(replace(order(), run_id="mine"))  # its name does not contain its run
     empty, describe = [{}], aws._own["DescribeTrainingJob"]
     monkeypatch.setitem(aws._own, "DescribeTrainingJob", lambda request: empty.pop() if empty else describe(request))
     job = launcher.attach(NAME)
@@ -128,7 +130,7 @@ def test_somebody_who_wants_to_stop_is_heard_between_two_uploads_and_nothing_is_
             raise Interrupted("interrupted by SIGINT")
 
     with pytest.raises(Interrupted):
-        another(clock, package, check=check).submit(order(), JobInputs())
+        another(clock, package, check=check).submit(order())
 
     assert [key for key in aws.objects if key.endswith("code.tar.gz")] == list(aws.objects)
     assert aws.training.jobs == {}
@@ -150,11 +152,11 @@ def test_killed_between_any_two_calls_and_started_again_it_creates_one_job_from_
 
     aws.meet = die  # type: ignore[method-assign]
     with contextlib.suppress(Killed):
-        launcher.submit(order(), JobInputs())
+        launcher.submit(order())
     aws.meet = lambda operation: None  # type: ignore[method-assign]
 
     result = another(clock, package)
-    job = result.attach(NAME) or result.submit(order(), JobInputs())
+    job = result.attach(NAME) or result.submit(order())
 
     assert job.state() is JobState.RUNNING
     assert list(aws.training.jobs) == [NAME]
@@ -167,9 +169,9 @@ def test_data_and_model_become_channels_that_all_jobs_share(
     model.mkdir()
     (model / "weights").write_bytes(b"w" * 10)
     inputs = JobInputs(dataset=dataset, model=model)
-    launcher.submit(order(run="run1"), inputs)
+    launcher.submit(order(run="run1", inputs=inputs))
     first = sent(aws)
-    launcher.submit(order(run="run2", learning_rate=1e-3), inputs)
+    launcher.submit(order(run="run2", learning_rate=1e-3, inputs=inputs))
 
     assert channel(first, "dataset").endswith(f"/datasets/{dataset.key}/")
     assert "/models/" in channel(first, "model")
@@ -239,30 +241,29 @@ def test_a_job_that_keeps_an_unknown_number_of_checkpoints_needs_a_volume_of_a_g
     kept = {**changes, "training_arguments": {**changes.get("training_arguments", {}), "save_total_limit": None}}
     inputs, given = sized(tmp_path, dataset, 0), {**kept, "sagemaker.volume_size_in_gb": 700}
 
-    for ask in (launcher.preview, launcher.submit):
-        with pytest.raises(BadInput, match=r"save_total_limit=null .* set sagemaker\.volume_size_in_gb"):
-            ask(order(**kept), inputs)
+    with pytest.raises(BadInput, match=r"save_total_limit=null .* set sagemaker\.volume_size_in_gb"):
+        order(inputs=inputs, **kept)
     assert aws.objects == {}
 
-    assert launcher.preview(order(**given), inputs)["ResourceConfig"]["VolumeSizeInGB"] == 700
+    assert launcher.preview(order(inputs=inputs, **given))["ResourceConfig"]["VolumeSizeInGB"] == 700
     place = make_workplace(launcher=launcher, home=tmp_path)
-    assert foreseen(order(**given).spec, inputs, place).disk_bytes is None  # so there is no warning about it
+    assert foreseen(job_of(**given), inputs, place).disk_bytes is None  # so there is no warning about it
 
 
 def test_a_price_that_is_not_known_is_read_in_the_region_of_the_job(
-    order: Make, aws: Aws, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    aws: Aws, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n")  # in the format of `aws configure`
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.chdir(tmp_path)
-    launcher, spec = SageMakerLauncher(None, clock, {}), order().spec
+    launcher, spec = SageMakerLauncher(None, clock, {}), job_of()
     refresh = "ml.m5.large in eu-west-1 is not known, so .*`paretune prices --refresh true --region eu-west-1`"
 
     warnings = warnings_of([foreseen(spec, JobInputs(), make_workplace(launcher=launcher, home=tmp_path))])
     assert re.search(refresh, " ".join(warnings))
     with pytest.raises(BudgetRefused, match=refresh):
-        launcher.admit(spec.replace(max_cost_usd=1.0))
+        admit(spec.replace(max_cost_usd=1.0), launcher, {})
 
 
 @pytest.mark.parametrize(("instance_type", "volume"), [("ml.m5.large", 64), ("ml.g5.xlarge", 232)])
@@ -278,8 +279,9 @@ def test_kept_instances_are_reused_by_probes_and_by_other_trainings_of_the_model
     ways: list[dict[str, Any]] = [{"num_train_epochs": epochs} for epochs in (1.0, 9.0)]
     ways += [{"fine_tuning": "lora"}, {"probe_steps": 40}]
 
-    orders = [order(instance_type=instance_type, sagemaker={"keep_alive_minutes": 10.0}, **way) for way in ways]
-    sizes = {launcher.preview(each, inputs)["ResourceConfig"]["VolumeSizeInGB"] for each in orders}
+    kept: dict[str, Any] = {"instance_type": instance_type, "sagemaker": {"keep_alive_minutes": 10.0}}
+    orders = [order(inputs=inputs, **kept, **way) for way in ways]
+    sizes = {launcher.preview(each)["ResourceConfig"]["VolumeSizeInGB"] for each in orders}
 
     assert sizes == {volume}  # AWS reuses kept instances only for an equal volume
 
@@ -307,7 +309,7 @@ def test_what_does_not_fit_on_an_instance_is_refused_before_anything_is_uploaded
     part: str,
 ) -> None:
     with pytest.raises(BadInput, match=f"{part}.* fine_tuning=lora"):
-        launcher.submit(order(num_train_epochs=3.0, **changes), sized(tmp_path, dataset, model_gib))
+        order(inputs=sized(tmp_path, dataset, model_gib), num_train_epochs=3.0, **changes)
 
     assert aws.objects == {}
 
@@ -317,21 +319,20 @@ def test_a_given_volume_above_the_own_disks_of_an_instance_is_refused_before_any
 ) -> None:
     inputs = sized(tmp_path, dataset, 0, data_gib=161)  # files of a data set are not read for a preview
     given = {"instance_type": "ml.m5.large", "fallback_instance_types": "ml.g5.xlarge", "num_train_epochs": 3.0}
-    too_large, fits = (order(**given, **{"sagemaker.volume_size_in_gb": gib}) for gib in (400, 232))
 
-    for ask in (launcher.preview, launcher.submit):
-        with pytest.raises(BadInput, match=r"at most 232 for ml\.g5\.xlarge, .* need 332 GiB, got 400: lower it"):
-            ask(too_large, inputs)
+    with pytest.raises(BadInput, match=r"at most 232 for ml\.g5\.xlarge, .* need 332 GiB, got 400: lower it"):
+        order(inputs=inputs, **given, **{"sagemaker.volume_size_in_gb": 400})
     assert aws.objects == {}
-    assert launcher.preview(fits, inputs)["ResourceConfig"]["VolumeSizeInGB"] == 232
+    fits = order(inputs=inputs, **given, **{"sagemaker.volume_size_in_gb": 232})
+    assert launcher.preview(fits)["ResourceConfig"]["VolumeSizeInGB"] == 232
 
 
 def test_a_given_volume_above_the_own_disks_of_an_instance_is_accepted_if_the_job_needs_less(
     launcher: SageMakerLauncher, order: Make, dataset: PreparedDataset, tmp_path: Path
 ) -> None:
-    document = order(instance_type="ml.g5.xlarge", **{"sagemaker.volume_size_in_gb": 400})
+    given: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "sagemaker.volume_size_in_gb": 400}
 
-    request = launcher.preview(document, sized(tmp_path, dataset, 1))
+    request = launcher.preview(order(inputs=sized(tmp_path, dataset, 1), **given))
 
     assert request["ResourceConfig"]["VolumeSizeInGB"] == 400  # AWS ignores it
 
@@ -366,14 +367,14 @@ def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_ru
     expected = {"paretune:study": "batch- and rate", "paretune:user": "DOMAIN-ana", "paretune:team": "nlp"}
     project = UserCode()
     actual = order("run1", whose=attribution, tags={"team": "nlp"})
-    foreign = order("run3", whose=attribution, project=".")
+    foreign = order("run3", whose=attribution, inputs=JobInputs(code=project), project=".")
 
-    for document, inputs in ((actual, JobInputs()), (foreign, JobInputs(code=project))):
-        tags = {tag["Key"]: tag["Value"] for tag in launcher.preview(document, inputs)["Tags"]}
+    for each in (actual, foreign):
+        tags = {tag["Key"]: tag["Value"] for tag in launcher.preview(each)["Tags"]}
         assert tags.items() >= expected.items()
-        assert tags["paretune:run"] == document.job_name.split("-")[1]
+        assert tags["paretune:run"] == each.job_name.split("-")[1]
         assert "paretune:spec" in tags
-    launcher.submit(actual, JobInputs())
+    launcher.submit(actual)
     assert {tag["Key"] for tag in sent(aws)["Tags"]} >= {*expected, "team"}
     assert "DOMAIN" not in json.dumps(document_of(aws))  # the job itself does not learn who owns it
 
@@ -387,8 +388,7 @@ def test_the_document_gives_the_training_nothing_of_account_network_and_money(
             max_cost_usd=5.0,
             region="us-east-1",
             tags={"team": "search"},
-        ),
-        JobInputs(),
+        )
     )
 
     spec = document_of(aws)["spec"]
@@ -408,19 +408,20 @@ def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_
     (elsewhere / "weights").write_text("w")
     (elsewhere / "valid.csv").write_text("text,label\n")
 
-    document = order(
-        entry_script=str(project / "train.py"),
-        model=str(elsewhere),
-        dataset="a/hub-id",
-        validation_file=str(elsewhere / "valid.csv"),
-    )
-    launcher.submit(document, script_inputs(document.spec))
+    given = {
+        "entry_script": str(project / "train.py"),
+        "model": str(elsewhere),
+        "dataset": "a/hub-id",
+        "validation_file": str(elsewhere / "valid.csv"),
+    }
+    inputs = script_inputs(job_of(**given))
+    launcher.submit(order(inputs=inputs, **given))
 
     request, command = sent(aws), document_of(aws)["command"]
     assert command["script"] == "/opt/ml/input/data/code/script/train.py"
     words = ["--model", "/opt/ml/input/data/model", "--dataset", "a/hub-id"]
     assert command["words"] == [*words, "--validation_file", "/opt/ml/input/data/validation/valid.csv"]
-    code = script_inputs(document.spec).code
+    code = inputs.code
     assert code is not None
     assert code.command.recorded["model"] == str(elsewhere)  # as it was given
     with tarfile.open(fileobj=io.BytesIO(aws.objects[channel(request, "code").partition(f"{BUCKET}/")[2]])) as archive:
@@ -453,11 +454,9 @@ def test_data_of_a_script_in_s3_are_a_channel_and_the_script_gets_their_path_the
 ) -> None:
     aws.add_bucket("corp")
     aws.s3.put_object("corp", "train/rows.csv", b"text,label")
-    document = order(entry_script=script, dataset=address, **{"sagemaker.input_mode": "FastFile"})
-    inputs = script_inputs(document.spec)
-    launcher.check_inputs(JobSetup(spec=document.spec), inputs)
+    given: dict[str, Any] = {"entry_script": script, "dataset": address, "sagemaker.input_mode": "FastFile"}
 
-    launcher.submit(document, inputs)
+    launcher.submit(order(inputs=script_inputs(job_of(**given)), **given))
 
     assert channel(sent(aws), "train") == uri
     assert document_of(aws)["command"]["words"] == ["--train_file", path]
@@ -465,17 +464,17 @@ def test_data_of_a_script_in_s3_are_a_channel_and_the_script_gets_their_path_the
     assert modes == {"code": "File", "job": "File", "train": "FastFile"}
     assert aws.count("GetObject") == 0
     aws.end(NAME, "Failed", reason="AlgorithmError: out_of_memory: x")
-    launcher.submit(order(attempt=2, entry_script=script, dataset=address), JobInputs())
+    launcher.submit(order(attempt=2, **given))
     assert channel(sent(aws), "train") == uri
 
 
 def test_data_in_s3_that_are_not_there_are_refused_before_anything_is_uploaded(
     launcher: SageMakerLauncher, order: Make, aws: Aws, script: str
 ) -> None:
-    spec = order(entry_script=script, dataset=f"s3://{BUCKET}/nothing.csv", test_file=f"s3://{BUCKET}/none/").spec
+    spec = job_of(entry_script=script, dataset=f"s3://{BUCKET}/nothing.csv", test_file=f"s3://{BUCKET}/none/")
 
     with pytest.raises(BadInput, match=r"dataset s3://models/nothing\.csv is neither an object") as refused:
-        launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
+        placed(launcher, spec, script_inputs(spec))
 
     assert [fault.split()[0] for fault in refused.value.faults] == ["dataset", "test_file"]
     assert aws.count("PutObject") == 0
@@ -485,14 +484,14 @@ def test_a_folder_without_files_is_refused_before_anything_is_uploaded(
     launcher: SageMakerLauncher, order: Make, script: str, tmp_path: Path
 ) -> None:
     (tmp_path / "rows" / "deep").mkdir(parents=True)
-    spec = order(entry_script=script, dataset=str(tmp_path / "rows")).spec
+    spec = job_of(entry_script=script, dataset=str(tmp_path / "rows"))
     project = JobInputs(code=UserCode(inputs={"data": tmp_path / "rows"}))
 
     for name, inputs in (("dataset", script_inputs(spec)), ("data", project)):
         with pytest.raises(BadInput, match=f"^{name} must contain files, because SageMaker drops empty folders"):
-            launcher.check_inputs(JobSetup(spec=spec), inputs)
+            placed(launcher, spec, inputs)
         with pytest.raises(BadInput, match=f"^{name} must contain files"):
-            launcher.check_without_account(spec, inputs)
+            launcher.fit(spec, launcher.place(spec, account=False), inputs)
 
 
 def test_a_data_folder_with_a_link_to_a_folder_is_refused_before_anything_is_uploaded(
@@ -502,10 +501,10 @@ def test_a_data_folder_with_a_link_to_a_folder_is_refused_before_anything_is_upl
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "a.csv").touch()
     (tmp_path / "rows" / "train").symlink_to(tmp_path / "elsewhere")
-    spec = order(entry_script=script, dataset=str(tmp_path / "rows")).spec
+    spec = job_of(entry_script=script, dataset=str(tmp_path / "rows"))
 
     with pytest.raises(BadInput, match=r"^dataset must not contain links to folders.* replace .*/rows/train with a"):
-        launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
+        placed(launcher, spec, script_inputs(spec))
 
 
 def test_a_data_file_whose_name_is_not_utf_8_is_refused_before_anything_is_uploaded(
@@ -514,10 +513,10 @@ def test_a_data_file_whose_name_is_not_utf_8_is_refused_before_anything_is_uploa
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / os.fsdecode(b"caf\xe9.jpg")).touch()
     (tmp_path / "images" / "caf\u00e9.jpg").touch()
-    spec = order(entry_script=script, dataset=str(tmp_path / "images")).spec
+    spec = job_of(entry_script=script, dataset=str(tmp_path / "images"))
 
     with pytest.raises(BadInput, match=r"^dataset has a file whose name is not UTF-8.*: rename 'caf\\udce9.jpg'"):
-        launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
+        placed(launcher, spec, script_inputs(spec))
 
 
 @pytest.mark.parametrize("closed", ["rows.csv", "deep"])
@@ -528,16 +527,16 @@ def test_data_that_this_user_may_not_read_are_refused_before_anything_is_uploade
     (tmp_path / "data" / "rows.csv").touch()
     (tmp_path / "data" / "gone.csv").symlink_to("nowhere")
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name not in {closed, "gone.csv"})  # as for no root
-    spec = order(entry_script=script, dataset=str(tmp_path / "data")).spec
+    spec = job_of(entry_script=script, dataset=str(tmp_path / "data"))
 
     with pytest.raises(BadInput, match=f"^dataset must be readable to be uploaded, and you may not read .*/{closed}:"):
-        launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
+        placed(launcher, spec, script_inputs(spec))
 
 
 def test_data_of_a_project_in_s3_are_a_channel(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
     payload = UserCode(inputs={"data": "s3://corp/train/"})
 
-    launcher.submit(order(project=".", **{"sagemaker.input_mode": "FastFile"}), JobInputs(code=payload))
+    launcher.submit(order(project=".", **{"sagemaker.input_mode": "FastFile"}, inputs=JobInputs(code=payload)))
 
     modes = {entry["ChannelName"]: entry["InputMode"] for entry in sent(aws)["InputDataConfig"]}
     assert (channel(sent(aws), "data"), modes["data"]) == ("s3://corp/train/", "FastFile")
@@ -564,10 +563,10 @@ def test_aws_takes_the_first_free_one_of_the_types_with_equal_requests(
     in_one_request: int,
     waits_s: int | None,
 ) -> None:
-    document = order(instance_type="ml.g5.xlarge", fallback_instance_types=fallbacks, global_batch_size=16, **changes)
-    expected = [*document.spec.instance_types()][:in_one_request]
+    given = {"instance_type": "ml.g5.xlarge", "fallback_instance_types": fallbacks, "global_batch_size": 16}
+    expected = [*job_of(**given).instance_types()][:in_one_request]
 
-    job = launcher.submit(document, JobInputs())
+    job = launcher.submit(order(**given, **changes))
 
     resources = sent(aws)["ResourceConfig"]
     if in_one_request == 1:
@@ -589,13 +588,13 @@ def checkpoints(aws: Aws) -> str:
 def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
     launcher: SageMakerLauncher, order: Make, aws: Aws
 ) -> None:
-    launcher.submit(order(attempt=1), JobInputs())
+    launcher.submit(order(attempt=1))
     first = checkpoints(aws)
     aws.end(NAME, "Failed", reason="AlgorithmError: out_of_memory: x")
-    launcher.submit(order(attempt=2), JobInputs())
+    launcher.submit(order(attempt=2))
 
     assert checkpoints(aws) == first == f"s3://{BUCKET}/paretune/checkpoints/run1/"
-    launcher.submit(order(run="run2"), JobInputs())
+    launcher.submit(order(run="run2"))
     assert checkpoints(aws) == f"s3://{BUCKET}/paretune/checkpoints/run2/"
 
 
@@ -603,8 +602,8 @@ def test_the_next_attempt_of_a_project_runs_the_command_of_the_first(
     launcher: SageMakerLauncher, order: Make, aws: Aws
 ) -> None:
     payload = UserCode(command=Command(words=("launched",)))
-    launcher.submit(order(attempt=1, project="."), JobInputs(code=payload))
-    launcher.submit(order(attempt=2, project="."), JobInputs())  # from any machine, because all it needs is in AWS
+    launcher.submit(order(attempt=1, project=".", inputs=JobInputs(code=payload)))
+    launcher.submit(order(attempt=2, project="."))  # from any machine, because all it needs is in AWS
 
     first, second = (call.parameters for call in aws.of("CreateTrainingJob"))
     assert document_of(aws, "paretune-run1-2")["command"]["words"] == ["launched"]
@@ -612,12 +611,117 @@ def test_the_next_attempt_of_a_project_runs_the_command_of_the_first(
     assert second["ResourceConfig"] == first["ResourceConfig"]
 
 
+FALLBACKS = {"instance_type": "ml.p4d.24xlarge", "fallback_instance_types": "ml.g5.48xlarge,ml.m5.large"}
+SWITCHES = {
+    "environment": {"MODE": "quick"},
+    "sagemaker.retry_attempts": 3,
+    "sagemaker.subnets": "subnet-1",
+    "sagemaker.security_group_ids": "sg-1",
+    "sagemaker.kms_key_id": "alias/mine",
+    "sagemaker.encrypt_traffic": True,
+}
+
+
+def without_names(request: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in request.items() if name not in ("TrainingJobName", "InputDataConfig")}
+
+
+def forged(order: Order, **changes: Any) -> Order:
+    """Return an order whose offers were edited in MLflow."""
+    return replace(order, offers=tuple(replace(offer, **changes) for offer in order.offers))
+
+
+def test_a_later_attempt_is_the_first_order_read_back_whatever_mlflow_says(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    launcher.submit(order(**FALLBACKS, **SWITCHES))
+    first = sent(aws)
+    aws.end(NAME, "Failed", reason="InternalServerError: x")
+    asked = order(attempt=2, **FALLBACKS, **SWITCHES)
+    edited = replace(
+        forged(asked, image="evil:1", packages=("evil",), instance_count=64, volume_gib=9000, training={"seed": 1}),
+        limits=Limits(max_seconds=1e9, kept_s=3600.0),
+        payload=replace(asked.payload, kind="project", command=Command(words=("evil",)), strategy="evil"),
+        place={"tags": asked.place["tags"], "role": "evil", "s3_bucket": "evil"},
+    )
+
+    launcher.submit(edited)
+
+    assert without_names(sent(aws)) == without_names(first)
+    assert {channel["ChannelName"] for channel in sent(aws)["InputDataConfig"]} == {"code", "job"}
+    documents = [document_of(aws, f"paretune-run1-{attempt}") for attempt in (1, 2)]
+    differing = {name for name in documents[0] if documents[0][name] != documents[1][name]}
+    assert differing == {"job_name", "attempt"}
+
+
+def test_a_later_attempt_on_another_type_has_the_image_volume_and_variables_of_that_type(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    launcher.submit(order(**FALLBACKS, **SWITCHES))
+    first = sent(aws)
+    aws.end(NAME, "Failed", reason="CapacityError: x")
+    whole = order(**FALLBACKS, **SWITCHES)
+    later = whole.next(attempt=2, spent_s=100.0, offers=whole.offers[2:])
+
+    launcher.submit(forged(later, image="evil:1", packages=(), volume_gib=1))
+
+    request, document = sent(aws), document_of(aws, "paretune-run1-2")
+    alone = launcher.preview(order("run2", **SWITCHES))  # a job on ml.m5.large only
+    for name in ("AlgorithmSpecification", "VpcConfig", "RetryStrategy", "OutputDataConfig"):
+        assert request[name] == alone[name]
+    assert request["ResourceConfig"] == alone["ResourceConfig"]
+    assert first["Environment"].keys() - request["Environment"].keys() == {
+        "FI_PROVIDER",
+        "FI_EFA_USE_DEVICE_RDMA",
+        "RDMAV_FORK_SAFE",
+    }
+    assert request["Environment"]["MODE"] == "quick"
+    assert request["StoppingCondition"] == {"MaxRuntimeInSeconds": 3500}
+    assert (document["spec"]["instance_type"], document["max_seconds"]) == ("ml.m5.large", 3500.0)
+    assert document["packages"] == [*later.offer.packages]
+
+
+def test_a_later_attempt_on_a_type_that_the_first_did_not_name_is_refused(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    launcher.submit(order(**FALLBACKS))
+    aws.end(NAME, "Failed", reason="CapacityError: x")
+
+    with pytest.raises(LaunchRefused, match="somebody changed the tags of run run1 in MLflow"):
+        launcher.submit(forged(order(attempt=2, **FALLBACKS), instance_type="ml.p5.48xlarge"))
+
+    assert aws.count("CreateTrainingJob") == 1
+
+
+@pytest.mark.parametrize("offers", [slice(None), slice(2, None)], ids=["on the same type", "on another type"])
+def test_a_job_of_0_6_is_tried_again_with_the_image_that_ran_or_that_of_the_other_type(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, offers: slice
+) -> None:
+    launcher.submit(order(**FALLBACKS))
+    first, document = sent(aws), document_of(aws)
+    of_0_6 = {name: value for name, value in document.items() if name not in ("offers", "kind", "strategy")}
+    aws.put(f"paretune/jobs/{NAME}/job.json", json.dumps({**of_0_6, "volume_gib": 40}).encode())
+    aws.end(NAME, "Failed", reason="CapacityError: x")
+    whole = order(**FALLBACKS)
+    asked = whole.next(attempt=2, spent_s=0.0, offers=whole.offers[offers])
+
+    launcher.submit(forged(asked, image="new:1", volume_gib=0) if offers == slice(None) else asked)
+
+    image = sent(aws)["AlgorithmSpecification"]["TrainingImage"]
+    if offers == slice(None):
+        assert image == first["AlgorithmSpecification"]["TrainingImage"]
+    else:
+        assert image == asked.offer.image
+        assert sent(aws)["ResourceConfig"]["VolumeSizeInGB"] == 40
+    assert document_of(aws, "paretune-run1-2")["max_seconds"] == document["max_seconds"]
+
+
 def test_the_default_bucket_is_made_once_in_the_right_region(
     aws: Aws, order: Make, clock: FakeClock, package: Path
 ) -> None:
     launcher = SageMakerLauncher("eu-west-1", clock, {}, package=package)
     for run in ("run1", "run2"):
-        launcher.submit(order(run, **{"sagemaker.s3_bucket": launcher.account.default_bucket}), JobInputs())
+        launcher.submit(order(run, **{"sagemaker.s3_bucket": launcher.account.default_bucket}))
 
     (made,) = aws.of("CreateBucket")
     assert made.parameters["Bucket"] == f"sagemaker-eu-west-1-{ACCOUNT}"
@@ -630,12 +734,12 @@ def test_two_first_jobs_that_create_the_default_bucket_at_once_are_both_launched
     aws: Aws, order: Make, clock: FakeClock, package: Path, refusal: str
 ) -> None:
     launcher = SageMakerLauncher("eu-west-1", clock, {}, package=package)
-    document = order(**{"sagemaker.s3_bucket": launcher.account.default_bucket})
+    own = order(**{"sagemaker.s3_bucket": launcher.account.default_bucket})
     aws.add_bucket(launcher.account.default_bucket)  # by the other job, after this one has looked for it
     aws.refuse("HeadBucket", error("404", status=404))
     aws.refuse("CreateBucket", refusal)
 
-    assert launcher.submit(document, JobInputs()).state() is JobState.RUNNING
+    assert launcher.submit(own).state() is JobState.RUNNING
 
 
 def test_a_default_bucket_that_may_be_used_and_not_be_looked_at_passes_the_check_and_the_launch(
@@ -643,8 +747,8 @@ def test_a_default_bucket_that_may_be_used_and_not_be_looked_at_passes_the_check
 ) -> None:
     aws.add_bucket(f"sagemaker-us-east-1-{ACCOUNT}")
     aws.refuse("HeadBucket", "403", "Forbidden", times=9)
-    document = order(**{"sagemaker.s3_bucket": launcher.account.default_bucket})
+    own = {"sagemaker.s3_bucket": launcher.account.default_bucket}
 
-    launcher.check(document.spec)
+    launcher.place(job_of(**own))
 
-    assert launcher.submit(document, JobInputs()).state() is JobState.RUNNING
+    assert launcher.submit(order(**own)).state() is JobState.RUNNING

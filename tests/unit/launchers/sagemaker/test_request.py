@@ -17,16 +17,19 @@ from sagemaker.core.image_uris import get_training_image_uri
 
 from paretune.core.errors import BadInput
 from paretune.launchers import SAGEMAKER
-from paretune.launchers.base import JobSetup
+from paretune.launchers.offers import limits_of, worst_case_usd
 from paretune.launchers.sagemaker.images import IMAGES, READ_ON, Image, choose_image
-from paretune.launchers.sagemaker.launcher import SageMakerLauncher, images_of
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker.place import images_of
 from paretune.specification.catalog import REGIONS, instances
-from paretune.specification.container import JobDocument, JobInputs, UserCode
+from paretune.specification.container import JobInputs, UserCode
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Order
 from tests.support.bound_scripts import script_inputs
+from tests.support.sagemaker_jobs import placed
 from tests.support.stand_ins.aws import BUCKET, Aws
 
-Make = Callable[..., JobDocument]
+Make = Callable[..., Order]
 Ask = Callable[..., dict[str, Any]]
 
 GPU, P4D, CPU, V100 = "ml.g5.12xlarge", "ml.p4d.24xlarge", "ml.m5.large", "ml.p3.2xlarge"
@@ -60,7 +63,7 @@ def ask(launcher: SageMakerLauncher, order: Make, aws: Aws) -> Ask:
 
     def make(**changes: Any) -> dict[str, Any]:
         project = UserCode() if "project" in changes else None
-        launcher.submit(order(**changes), JobInputs(code=project))
+        launcher.submit(order(inputs=JobInputs(code=project), **changes))
         return aws.of("CreateTrainingJob")[-1].parameters
 
     return make
@@ -157,10 +160,9 @@ def test_a_job_on_a_training_plan_costs_what_the_plan_costs(launcher: SageMakerL
     paid = JobSpec(instance_type="ml.p5.48xlarge", sagemaker={"training_plan": PLAN})
     priced = paid.replace(**{"sagemaker.training_plan_usd_per_hour": 31.25})
 
-    assert launcher.worst_case_usd(paid) == 0
-    assert launcher.worst_case_usd(priced) == pytest.approx(
-        31.25 * (3600 + launcher.billed_after_limit_s(priced)) / 3600
-    )
+    assert worst_case_usd(paid, launcher, {}) == 0
+    after_s = limits_of(priced, launcher, {}).billed_after_s
+    assert worst_case_usd(priced, launcher, {}) == pytest.approx(31.25 * (3600 + after_s) / 3600)
     (fault,) = faults_of_spec(instance_type="ml.p5.48xlarge", spot=True, sagemaker={"training_plan": PLAN})
     assert "leave out spot and fallback_instance_types" in fault
 
@@ -292,9 +294,7 @@ def test_a_job_without_a_network_is_refused_if_it_would_install_anything_or_read
     def fault(inputs: JobInputs | None = None, image: str | None = None, **changes: Any) -> str:
         spec = JobSpec(**changes, sagemaker={"network_isolation": True, "training_image": image})
         try:
-            launcher.check_inputs(
-                JobSetup(spec=spec), inputs or (script_inputs(spec) if spec.entry_script else JobInputs())
-            )
+            placed(launcher, spec, inputs or (script_inputs(spec) if spec.entry_script else JobInputs()))
         except BadInput as error:
             return str(error)
         return ""
@@ -320,7 +320,7 @@ def test_a_password_in_requirements_is_refused(launcher: SageMakerLauncher, tmp_
 
     for spec, inputs in ((script, script_inputs(script)), (JobSpec(instance_type=GPU), project)):
         with pytest.raises(BadInput, match="must not contain a password or key") as refused:
-            launcher.check_inputs(JobSetup(spec=spec), inputs)
+            placed(launcher, spec, inputs)
         assert "hush" not in str(refused.value)
 
 
@@ -335,7 +335,7 @@ def test_a_port_and_a_variable_in_requirements_are_no_password(
     (tmp_path / "requirements.txt").write_text(line)
 
     spec = JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py"))
-    launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
+    placed(launcher, spec, script_inputs(spec))
 
 
 def test_requirements_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:

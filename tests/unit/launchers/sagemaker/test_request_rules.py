@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.launchers.offers import order_of
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.launchers.sagemaker.place import place_of
+from paretune.specification.order import Order
+from tests.support.sagemaker_jobs import job_of
 from tests.support.stand_ins.aws import Aws
 
-Make = Callable[..., JobDocument]
+Make = Callable[..., Order]
 NETWORK = {"sagemaker.subnets": "subnet-1", "sagemaker.security_group_ids": "sg-1"}
 IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/"
 
@@ -55,11 +58,13 @@ def several(count: int, prefix: str) -> str:
     ],
 )
 def test_what_aws_would_refuse_is_refused_by_check_and_dry_run_and_nothing_is_uploaded(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, changes: dict[str, Any], fault: str
+    launcher: SageMakerLauncher, aws: Aws, changes: dict[str, Any], fault: str
 ) -> None:
-    document = order(**changes)
+    spec = job_of(**changes)
+    place = place_of(spec, launcher.account, {}, is_sound=False)
+    too_much = order_of(spec, job_name="paretune-run1-1", run_id="run1", place=place)
 
-    for ask in (lambda: launcher.check(document.spec), lambda: launcher.preview(document, JobInputs())):
+    for ask in (lambda: launcher.place(spec), lambda: launcher.preview(too_much), lambda: launcher.submit(too_much)):
         with pytest.raises(BadInput) as refused:
             ask()
         assert len(refused.value.faults) == 1
@@ -68,10 +73,10 @@ def test_what_aws_would_refuse_is_refused_by_check_and_dry_run_and_nothing_is_up
     assert not aws.of("CreateTrainingJob")
 
 
-def test_all_faults_of_a_request_are_named_at_once(launcher: SageMakerLauncher, order: Make) -> None:
+def test_all_faults_of_a_request_are_named_at_once(launcher: SageMakerLauncher) -> None:
     faulty = {"sagemaker.subnets": "subnet-1", "tags": {"team": "a?"}, "environment": {"A": "a" * 600, "B": "b" * 600}}
     with pytest.raises(BadInput) as refused:
-        launcher.check(order(**faulty).spec)
+        launcher.place(job_of(**faulty))
 
     assert [fault.split(" must ")[0] for fault in refused.value.faults] == [
         "environment.A",
@@ -82,7 +87,7 @@ def test_all_faults_of_a_request_are_named_at_once(launcher: SageMakerLauncher, 
 
 
 def test_a_missing_member_is_explained_by_all_members_that_are_set(launcher: SageMakerLauncher, order: Make) -> None:
-    request = launcher.preview(order(), JobInputs())
+    request = launcher.preview(order())
 
     (fault,) = launcher._limits_broken({**request, "VpcConfig": {"Subnets": ["subnet-1"], "Zone": "a"}})[:1]
     assert fault.endswith("because sagemaker.subnets and VpcConfig.Zone of the request are set")
@@ -91,7 +96,7 @@ def test_a_missing_member_is_explained_by_all_members_that_are_set(launcher: Sag
 def test_letters_of_any_language_and_a_type_that_boto_does_not_list_are_taken(
     launcher: SageMakerLauncher, order: Make
 ) -> None:
-    request = launcher.preview(order(tags={"Größe": "zwei\u00a0Meter ½"}), JobInputs())
+    request = launcher.preview(order(tags={"Größe": "zwei\u00a0Meter ½"}))
 
     assert {"Key": "Größe", "Value": "zwei\u00a0Meter ½"} in request["Tags"]
     assert not launcher._limits_broken({**request, "ResourceConfig": {"InstanceType": "ml.z9.xlarge"}})

@@ -1,6 +1,5 @@
 """The simulated launcher: the contract, and what only jobs on a virtual clock can do."""
 
-import itertools
 import math
 from pathlib import Path
 
@@ -10,30 +9,33 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput
 from paretune.launchers.base import Job
 from paretune.launchers.deadlines import billed_after_limit_s
-from paretune.launchers.simulated.launcher import SimulatedLauncher, VirtualClock
+from paretune.launchers.offers import limits_of, order_of
+from paretune.launchers.simulated.jobs import VirtualClock
+from paretune.launchers.simulated.launcher import SimulatedLauncher
 from paretune.launchers.simulated.timeline import STOP_SECONDS, Timeline
-from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
+from paretune.specification.container import Event, JobInputs, JobReport
 from paretune.specification.ending import Cause, JobState
 from paretune.specification.job import JobSpec
-from paretune.testing import FAILURE, LAST_STEP, LauncherContract, Order, Place
+from paretune.specification.parallelism import BatchPlan
+from paretune.testing import FAILURE, LAST_STEP, LauncherContract, Place, planned
 
 STARTED = (0.0, Event(time=0.0, step=0, message="started"))
 LOSSES = tuple((float(step), Event(time=0.0, step=step, metrics={"train/loss": 1 / step})) for step in range(1, 6))
 assert LAST_STEP == 5
 
 
-def timeline_of(document: JobDocument) -> Timeline:
+def timeline_of(spec: JobSpec, batch: BatchPlan, attempt: int) -> Timeline:
     """Return the timelines of the contract suite's jobs; the name of the model is the kind of a job."""
-    if document.spec.model == "quick":
+    if spec.model == "quick":
         return Timeline(
             phases=(("Training", 6.0),),
             events=(STARTED, *LOSSES),
-            report=JobReport(metrics={"f1": 0.75}, facts={"job_name": document.job_name}),
+            report=JobReport(metrics={"f1": 0.75}, facts={"seed": spec.seed}),
             log=tuple(f"line {number}" for number in range(1, 41)),
         )
-    if document.spec.model == "failing":
+    if spec.model == "failing":
         return Timeline(phases=(("Training", 3.0),), events=(STARTED,), failure=(Cause.DISK_FULL, FAILURE.sentence))
-    if document.spec.model == "waiting":
+    if spec.model == "waiting":
         return Timeline(
             phases=(
                 ("Starting", 100.0),
@@ -57,26 +59,19 @@ def clock(home: Path) -> VirtualClock:
     return VirtualClock(home)
 
 
-@pytest.fixture
-def order() -> Order:
-    numbers = itertools.count(1)
-
-    def make(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
-        spec = JobSpec(model=kind, launcher="simulated", **changes)  # type: ignore[arg-type]
-        return JobDocument(job_name=f"paretune-test-{next(numbers)}", spec=spec, plan=spec.plan()), JobInputs()
-
-    return make
+def job_of(kind: str, **changes: object) -> tuple[JobSpec, JobInputs]:
+    return JobSpec(model=kind, launcher="simulated", **changes), JobInputs()  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def place(home: Path, clock: VirtualClock, order: Order) -> Place:
+def place(home: Path, clock: VirtualClock) -> Place:
     def another() -> SimulatedLauncher:
         return SimulatedLauncher(home, VirtualClock(home), {}, timeline_of)
 
     return Place(
         launcher=SimulatedLauncher(home, clock, {}, timeline_of),
         another=another,
-        order=order,
+        job=job_of,
         let_time_pass=lambda: clock.sleep(0.5),
     )
 
@@ -122,47 +117,46 @@ def test_waiting_and_interruptions_are_not_billed_and_do_not_count_in_the_maximu
     assert job.status().billable_seconds == pytest.approx(billed)
 
 
-def test_nothing_is_created_for_a_job_that_cannot_be_answered(home: Path, clock: VirtualClock, order: Order) -> None:
-    def unknown(document: JobDocument) -> Timeline:
+def test_nothing_is_created_for_a_job_that_cannot_be_answered(home: Path, clock: VirtualClock) -> None:
+    def unknown(spec: JobSpec, batch: BatchPlan, attempt: int) -> Timeline:
         raise BadInput(["not in the table"])
 
     launcher = SimulatedLauncher(home, clock, {}, unknown)
-    document, inputs = order("quick")
+    spec, _ = job_of("quick")
     with pytest.raises(BadInput):
-        launcher.submit(document, inputs)
+        launcher.submit(order_of(spec, job_name="paretune-test-1"))
     with pytest.raises(BadInput, match="not in the table"):
-        launcher.check(document.spec)
+        launcher.place(spec)
 
-    assert launcher.attach(document.job_name) is None
+    assert launcher.attach("paretune-test-1") is None
 
 
-def test_the_course_of_a_job_is_computed_once_for_check_dry_run_and_job(
-    home: Path, clock: VirtualClock, order: Order
-) -> None:
-    asked = list[str]()
+def test_the_course_of_a_job_is_computed_once_for_check_dry_run_and_job(home: Path, clock: VirtualClock) -> None:
+    asked = list[int]()
 
-    def counted(document: JobDocument) -> Timeline:
-        asked.append(document.job_name)
-        return timeline_of(document)
+    def counted(spec: JobSpec, batch: BatchPlan, attempt: int) -> Timeline:
+        asked.append(attempt)
+        return timeline_of(spec, batch, attempt)
 
     launcher = SimulatedLauncher(home, clock, {}, counted)
-    document, inputs = order("quick")
-    setup = launcher.check_inputs(launcher.check(document.spec), inputs)
+    order = planned(launcher, *job_of("quick"))
 
-    assert launcher.preview(document, inputs, setup)["metrics"] == {"f1": 0.75}
-    assert launcher.submit(document, inputs, setup).state() is JobState.RUNNING
-    assert len(asked) == 1
+    assert launcher.preview(order)["metrics"] == {"f1": 0.75}
+    assert launcher.submit(order).state() is JobState.RUNNING
+    assert asked == [1]
+    launcher.submit(order.next(attempt=2, spent_s=1.0))
+    assert asked == [1, 2]
 
 
-def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home: Path, order: Order) -> None:
-    document, inputs = order("waiting")
-    place.launcher.submit(document, inputs)
+def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home: Path) -> None:
+    order = place.order("waiting")
+    place.launcher.submit(order)
 
-    def not_asked(_: JobDocument) -> Timeline:
+    def not_asked(spec: JobSpec, batch: BatchPlan, attempt: int) -> Timeline:
         raise AssertionError("the table may have gone by now")
 
     later = SimulatedLauncher(home, VirtualClock(home), {}, not_asked)
-    adopted = later.submit(document, inputs)
+    adopted = later.submit(order)
     follow(later._clock, adopted)
 
     assert adopted.state() is JobState.COMPLETED
@@ -174,11 +168,12 @@ def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
 ) -> None:
     phases = (("Training", 50.0), ("Uploading", 30.0))
     timeline = Timeline(phases=phases, report=JobReport(metrics={}))
-    launcher = SimulatedLauncher(home, clock, {}, lambda document: timeline)
+    launcher = SimulatedLauncher(home, clock, {}, lambda *_: timeline)
     spec = JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_runtime_minutes=1.0)
-    job = launcher.submit(JobDocument(job_name="paretune-test-1", spec=spec, plan=spec.plan()), JobInputs())
+    job = launcher.submit(planned(launcher, spec))
     clock.sleep(100.0)
 
-    assert launcher.billed_after_limit_s(spec) == billed_after_limit_s(spec, {})
+    assert limits_of(spec, launcher, {}).billed_after_s == billed_after_limit_s(spec, {})
+    assert limits_of(spec.replace(instance_type="local"), launcher, {}).billed_after_s == STOP_SECONDS
     assert job.state() is JobState.COMPLETED
     assert job.status().billable_seconds == pytest.approx(80.0)

@@ -13,7 +13,6 @@ from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.phases import usual
 from paretune.estimating.timing import Prediction
 from paretune.launchers.simulated.timeline import CAPACITY_SECONDS, Timeline, TimelineFactory
-from paretune.specification.container import JobDocument
 from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 
@@ -27,7 +26,7 @@ ml.g5.xlarge,1,8,5e-5,400,,Failed
 """
 
 
-def not_asked(document: JobDocument) -> None:
+def not_asked(*_: object) -> None:
     raise AssertionError("the table answers")
 
 
@@ -41,13 +40,12 @@ def table(tmp_path: Path) -> str:
 STARTING = usual("starting", "gpu").seconds  # not billed
 
 
-def document(table: str | None, simulation: Mapping[str, Any] | None = None, **changes: Any) -> JobDocument:
-    spec = JobSpec(
+def job(table: str | None, simulation: Mapping[str, Any] | None = None, **changes: Any) -> JobSpec:
+    return JobSpec(
         launcher="simulated",
         simulation={**(simulation or {}), "runs": table},
         **{"instance_type": SMALL, "num_train_epochs": 2.0, **changes},
     )
-    return JobDocument(job_name="paretune-test-1", spec=spec, plan=spec.plan())
 
 
 def factory(**parts: Any) -> TimelineFactory:
@@ -55,7 +53,8 @@ def factory(**parts: Any) -> TimelineFactory:
 
 
 def play(table: str | None, simulation: Mapping[str, Any] | None = None, **changes: Any) -> Timeline:
-    return factory()(document(table, simulation, **changes))
+    spec = job(table, simulation, **changes)
+    return factory()(spec, spec.plan())
 
 
 @pytest.mark.parametrize(("batch", "seconds", "kind"), [(64, 130, Cause.OUT_OF_MEMORY), (8, 400, Cause.ERROR)])
@@ -95,8 +94,8 @@ def test_trouble_comes_at_the_rate_that_was_asked_for_and_the_same_again(table: 
 
 
 def test_no_capacity_is_not_billed_and_the_next_attempt_may_find_some(table: str) -> None:
-    request = document(table, {"capacity_error_rate": 0.5})
-    result = [factory()(replace(request, attempt=attempt)) for attempt in range(1, 40)]
+    spec = job(table, {"capacity_error_rate": 0.5})
+    result = [factory()(spec, spec.plan(), attempt) for attempt in range(1, 40)]
     without = [timeline for timeline in result if timeline.failure]
 
     assert 5 < len(without) < 35
@@ -123,7 +122,7 @@ def test_a_table_without_seconds_gives_f1_and_the_estimate_seconds(tmp_path: Pat
     path.write_text(
         "instance_type,instance_count,per_device_train_batch_size,learning_rate,f1\nml.g5.xlarge,1,16,5e-5,0.8\n"
     )
-    timeline = factory(predict=lambda _: ESTIMATE)(document(str(path)))
+    timeline = factory(predict=lambda *_: ESTIMATE)(job(str(path)), job(str(path)).plan())
 
     assert timeline.report is not None
     assert timeline.seconds == pytest.approx(STARTING + 620)
@@ -133,7 +132,7 @@ def test_a_table_without_seconds_gives_f1_and_the_estimate_seconds(tmp_path: Pat
 
 def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
     full = MemoryPrediction(gib=9.5, gib_low=9.0, gib_high=10.0, usable_gib=9.4)
-    timeline = factory(predict=lambda _: replace(ESTIMATE, memory=full))(document(None))
+    timeline = factory(predict=lambda *_: replace(ESTIMATE, memory=full))(job(None), job(None).plan())
 
     assert timeline.failure is not None
     assert timeline.failure[0] is Cause.OUT_OF_MEMORY
@@ -142,4 +141,4 @@ def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
 
 def test_a_job_that_cannot_be_estimated_is_refused() -> None:
     with pytest.raises(BadInput, match=r"simulation\.runs"):
-        factory(predict=lambda _: None)(document(None))
+        factory(predict=lambda *_: None)(job(None), job(None).plan())

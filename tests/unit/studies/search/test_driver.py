@@ -1,9 +1,10 @@
 """A driver and its method, on a launcher whose jobs end as a test wants, with real storage and a real MLflow."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -24,12 +25,13 @@ from paretune.core.interruption import Interruption
 from paretune.jobs.follow import Sync
 from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
-from paretune.launchers.base import Job, JobSetup, WarmPoolStatus
+from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.processes import process_text
 from paretune.presentation.text import usd
-from paretune.specification.container import JobDocument, JobInputs, JobReport
+from paretune.specification.container import JobInputs, JobReport
 from paretune.specification.ending import Cause, cut_off, failed
 from paretune.specification.job import JobSpec
+from paretune.specification.order import Order
 from paretune.specification.price import Price
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.front import StudyFront
@@ -92,10 +94,10 @@ def test_every_row_of_a_large_design_is_run(desk: Desk, monkeypatch: pytest.Monk
 
 def test_a_trial_is_admitted_as_every_job_is_and_refused_before_it_is_paid(desk: Desk) -> None:
     class Full(JudgedLauncher):
-        def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> JobSetup:
-            if setup.spec.learning_rate == RATES[0]:
+        def fit(self, spec: JobSpec, place: Mapping[str, Any], inputs: JobInputs) -> Mapping[str, Any]:
+            if spec.learning_rate == RATES[0]:
                 raise BadInput(["the disk is too small for its data"])
-            return super().check_inputs(setup, inputs)
+            return super().fit(spec, place, inputs)
 
     desk.launcher = Full(always_done)
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "global_batch_size": 512})
@@ -261,11 +263,11 @@ def test_a_quota_of_one_job_makes_the_others_wait_however_long_it_takes(
 ) -> None:
     running, refused, submit = list[Driver](), list[str](), desk.launcher.submit
 
-    def lasting(document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
+    def lasting(order: Order) -> Job:
         if len(running[0].running) > 1:
-            refused.append(document.spec.spec_hash())
+            refused.append(order.offer.computation)
             raise QUOTA
-        job = submit(document, inputs)
+        job = submit(order)
         vars(job)["runs"] = looks
         return job
 
@@ -443,7 +445,7 @@ def test_a_search_goes_on_after_trials_whose_objective_is_no_finite_number(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def report(job: ScriptedJob) -> JobReport:
-        is_high = job.document.spec.learning_rate in RATES[:3]
+        is_high = job.order.training["learning_rate"] in RATES[:3]
         return JobReport(metrics={} if is_high else {"f1": 0.8}, not_finite=("f1", "loss") if is_high else ())
 
     monkeypatch.setattr(ScriptedJob, "report", report)
@@ -500,7 +502,7 @@ def test_a_later_attempt_keeps_the_owner_of_its_trial_whoever_continues_the_stud
     monkeypatch.setenv("LOGNAME", "bob")
     until_ended(desk.next_driver())
 
-    assert [document.attribution.user for document in desk.launcher.documents] == ["ana", "ana"]
+    assert [order.owner.user for order in desk.launcher.orders] == ["ana", "ana"]
 
 
 def test_a_retry_that_runs_is_not_started_again_by_the_next_command(desk: Desk) -> None:
@@ -635,12 +637,12 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again(desk: Desk) -> None:
 
 
 def test_an_impossible_point_is_reported_and_costs_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(spec: JobSpec) -> JobSetup:
+    def place(spec: JobSpec, **_: object) -> Mapping[str, Any]:
         if spec.learning_rate == RATES[0]:
             raise BadInput(["no such thing"])
-        return JobSetup(spec=spec)
+        return {}
 
-    monkeypatch.setattr(desk.launcher, "check", check)
+    monkeypatch.setattr(desk.launcher, "place", place)
     driver = desk.driver(search={"learning_rate": Range(low=1e-5, high=4e-5)}, sampler="random", n_trials=3)
     assert driver.begin(Start({"learning_rate": RATES[0]})) == "no such thing"
     assert searched(driver) == "3 trials were run"

@@ -9,6 +9,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.launchers.deadlines import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
+from paretune.launchers.offers import worst_case_usd
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.results.front import StudyFront
@@ -175,7 +176,7 @@ def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Pat
     assert driver.money.limited(spec) == spec
     upload_s = 60 + UNKNOWN_MODEL_BYTES / 10e6
     most_s = 90 * 60 + LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S + upload_s
-    assert driver.workplace.launcher.worst_case_usd(spec) == pytest.approx(most_s / 3600 * USD_PER_HOUR)
+    assert worst_case_usd(spec, driver.workplace.launcher, {}) == pytest.approx(most_s / 3600 * USD_PER_HOUR)
 
 
 def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval_also_if_one_was_billed_for_no_second(
