@@ -21,19 +21,10 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
+from paretune.core.code_errors import ERRORS_IN_CODE
+
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # beginning of the last line of a traceback
-_ERRORS_IN_CODE: tuple[type[Exception], ...] = (
-    *(ImportError, SyntaxError, NameError, TypeError, AttributeError, KeyError, IndexError, ValueError),
-    *(FileNotFoundError, NotImplementedError, AssertionError),
-)
-"""Exceptions of Python for wrong code and missing packages. Subclasses count, too."""
-_PRINTED_ERRORS_IN_CODE = re.compile(
-    rf"^(?:[\w.]+\.)?(?:{'|'.join(error.__name__ for error in _ERRORS_IN_CODE)}"
-    r"|ModuleNotFoundError|IndentationError|UnboundLocalError)\b"
-    r"|No matching distribution found|unrecognized arguments|arguments are required|error: argument"
-)
-"""How Python prints such an exception at the end of a traceback, and what pip and argparse print."""
 
 
 class ParetuneError(Exception):
@@ -170,12 +161,7 @@ def causes(error: BaseException) -> list[BaseException]:
 def is_error_in_code(error: BaseException) -> bool:
     """Return whether an exception, or the one that it came from, shows that the code is wrong or a package missing."""
     chain = causes(error)
-    return any(isinstance(link, _ERRORS_IN_CODE) for link in (chain[0], chain[-1]))
-
-
-def prints_error_in_code(line: str) -> bool:
-    """Return whether a line that a program printed is the message of such an exception, of pip or of argparse."""
-    return _PRINTED_ERRORS_IN_CODE.search(line) is not None
+    return any(isinstance(link, ERRORS_IN_CODE) for link in (chain[0], chain[-1]))
 
 
 def last_words(lines: Sequence[str]) -> str:

@@ -15,7 +15,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, JobFailed, collecting, prints_error_in_code, refuse
+from paretune.core.code_errors import prints_error_in_code
+from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.packages import missing, version_of
 from paretune.core.reading import at_home, exists, files_below, is_folder
 from paretune.estimating.architecture import config_in, length_faults, positions_of, well_known

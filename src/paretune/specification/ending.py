@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from paretune.core.errors import last_words, prints_error_in_code
+from paretune.core.code_errors import prints_error_in_code
+from paretune.core.errors import last_words
 
 _OF_ONE_JOB = re.compile(r"[0-9a-f]{8,}")  # ids of runs, names of temporary folders, addresses of objects
 

@@ -29,11 +29,6 @@ from pathlib import Path
 from typing import Any
 
 ENDING, WRITTEN, RUNNER = "PARETUNE_ENDING", "PARETUNE_WRITTEN", "PARETUNE_RUNNER"
-_ERRORS_IN_CODE = (
-    *(ImportError, SyntaxError, NameError, TypeError, AttributeError, KeyError, IndexError, ValueError),
-    *(FileNotFoundError, NotImplementedError, AssertionError),
-)
-"""Exceptions for wrong code and missing packages: each job with this code fails in the same way."""
 _LONGEST_TEXT = 100_000  # characters of a message or traceback that are kept
 _LONGEST_END_S = 5.0  # exit handlers and threads may keep a failed process alive for this long
 
@@ -136,7 +131,8 @@ def classify(error: BaseException) -> tuple[str, str]:
     reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
     is_new = isinstance(cause, Exception) and (type(cause), reason) != (type(error), first)
     because = f", because of {type(cause).__name__}: {reason}" if len(chain) > 1 and is_new else ""
-    is_code = isinstance(error, _ERRORS_IN_CODE) or isinstance(cause, _ERRORS_IN_CODE)
+    in_code = importlib.import_module("code_errors").ERRORS_IN_CODE
+    is_code = isinstance(error, in_code) or isinstance(cause, in_code)
     return "code" if is_code else "error", f"{type(error).__name__}: {first}{because}"
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paretune.core import watchdog
+from paretune.core import code_errors, watchdog
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.reading import LARGEST_SETTINGS, at_home, exists, read_text
 from paretune.launchers import archive
@@ -24,6 +24,7 @@ from paretune.user_code.trainer_script import training_of
 RUNNER_FILES = {
     RUNNER: Path(runner.__file__),
     "child.py": Path(child.__file__),
+    "code_errors.py": Path(code_errors.__file__),
     "watchdog.py": Path(watchdog.__file__),
     **{f"script_metrics/{path.name}": path for path in Path(script_metrics.__file__).parent.glob("*.py")},
 }

@@ -4,8 +4,8 @@ ML is the job's folder, /opt/ml on SageMaker. The program installs the dependenc
 provides an MLflow store for the training's records, and runs the training's command. It remains the parent of the
 command: it reads the lines that the command prints, passes signals on to the command and all its descendants, ends a
 command that hangs or reaches its deadline, and writes what the command has measured, however it ended. A script runs
-with `child`, which writes the script's exception as data. Next to this file are child.py, watchdog.py, with_secrets.py
-and script_metrics. All of them need only the standard library of Python 3.8 or newer.
+with `child`, which writes the script's exception as data. Next to this file are child.py, code_errors.py, watchdog.py,
+with_secrets.py and script_metrics. All of them need only the standard library of Python 3.8 or newer.
 
     ML/input/data/job/job.json     the document; `command` in it is the bound command (specification.container.Command)
     ML/output/data/paretune/       mlflow.db and mlruns, if the command uses MLflow; the curves of other loggers;
@@ -66,11 +66,6 @@ _USAGE = re.compile(
     re.IGNORECASE,
 )
 """Messages of command-line parsers about unknown and missing options."""
-_ERROR_IN_CODE = re.compile(
-    r"^(?:[\w.]+\.)?(?:(?:Import|Syntax|Name|Type|Attribute|Key|Index|Value|FileNotFound|NotImplemented|Assertion"
-    r"|ModuleNotFound|Indentation|UnboundLocal)Error)\b|No matching distribution found|error: argument"
-)
-"""How Python prints an exception for wrong code or a missing package, and what pip and argparse print."""
 
 
 def main(ml: Path) -> int:
@@ -242,7 +237,7 @@ class Training:
         is_usage = _USAGE.search(reason) is not None
         if self._is_script and is_usage:
             sentence += self._command["usage_hint"]
-        is_code = is_usage or _ERROR_IN_CODE.search(reason) is not None
+        is_code = is_usage or importlib.import_module("code_errors").prints_error_in_code(reason)
         write_failure(self._ml, "code" if is_code else "error" if reason else "silent", sentence)
         return code
 

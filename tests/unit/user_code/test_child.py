@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from paretune.core.errors import is_error_in_code, prints_error_in_code
 from paretune.launchers.job_folder import fill
 from paretune.launchers.offers import order_of
 from paretune.specification.container import EventReader, JobFolder, JobReport, measurements_of, read_event
 from paretune.specification.ending import Cause, failed
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Limits
-from paretune.user_code import child, runner, script_metrics
+from paretune.user_code import script_metrics
 from paretune.user_code.runner import COMMAND, LOG, TRACEBACK, VERSIONS, Output, TrainerLog, trim_model_folder
 from paretune.user_code.script_metrics import STORE, PrintedNumbers, read_curves
 from tests.support.bound_scripts import script_inputs
@@ -383,13 +382,3 @@ def test_a_secret_is_masked_in_what_the_job_keeps(tmp_path: Path) -> None:
 
     assert (tmp_path / "log.txt").read_text() == "token=...\n"
     assert output.masked("raise ValueError('hush-hush')") == "raise ValueError('...')"
-
-
-def test_the_programs_in_a_job_call_the_same_exceptions_errors_in_the_code_as_paretune_does() -> None:
-    for error in (*child._ERRORS_IN_CODE, ModuleNotFoundError, IndentationError, UnboundLocalError):
-        line = f"{error.__name__}: some words"
-        assert is_error_in_code(error("some words"))
-        assert prints_error_in_code(line)
-        assert runner._ERROR_IN_CODE.search(line)
-    assert not is_error_in_code(ZeroDivisionError())
-    assert not runner._ERROR_IN_CODE.search("ZeroDivisionError: division by zero")
