@@ -80,6 +80,13 @@ def test_a_request_is_that_of_its_golden_file_and_keeps_the_rules_of_the_api(ask
     assert text == path.read_text()
 
 
+def test_instances_are_kept_for_the_minutes_that_were_asked_for_and_otherwise_not_at_all(ask: Ask) -> None:
+    kept = ask(instance_type="ml.m5.large", sagemaker={"keep_alive_minutes": 10.0})
+
+    assert kept["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
+    assert ask(instance_type="ml.m5.large")["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0) == 0
+
+
 def test_spot_waits_no_longer_than_aws_allows(ask: Ask) -> None:
     request = ask(spot=True, max_runtime_minutes=40_320.0)
 
