@@ -14,7 +14,7 @@ instance_count, strategy, dataset_size, billable_seconds. The benchmark assumes 
 aws-samples/amazon-sagemaker-huggingface-benchmark (src/models/train_model.py): with the Trainer of transformers 4.6,
 they trained on nine tenths of `dataset_size`, evaluated the last tenth after each epoch and once more at the end, and
 then evaluated the test split. They left all checkpoints in the folder of the model, which SageMaker packs. Jobs without
-a `strategy` on several GPUs used DataParallel. A second table has the billed hours of the jobs with the most rows, and
+a `strategy` on several GPUs used DataParallel. A second table has the billed time of the jobs with the most rows, and
 the hours that `paretune estimate` prints for them, with its command.
 
 --small: if no table is given, a formula makes up published jobs.
@@ -44,6 +44,7 @@ from paretune.estimating.counting import Work, describe
 from paretune.estimating.phases import Seconds
 from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement, fit
+from paretune.presentation.text import duration
 from paretune.specification.job import JobSpec
 
 LOCAL = Path(__file__).parent / "results" / "local_runs.csv"
@@ -191,14 +192,15 @@ def situations(name: str, jobs: Sequence[Job]) -> list[list[str]]:
 
 
 def bills(table: pd.DataFrame, max_seq_length: int) -> list[list[str]]:
-    """Return a row for each cluster: the jobs with the most rows, their billed hours, and the printed estimate."""
+    """Return a row for each cluster: the jobs with the most rows, their billed time, and the printed estimate."""
     rows, lines = table[table["dataset_size"] == table["dataset_size"].max()], []
     for _, of_cluster in rows.groupby(["instance_count", "instance_type"]):
         options = typed(of_cluster.iloc[0].to_dict(), max_seq_length)
-        (printed,) = program.estimate(JobSpec.read(options)).printed_times()
-        billed = of_cluster["billable_seconds"].mean()
+        (row,) = program.estimate(JobSpec.read(options)).to_frame().to_dict("records")
+        middle, low, high = (duration(row[name]) for name in ("seconds", "seconds_low", "seconds_high"))
+        billed = duration(of_cluster["billable_seconds"].mean())
         cluster = f"{options['instance_count']} x {options['instance_type']}"
-        lines.append([cluster, str(len(of_cluster)), f"{billed / 3600:.2f} h", printed])
+        lines.append([cluster, str(len(of_cluster)), billed, f"{middle} ({low} to {high})"])
     return lines
 
 

@@ -131,10 +131,6 @@ class EstimateTable(Result):
             return text
         return f"{text}; for a script with Hugging Face's Trainer: {options(program='trainer')}"
 
-    def printed_times(self) -> list[str]:
-        """Return the time of each row with its interval, as the table prints it."""
-        return [_time(item) for _, item in self.jobs]
-
     def csv(self) -> str:
         """Return the table as CSV with the columns COLUMNS; an empty field means unknown."""
         return csv_text(COLUMNS, [{name: _cell(value) for name, value in row.items()} for row in self.rows()])
