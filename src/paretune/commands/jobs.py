@@ -3,6 +3,7 @@
 `paretune.jobs` does the work.
 """
 
+import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -110,14 +111,36 @@ def _stop(options: RunOptions) -> CommandOutput:
     return CommandOutput(text=f"run {run.run_id}: {end.in_one_line()}", document=end.to_dict())
 
 
-def _sync(_: Parameters) -> CommandOutput:
+class SyncOptions(Parameters):
+    """The options of `sync`."""
+
+    adopt: str = parameter("")
+    """id of a removed run, whose job another user or another machine has launched: record the job here"""
+
+    rules: ClassVar[Rules] = rules_of(
+        {
+            "adopt must be at least six characters of the id of a run, as `paretune sync` prints it": (
+                lambda options: bool(options.adopt) and not re.fullmatch(r"[0-9a-f]{6,32}", options.adopt)
+            )
+        }
+    )
+
+
+def _sync(options: SyncOptions) -> CommandOutput:
     from paretune.jobs.follow import Sync
     from paretune.jobs.progress import watched
 
     workplaces, tracking = _open_store("sync")
     with watched(workplaces.interruption) as on_events:
         at, budgets = replace(workplaces, on_events=on_events).at, workplaces.budgets()
-        jobs = Sync(workplace_at=at, tracking=tracking, interruption=workplaces.interruption, budgets=budgets).run()
+        sync = Sync(
+            workplace_at=at,
+            tracking=tracking,
+            interruption=workplaces.interruption,
+            budgets=budgets,
+            adopt=options.adopt,
+        )
+        jobs = sync.run()
     lines = [str(job.result) for job in jobs if job.result is not None]
     lines += [f"run {job.run_id}: {job.remark}" if job.run_id else job.remark for job in jobs if job.remark]
     runs = [
@@ -177,5 +200,5 @@ def _clean(options: CleanOptions) -> CommandOutput:
 STATUS = command_of(Parameters, _status)
 LOGS = command_of(LogsOptions, _logs)
 STOP = command_of(RunOptions, _stop)
-SYNC = command_of(Parameters, _sync)
+SYNC = command_of(SyncOptions, _sync)
 CLEAN = command_of(CleanOptions, _clean)

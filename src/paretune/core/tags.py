@@ -25,7 +25,7 @@ class Attribution:
     @classmethod
     def of(cls, tags: Mapping[str, str], environment: Mapping[str, str], study: str = "") -> "Attribution":
         """Return the owner of a job from tags that may name user and team. The default user is the login name."""
-        return cls(study=study, user=tags.get(USER) or _login(environment), team=tags.get(TEAM, ""))
+        return cls(study=study, user=tags.get(USER) or login_of(environment), team=tags.get(TEAM, ""))
 
     def named(self) -> dict[str, str]:
         """Return the parts that are not empty, by name."""
@@ -51,7 +51,8 @@ def tag_faults(tags: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _login(environment: Mapping[str, str]) -> str:
+def login_of(environment: Mapping[str, str]) -> str:
+    """Return the login name of the user; "" if unknown."""
     with suppress(OSError, KeyError, ImportError):  # a container may run as a user id without a name
         return next(filter(None, map(environment.get, _LOGIN)), None) or getpass.getuser()
     return ""

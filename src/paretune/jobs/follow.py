@@ -20,6 +20,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, Interrupted
 from paretune.core.interruption import Interruption
+from paretune.core.reading import absolute
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import Bill, record_pools
@@ -31,7 +32,7 @@ from paretune.jobs.run_names import run_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, Job
 from paretune.launchers.processes import is_alive, process_text
-from paretune.ledger.budget_ledger import BudgetLedger, Reservation
+from paretune.ledger.budget_ledger import BudgetLedger, Reservation, ReservedJob
 from paretune.presentation.text import limit_usd, usd
 from paretune.specification import catalog, metrics
 from paretune.specification.ending import JobState
@@ -100,8 +101,8 @@ def shared_ledgers(
                 ledger, is_open = workplace_of(run, workplace_at).budget_ledger(run.budget), True
                 break
         yield SharedLedger(budget=budget, runs=runs, ledger=ledger, fault="" if is_open else faults[0])
-    named = {run.budget for runs in groups.values() for run in runs}
-    for budget in [each for each in dict.fromkeys(budgets) if each not in named]:
+    named = {absolute(run.budget) for runs in groups.values() for run in runs if run.budget}
+    for budget in [each for each in dict.fromkeys(budgets) if absolute(each) not in named]:
         with of_one_run(lambda _: None):  # no recorded job counts against it
             billed = catalog.owner(next(iter(catalog.instances()))).name
             yield SharedLedger(budget=budget, runs=(), ledger=workplace_at(billed, None).budget_ledger(budget))
@@ -136,9 +137,12 @@ class RemovedJob:
 
 
 def removed_jobs(
-    shared: SharedLedger, tracking: Tracking, workplace_at: WorkplaceAt
+    shared: SharedLedger, tracking: Tracking, workplace_at: WorkplaceAt, asked: str = ""
 ) -> tuple[list[RemovedJob], list[str]]:
     """Return the jobs of a ledger whose runs this MLflow store has lost, and sentences on all others without a run.
+
+    A run may also be missing because this store is a copy of the one that has it. So a job that another user or another
+    machine has launched is returned only if its run, or the beginning of its id, is `asked` for.
 
     A reservation of an older version of paretune does not say which store its run is in, so such a reservation may
     belong to another store. Reservations that name another store are left out. Raises LostContact if the ledger cannot
@@ -158,6 +162,9 @@ def removed_jobs(
         with of_one_run(faults.append):
             workplace = workplace_at(launcher_in(reserved.given), reserved.region or reserved.given.get("region"))
             plan = recalled(reserved.given, workplace, budget=shared.budget)
+            if not workplace.has_launched(reserved) and not (asked and reservation.run_id.startswith(asked)):
+                sentences.append(_of_somebody_else(shared, reservation, reserved))
+                continue
             job = workplace.launcher.attach(reserved.name)
         if faults:
             sentences.append(
@@ -174,6 +181,15 @@ def removed_jobs(
         where = "their runs were removed from this MLflow store, or are in another one"
         sentences.append(f"{_reserved(shared, unknown)} by an older version of paretune for the runs {ids}: {where}")
     return jobs, sentences
+
+
+def _of_somebody_else(shared: SharedLedger, reservation: Reservation, job: ReservedJob) -> str:
+    whose = f"{job.user or 'somebody'} on {job.host or 'another machine'}"
+    adopt = command_line("sync", {"adopt": reservation.run_id})
+    return (
+        f"{_reserved(shared, [reservation])} for job {job.name} of {whose}: this MLflow store does not have its run, "
+        f"and is perhaps a copy of the one that has it; if the run was removed, `{adopt}` records the job here"
+    )
 
 
 def _reserved(shared: SharedLedger, reservations: Sequence[Reservation]) -> str:
@@ -394,6 +410,8 @@ class Sync:
     interruption: Interruption
     budgets: Sequence[str] = ()
     """Budget files of the user, which are checked even if no run names them."""
+    adopt: str = ""
+    """The removed run, or the beginning of its id, of a job that another user or machine has launched."""
     _under_way: dict[str, Attempts] = field(default_factory=dict)
     _collected: list[Collected] = field(default_factory=list)
 
@@ -493,7 +511,7 @@ class Sync:
         """Yield a new run for each job with a reservation whose run was removed from MLflow for good."""
         for shared in shared_ledgers(self.tracking, self.workplace_at, self.budgets):
             with of_one_run(lambda _: None):  # `_record_in_budgets` reports what is wrong with the ledger
-                for removed in removed_jobs(shared, self.tracking, self.workplace_at)[0]:
+                for removed in removed_jobs(shared, self.tracking, self.workplace_at, self.adopt)[0]:
                     run = removed.record_anew(self.tracking)
                     gone = f"run {removed.reservation.run_id} of job {removed.name} was removed from MLflow"
                     self._say(run.run_id, f"{gone}: this new run records the job")

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact, NoAccount
+from paretune.core.file_lock import locked_file
 from paretune.core.interruption import Interruption
-from paretune.core.machine import host_in
+from paretune.core.machine import host_in, machine_name
 from paretune.core.reading import absolute, at_home, exists, is_folder
 from paretune.core.shell import command_line
-from paretune.core.tags import Attribution
+from paretune.core.tags import Attribution, login_of
 from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
 from paretune.launchers.base import Launcher, Surroundings, open_launcher
@@ -32,10 +33,11 @@ from paretune.storage.database import address_fault
 from paretune.tracking import schema
 
 if TYPE_CHECKING:
-    from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
+    from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus, ReservedJob
     from paretune.tracking.store import Tracking
 
 _HOME = ".paretune"
+_BUDGET_FILES = "budget_files.txt"  # in the home folder: the budget files that its jobs have used, one on each line
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
 """Environment variable with the default storage of studies and budgets. It keeps passwords off command lines."""
 _ELSEWHERE = {
@@ -161,7 +163,13 @@ class Workplace:
         `job` is the name of the job's first attempt; it is kept with the reservation.
         """
         if (ledger := self.budget_ledger(plan.limits.budget)) is not None:
+            with suppress(OSError):  # such as a full disk; the run names the file, too
+                _remember(self.home, str(plan.limits.budget))
             ledger.reserve(self._request(plan, run_id, job))
+
+    def has_launched(self, job: "ReservedJob") -> bool:
+        """Return whether this user has launched a job with a reservation on this machine."""
+        return (job.user, job.host) == (login_of(self.environment), host_in(machine_name()))
 
     def record_cost(
         self, budget: str | None, run_id: str, cost_usd: float | None, kept_usd: float | None
@@ -201,7 +209,16 @@ class Workplace:
             now=self.clock.now(),
             instance_type=next(unpriced, plan.offer.instance_type),
             region=plan.region,
-            job=ReservedJob(name=job, given=plan.card.given, store=store, region=region) if job else None,
+            job=ReservedJob(
+                name=job,
+                given=plan.card.given,
+                store=store,
+                region=region,
+                user=login_of(self.environment),
+                host=host_in(machine_name()),
+            )
+            if job
+            else None,
         )
 
     def elsewhere(self, tags: Mapping[str, str]) -> str:
@@ -302,12 +319,13 @@ class Workplaces:
         return replace(public, offline=Offline(reason=reason, launcher=checks))
 
     def budgets(self) -> list[str]:
-        """Return the user's budget files: that of `paretune.toml`, and those beside the home folder.
+        """Return the user's budget files: those of jobs from this home, of `paretune.toml`, and beside the home.
 
         A budget file is beside the home folder if this folder has the file's marks (see `BudgetLedger.check_storage`).
         """
         beside = (self.home.parent / mark.stem[: -len(".2026-11")] for mark in self.home.glob("*.*-*.json"))
-        budgets = [absolute(str(path)) for path in beside if exists(path)]
+        paths = [*_remembered(self.home), *map(str, beside)]
+        budgets = [absolute(path) for path in paths if exists(path)]
         with suppress(BadInput, KeyError):
             budgets.append(str(charged({}, self.environment)["budget"]))
         return list(dict.fromkeys(budgets))
@@ -334,3 +352,19 @@ class Workplaces:
     @cached_property
     def _forecast(self) -> Forecast:
         return Forecast(open_tracking(self.environment, self._clock) if has_store(self.environment) else None)
+
+
+def _remember(home: Path, budget: str) -> None:
+    """Note a budget file in the home folder, so that it is found if no run names it any more. Raises OSError."""
+    home.mkdir(parents=True, exist_ok=True)
+    path = absolute(budget)
+    with locked_file(home / _BUDGET_FILES) as file:
+        if path not in _remembered(home):
+            file.write(f"{path}\n")
+
+
+def _remembered(home: Path) -> list[str]:
+    """Return the budget files that jobs from this home folder have used."""
+    with suppress(OSError):
+        return (home / _BUDGET_FILES).read_text(encoding="utf-8", errors="replace").splitlines()
+    return []

@@ -59,6 +59,8 @@ class ReservedJob:
     given: Mapping[str, Any]  # the given parameters of the job
     store: str  # identifies the MLflow store of the run
     region: str  # AWS region of the job; empty if it has none
+    user: str = ""  # login name of the user who launched it; empty if an older version reserved the dollars
+    host: str = ""  # the machine on which it was launched
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +16,7 @@ from paretune.core.interruption import Interruption
 from paretune.jobs.follow import Collected, Sync, find_run, lines_of, running_jobs, stop
 from paretune.jobs.launch import begin_job
 from paretune.jobs.plan import draft
-from paretune.jobs.workplace import Workplace
+from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.tracking.recorded_run import RecordedRun
 from tests.support.scripted_jobs import DONE, ENDLESS
 from tests.support.tags import tags_of
@@ -239,3 +240,59 @@ def test_a_reservation_without_run_and_job_is_told_and_stays(user: Owner) -> Non
 
     assert "its run was removed from MLflow, and its job does not exist" in remark.remark
     assert user.balance() == before
+
+
+@pytest.mark.parametrize("other", ["user", "machine"])
+def test_a_copy_of_the_store_gives_nobody_the_job_of_another_user_or_machine_unless_asked(
+    user: Owner, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = user.leaves(ENDLESS)
+    job, before = user.job_of(run_id), user.balance()
+    remove_for_good(user, run_id)  # a copy that was made before the job was launched has no run of it either
+    if other == "machine":
+        monkeypatch.setattr("platform.node", lambda: "elsewhere")
+    place = replace(user.place(), environment={"LOGNAME": "colleague"} if other == "user" else {})
+    budgets = [str(user.budget)]
+
+    def syncs(adopt: str = "") -> list[Collected]:
+        return Sync(
+            workplace_at=lambda *_: place,
+            tracking=place.tracking,
+            interruption=Interruption(),
+            budgets=budgets,
+            adopt=adopt,
+        ).run()
+
+    assert running_jobs(place.tracking, lambda *_: place, budgets) == []
+    for name in (run_id, run_id[:8], job):
+        with pytest.raises(BadInput, match="no job here"):
+            find_run(place.tracking, name, lambda *_: place, budgets)
+    (remark,) = syncs()
+    assert f"for job {job} of " in remark.remark
+    assert f"sync --adopt {run_id}` records the job here" in remark.remark
+    assert place.tracking.recorder_of(run_id) is None
+    assert user.balance() == before
+    user.launcher.jobs[job].ending = DONE
+
+    assert any("this new run records the job" in each.remark for each in syncs(adopt=run_id))
+    recorder = place.tracking.recorder_of(run_id)
+    assert recorder is not None
+    assert recorder.tags["paretune.job_name"] == job
+
+
+def test_the_home_remembers_the_budget_file_of_a_job_whose_run_is_gone(user: Owner, tmp_path: Path) -> None:
+    user.budget = tmp_path / "far" / "team.yaml"
+    user.budget.parent.mkdir()
+    user.budget.write_text("budgets: [{name: everything, usd_per_month: 100}]\n")
+    run_id = user.leaves(ENDLESS)
+    remove_for_good(user, run_id)
+    workplaces = Workplaces(environment={}, interruption=Interruption(), home=user.place().home)
+
+    budgets = workplaces.budgets()
+
+    assert budgets == [str(user.budget)]
+    place = user.place()
+    (row,) = running_jobs(place.tracking, lambda *_: place, budgets)
+    assert row["run_id"] == run_id
+    user.leaves()  # a second job of the same file
+    assert workplaces.budgets() == budgets
