@@ -1,6 +1,6 @@
 """The driver of a study whose jobs end as a test decides, on a clock that moves only while it sleeps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,14 @@ class JudgedLauncher(ScriptedLauncher):
         self.scatter = 0.0  # difference of F1 from one seed to the next
         self.loss_scatter = 0.0  # the same for eval_loss
         self.asked: list[str] = []
+        self.specs: dict[str, JobSpec] = {}  # the jobs that were planned, by what they compute
+
+    def place(self, spec: JobSpec, *, account: bool = True) -> Mapping[str, Any]:
+        self.specs |= {each.spec_hash(): each for each in spec.clusters()}
+        return super().place(spec, account=account)
 
     def submit(self, order: Order) -> Job:
-        spec = JobSpec.read(order.training)
+        spec = self.specs[order.offer.computation]
         times = self.asked.count(order.offer.computation)
         self.asked.append(order.offer.computation)
         self.endings = [self.judge(spec, times)]

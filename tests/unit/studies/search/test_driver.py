@@ -445,7 +445,7 @@ def test_a_search_goes_on_after_trials_whose_objective_is_no_finite_number(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def report(job: ScriptedJob) -> JobReport:
-        is_high = job.order.training["learning_rate"] in RATES[:3]
+        is_high = desk.launcher.specs[job.order.offer.computation].learning_rate in RATES[:3]
         return JobReport(metrics={} if is_high else {"f1": 0.8}, not_finite=("f1", "loss") if is_high else ())
 
     monkeypatch.setattr(ScriptedJob, "report", report)
@@ -637,10 +637,12 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again(desk: Desk) -> None:
 
 
 def test_an_impossible_point_is_reported_and_costs_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def place(spec: JobSpec, **_: object) -> Mapping[str, Any]:
+    placed = desk.launcher.place
+
+    def place(spec: JobSpec) -> Mapping[str, Any]:
         if spec.learning_rate == RATES[0]:
             raise BadInput(["no such thing"])
-        return {}
+        return placed(spec)
 
     monkeypatch.setattr(desk.launcher, "place", place)
     driver = desk.driver(search={"learning_rate": Range(low=1e-5, high=4e-5)}, sampler="random", n_trials=3)
