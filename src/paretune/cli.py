@@ -8,8 +8,10 @@ import contextlib
 import errno
 import gc
 import importlib
+import itertools
 import logging
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -164,7 +166,11 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         return _help(help_of(name, with_all=rest[helps[0] + 1 : helps[0] + 2] == ["all"]))
     first_word = COMMANDS[name].first_word
     if rest and first_word and not rest[0].startswith("-"):
-        rest[0] = f"--{first_word}={rest[0]}"
+        words = _words_of_script(rest) if name in ("train", "study") else []
+        rest[: 1 + len(words)] = [
+            f"--{first_word}={rest[0]}",
+            *([f"--script_words={shlex.join(words)}"] if words else []),
+        ]
     from paretune.specification.inputs import PATHS
     from paretune.storage.files import find_path
 
@@ -185,6 +191,12 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         request = command.read(texts)
     refuse(list(dict.fromkeys(faults)))
     return command.run(request)
+
+
+def _words_of_script(words: Sequence[str]) -> list[str]:
+    """Return the words between a Python script and the first option: they are the script's own, as after `python`."""
+    is_script = words[0].endswith(".py")
+    return list(itertools.takewhile(lambda word: not word.startswith("-"), words[1:])) if is_script else []
 
 
 def _help(text: str) -> CommandOutput:

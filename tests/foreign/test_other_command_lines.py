@@ -41,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def launch(spec: paretune.JobSpec, folder: Path) -> None:
-    """Launch a training, after doing what a refusal says: one more option, or a shell script of one line."""
+    """Launch a training, after doing what a refusal says: one more option."""
     try:
         paretune.launch(spec, quiet=True)
     except BadInput as error:
@@ -49,14 +49,9 @@ def launch(spec: paretune.JobSpec, folder: Path) -> None:
         if message.endswith(": add --ask_script true"):
             paretune.launch(spec.replace(ask_script=True), quiet=True)
             return
-        line = re.search(r'write (python train\.py \w+ "\$@") into (\S+),', message)
-        assert line is not None, message
-        Path(line[2]).write_text(line[1] + "\n")
-        project, entry_point = (each.strip().partition(": ")[2] for each in message.splitlines()[-2:])
-        arguments = spec.training_arguments
-        paretune.launch(
-            paretune.JobSpec(project=project, entry_point=entry_point, training_arguments=arguments), quiet=True
-        )
+        words = re.search(r"add --script_words (\w+)", message)
+        assert words is not None, message
+        launch(spec.replace(script_words=words[1]), folder)
 
 
 @pytest.mark.foreign

@@ -24,7 +24,7 @@ from paretune.specification.profile import CHARGED, FILE, read_profile, sets_val
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile, skeleton, unknown_option
 from paretune.studies.definition.objectives import Objective, stated_direction
 from paretune.studies.definition.request import StudyRequest
-from paretune.user_code.code import script_of
+from paretune.user_code.code import script_of, with_own_options
 
 
 class StudyOptions(StudyFile):
@@ -89,6 +89,7 @@ def _requested(texts: Mapping[str, str]) -> StudyRequest:
     typed = {name: text for name, text in texts.items() if sets_value(name, text) and name not in own}
     of_study = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
     job = {name: text for name, text in typed.items() if name not in of_study}
+    job = with_own_options(job, {*JobSpec.model_fields, *StudyFile.model_fields, *StudyOptions.model_fields})
     strange = [name for name in job if name.partition(".")[0] not in JobSpec.model_fields]
     types: Sequence[str] | None = None
     kind, launcher = job.get("instance_type", ""), known().get(job.get("launcher", ""))

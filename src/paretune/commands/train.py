@@ -11,7 +11,7 @@ from paretune.specification.declaration import Parameters, parameter
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.training_arguments import name_faults
-from paretune.user_code.code import script_faults
+from paretune.user_code.code import script_faults, with_own_options
 
 
 class TrainOptions(Parameters):
@@ -30,7 +30,7 @@ class TrainRequest(NamedTuple):
 
 def _read(values: Mapping[str, Any]) -> TrainRequest:
     options, job = ({n: v for n, v in values.items() if (n == "wait") is own} for own in (True, False))
-    waits, spec = TrainOptions.read(options).wait, JobSpec.read(job)
+    waits, spec = TrainOptions.read(options).wait, JobSpec.read(with_own_options(job, JobSpec.model_fields))
     refuse(missing_files(spec.as_text()))
     faults = data_faults(spec)
     if not spec.runs_user_code:

@@ -27,6 +27,14 @@ def command_line(command: str, parameters: Mapping[str, str] | None = None) -> s
     return shlex.join([*_program, command, *_words(parameters or {})])
 
 
+def split_words(text: str) -> list[str]:
+    """Return the words of a command line as a shell does, or at its spaces if a quote in it is not closed."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
 def options(**parameters: object) -> str:
     """Return these parameters as text to paste after a command: `--learning_rate 5e-05`."""
     return shlex.join(_words({name: str(value) for name, value in parameters.items()}))

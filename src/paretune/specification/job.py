@@ -224,6 +224,8 @@ class JobSpec(Parameters):
         None, "quality seconds memory", not_searched=_ONE_TRAINING, group="your own training", also="script"
     )
     """your own training script, run instead of paretune's training"""
+    script_words: str = parameter("", "quality seconds memory", not_searched=_ONE_TRAINING, example="fit data/train")
+    """words that your script reads by their places, such as a subcommand: those that you type after the script"""
     ask_script: bool = parameter(False, "launcher")
     """run your script once with --help if its text does not show all options; at most 60 s, without network"""
     project: str | None = parameter(None, "quality seconds memory", not_searched=_ONE_TRAINING)

@@ -61,7 +61,7 @@ _RESERVED_VARIABLES = re.compile(
 )
 _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # metric names that MLflow allows
 _WITH_A_PROJECT = {
-    *("project", "entry_point", "ask_script", "training_arguments", "environment", "seed"),
+    *("project", "entry_point", "script_words", "ask_script", "training_arguments", "environment", "seed"),
     *("metric", "metric_definitions"),
     *OF_THE_BATCH,
     *("force", "dry_run"),
@@ -166,6 +166,9 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     ),
     "training_arguments must not set label_smoothing_factor with task={task}: leave it out": lambda job: (
         job.training_arguments.get("label_smoothing_factor") and job.task in _OTHERS and not job.entry_script
+    ),
+    "script_words is for a Python script, as entry_script or as entry_point of a project: leave it out": lambda job: (
+        job.script_words and job.entry_script is None and not job.entry_point.endswith(".py")
     ),
     "metric_definitions is for project or entry_script: leave it out": lambda job: (
         job.metric_definitions and not job.runs_user_code

@@ -120,7 +120,8 @@ class Accepted:
         arguments: its arguments, in the order of the text.
         is_complete: whether there are no others.
         declares_all: whether there are no others, except those that a library may add to its parser.
-        commands: one of these words must precede its options, such as `fit` of LightningCLI.
+        commands: its subcommands, such as `fit` of LightningCLI: one of them precedes its own options.
+        needs_command: whether it does not run without one of them.
         opens: files next to it that it runs by names which are relative to the current folder.
         read_from: other files, and folders, that this was read from.
     """
@@ -130,6 +131,7 @@ class Accepted:
     is_complete: bool = False
     declares_all: bool = False
     commands: tuple[str, ...] = ()
+    needs_command: bool = False
     opens: tuple[str, ...] = ()
     read_from: tuple[Path, ...] = ()
 
@@ -204,6 +206,7 @@ def accepted(program: Program, texts: Mapping[Path, str]) -> Accepted:
         arguments |= {(name,): Argument(names=(name,), is_positional=True) for name in _places(program)}
     known = tuple(completed(each, shown) for each in (*arguments.values(), *read.arguments))
     is_named = all(isinstance(word, ast.Constant) for call in added for word in call.args)
+    commands = ("fit",) if _FIT.search(main) else tuple(dict.fromkeys(_commands(program, parser)))
     is_argparse = parser == "argparse" and any(not each.is_positional for each in known)
     declares_all = parser in ("places", "none") or ((read.is_complete or is_argparse) and is_named)
     return replace(
@@ -211,7 +214,8 @@ def accepted(program: Program, texts: Mapping[Path, str]) -> Accepted:
         arguments=known,
         is_complete=declares_all and not (added and _may_be_extended(program, added)),
         declares_all=declares_all,
-        commands=("fit",) if _FIT.search(main) else (*read.commands, *_commands(program)),
+        commands=commands,
+        needs_command=bool(commands) and _needs_command(program, parser),
         opens=tuple(opened(path, main)) if _ELSEWHERE.search(main) else (),
     )
 
@@ -248,15 +252,41 @@ def _places(program: Program) -> Iterator[str]:
         yield from (found[place] for place in sorted(found))
 
 
-def _commands(program: Program) -> Iterator[str]:
-    """Yield the words one of which a script of argparse or fire needs before its options, such as its subcommands."""
-    needs = any(_keywords(call).get("required") == "True" for call in program.calls_of("add_subparsers"))
-    for call in sorted(program.calls_of("add_parser"), key=lambda call: call.lineno) if needs else ():
+def _needs_command(program: Program, parser: str) -> bool:
+    """Return whether a program with subcommands does not run without one of them."""
+    if parser == "argparse":
+        return any(_keywords(call).get("required") == "True" for call in program.calls_of("add_subparsers"))
+    return not any("invoke_without_command" in _keywords(call) for call in program.calls)
+
+
+def _commands(program: Program, parser: str) -> Iterator[str]:
+    """Yield the subcommands that a program of argparse, Click, Typer or fire declares."""
+    for call in sorted(program.calls_of("add_parser"), key=lambda call: call.lineno):
         yield from _texts(call.args[:1])
+    if parser in ("click", "typer"):
+        names = list(_decorated(program))
+        is_alone = parser == "typer" and len(names) == 1 and not program.calls_of("callback")
+        yield from () if is_alone else names  # Typer runs its only command without its name
     for call in program.calls_of("Fire"):
         yield from (text for word in call.args[:1] if isinstance(word, ast.Dict) for text in _texts(word.keys))
         if not (call.args or call.keywords):
             yield from (node.name for node in program.main.body if isinstance(node, ast.FunctionDef))
+
+
+def _decorated(program: Program) -> Iterator[str]:
+    """Yield the names of functions that are commands of a Click group or of a Typer app: `@app.command()`."""
+    for function in (node for node in program.nodes if isinstance(node, _Function)):
+        for each in function.decorator_list:
+            made = each.func if isinstance(each, ast.Call) else each
+            if last_name(made) == "command" and last_name(getattr(made, "value", None)) not in ("", "click", "typer"):
+                named = (
+                    [*each.args[:1], *(item.value for item in each.keywords if item.arg == "name")]
+                    if isinstance(each, ast.Call)
+                    else []
+                )
+                yield next(iter(_texts(named)), function.name.replace("_", "-"))
+    for call in program.calls_of("add_command"):
+        yield next(iter(_texts(call.args[1:2])), last_name(call.args[0] if call.args else None).replace("_", "-"))
 
 
 def _may_be_extended(program: Program, added: Iterable[ast.Call]) -> bool:
@@ -289,12 +319,11 @@ def _of_calls(program: Program, added: Iterable[ast.Call]) -> Iterator[Argument]
 
     What a module in a folder below the script's declares is not required: it may be for another program.
     """
-    found = dict[tuple[str, ...], Argument]()
-    commands = _Subcommands(program)
+    found, commands = dict[tuple[str, ...], Argument](), _Subcommands(program)
     for call in added:
         if (argument := argument_of(call)) is None:
             continue
-        is_needed = argument.is_required and id(call) not in program.of_packages and not commands.names
+        is_needed = argument.is_required and id(call) not in program.of_packages
         own = commands.of(call)
         if argument.names in found:  # several subcommands have it
             before = found[argument.names].commands
@@ -661,7 +690,8 @@ def accepted_by_help(text: str, parser: str = "") -> Accepted:
         arguments=(*arguments.values(), *by_place),
         is_complete=is_complete,
         declares_all=is_complete,
-        commands=_commands_in_help(text),
+        commands=(commands := _commands_in_help(text)),
+        needs_command=bool(commands),
     )
 
 

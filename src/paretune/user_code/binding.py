@@ -22,7 +22,7 @@ from typing import Any
 from paretune.core.errors import did_you_mean
 from paretune.core.machine import may_have_gpu
 from paretune.core.reading import at_home, is_file
-from paretune.core.shell import options
+from paretune.core.shell import options, split_words
 from paretune.specification.container import Command, Slot, slot_values
 from paretune.specification.declaration import affecting, extra_of, spell
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3, INPUT_FILES, split_configuration
@@ -46,7 +46,16 @@ _OF_KEYS = ("hydra", "omegaconf", "jsonargparse")  # parsers whose options are k
 _IN_KEYS = ("learning_rate", "num_train_epochs", *OF_THE_BATCH)  # parameters that may be such a key
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
-    *("project", "entry_point", "environment", "ask_script", "program", "test_rows", "activation_offloading"),
+    *(
+        "project",
+        "entry_point",
+        "environment",
+        "script_words",
+        "ask_script",
+        "program",
+        "test_rows",
+        "activation_offloading",
+    ),
     *("learning_rate_scaling", *OF_THE_BATCH),
 }
 """Parameters that OF_SCRIPTS leaves out.
@@ -91,8 +100,9 @@ def bind(spec: JobSpec, script: Script, *, place: str = "", moved: Mapping[str, 
     """
     plan, name = spec.plan(), script.path.name
     values = _values(spec, plan, script)
-    words = _option_words(script, values)
-    in_job = _option_words(script, _values(spec, plan, script, moved)) if moved else words
+    own = split_words(spec.script_words)
+    words = _command_line(script, own, values)
+    in_job = _command_line(script, own, _values(spec, plan, script, moved)) if moved else words
     batch, steps, total, share = (
         any(slot in word for word in words) for slot in (Slot.BATCH, Slot.STEPS, Slot.TOTAL, Slot.SHARE)
     )
@@ -171,7 +181,10 @@ def _described(spec: JobSpec, script: Script, plan: BatchPlan, shown: Sequence[s
 
     `shown` has the words of the command line with the files that were given, as people read them.
     """
-    unclear, values = list(_unclear(script)), slot_values(plan, "OUTPUT_DIR")
+    unclear, values = (
+        list(_unclear(script, split_words(spec.script_words), spec.model_fields_set)),
+        slot_values(plan, "OUTPUT_DIR"),
+    )
     words = [reduce(lambda text, slot: text.replace(slot, values[slot]), values, word) for word in shown]
     reports = [*script.reported.metrics, *(item["Name"] for item in spec.metric_definitions)]
     if unseen := [
@@ -196,13 +209,35 @@ def _described(spec: JobSpec, script: Script, plan: BatchPlan, shown: Sequence[s
     }
 
 
-def _unclear(script: Script) -> Iterator[str]:
+def _unclear(script: Script, own: Sequence[str], given: Iterable[str]) -> Iterator[str]:
+    """Yield what the text of a script does not show; `given` names the parameters of the job that were given."""
+    if script.commands and not own:
+        yield f"whether it needs one of its subcommands {', '.join(script.commands)}, which is typed after the script"
+    places = [each.name for each in script.arguments] if script.parser == "places" else []
+    if len(places) > len(own):
+        number = f"{len(places)} word{'s' * (len(places) > 1)}"
+        yield f"whether it runs without {number} from sys.argv ({', '.join(places)}), which are typed after the script"
+    for name in sorted(given):
+        if name not in OF_SCRIPTS and name not in OF_THE_BATCH and script.argument(name):
+            passes = options(**{f"training_arguments.{name}": "VALUE"})
+            yield f"whether {name} is meant for it: it was taken for paretune's parameter, and {passes} passes its own"
     ask = f"; {options(ask_script='true')} reads them from {script.path.name} --help"
     if script.reads_anything and not script.has_hugging_face_parser and not script.is_complete:
         yield f"how it reads its arguments: they are passed under Hugging Face's names{ask}"
     elif not script.is_complete:
         passed = "under Hugging Face's names" if script.reads_anything else "as typed"
         yield f"whether it has more arguments: names that its text does not show are passed {passed}{ask}"
+
+
+def _command_line(script: Script, own: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line: the words that the user typed, and the values where their options stand."""
+    if script.commands and own:  # an option that the text does not show is more probably one of the subcommand
+        before = {name: value for name, value in values.items() if (found := script.find(name)) and not found.commands}
+        after = {name: value for name, value in values.items() if name not in before}
+        return [*_option_words(script, before), *own, *_option_words(script, after)]
+    if script.trailing:  # a positional argument with nargs="..." takes all words after it
+        return [*_option_words(script, values), *own]
+    return [*own, *_option_words(script, values)]
 
 
 def _option_words(script: Script, values: Mapping[str, Any]) -> list[str]:
@@ -218,7 +253,8 @@ def _left_out(script: Script, words: Sequence[str]) -> Iterator[str]:
     """Yield the options that are not passed, each by its first name."""
     given = {word.removeprefix("--").partition("=")[0] for word in words}
     for each in script.arguments:
-        if not (each.is_positional or given.intersection(each.spellings)):
+        is_elsewhere = each.commands and given.isdisjoint(each.commands)  # of another subcommand
+        if not (each.is_positional or is_elsewhere or given.intersection(each.spellings)):
             yield each.names[0]
 
 
@@ -262,9 +298,10 @@ def _faults(
         where = os.path.relpath(script.path.parent)
         text = f"opens {', '.join(script.opens)} in the current folder, which is another one: replace entry_script with"
         return [f"{script.path.name} {text} these two lines\n    project: {where}\n    entry_point: {script.path.name}"]
-    if faults := start_faults(script, names):
+    own = split_words(spec.script_words)
+    if faults := start_faults(script, names, own):
         return [*faults, *(_unknown_arguments(script, names) if script.commands else ())]
-    faults = [*_unknown_arguments(script, names), *_value_faults(script, names)]
+    faults = [*_misplaced(script, names, own), *_unknown_arguments(script, names), *_value_faults(script, names)]
     faults += _plan_faults(spec, script)
     has_plan = script.has_hugging_face_parser  # it gets the batch plan, as far as it has arguments for it
     remedy = "" if has_plan else "of the batch parameters, give only global_batch_size, or "
@@ -284,17 +321,26 @@ def _faults(
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
     if has_plan:
         passed |= {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
-    if missing := [
-        each
-        for each in script.arguments
-        if each.is_required and not each.is_positional and passed.isdisjoint(each.names)
-    ]:
+    needed = _required(script, own, by_place=False)
+    if missing := [each for each in needed if passed.isdisjoint(each.names)]:
         parameter_of = {argument_of(script, name): name for name in (*OF_THE_BATCH, *OF_SCRIPTS)}
         called = [next(filter(parameter_of.get, each.names), each.names[0]) for each in missing]
         added = [parameter_of.get(name, f"training_arguments.{name}") for name in called]
-        needed = options(**dict.fromkeys(added, "VALUE"))
         shown = ", ".join(f"--{each.names[0]}" for each in missing)
-        faults.append(f"{script.path.name} does not run without {shown}: add {needed}")
+        faults.append(
+            f"{script.path.name} does not run without {shown}: add {options(**dict.fromkeys(added, 'VALUE'))}"
+        )
+    return faults
+
+
+def _misplaced(script: Script, names: Iterable[str], own: Sequence[str]) -> list[str]:
+    """Return a fault for each option of another subcommand than the one that the user typed."""
+    faults, command = list[str](), next(iter(own), "")
+    for name in names:
+        found = script.find(name)
+        if found is not None and found.commands and command in script.commands and command not in found.commands:
+            others = " or ".join(found.commands)
+            faults.append(f"--{found.spelled(name)} of {script.path.name} is an option of {others}, not of {command}")
     return faults
 
 
@@ -424,11 +470,15 @@ def _is_number(value: Any, kind: str) -> bool:
     return False
 
 
-def start_faults(script: Script, names: Iterable[str]) -> list[str]:
-    """Return why `python SCRIPT --name value` cannot run the script, with two lines that fix it; empty if it can."""
+def start_faults(script: Script, names: Iterable[str], own: Sequence[str] = ()) -> list[str]:
+    """Return why `python SCRIPT OWN --name value` cannot run the script, and what fixes it; empty if it can.
+
+    `own` has the words that the user typed after the script.
+    """
     path, names = script.path, list(names)
     where = os.path.relpath(path.parent)  # from the current folder, in which the command is typed
-    needed = [each.name for each in script.arguments if each.is_positional and each.is_required]
+    needed = _required(script, own, by_place=True)
+    is_given = len(own) - bool(own and own[0] in script.commands) >= len(needed)
     places = [each.name for each in script.arguments] if script.parser == "places" else []
     folder, keys = path.parent.name, _unknown(script, names) if script.trailing else []
     settable = [name for name in names if name in script.reported.constants]
@@ -436,21 +486,16 @@ def start_faults(script: Script, names: Iterable[str]) -> list[str]:
         text = "calls get_ipython(), which only notebooks have: begin it with these two lines"
         first = "from IPython.terminal.interactiveshell import TerminalInteractiveShell"
         second = "get_ipython = lambda: TerminalInteractiveShell.instance(user_ns=globals())"
-    elif script.commands:
-        word, *others = script.commands
-        has_config = word == "fit" and path.with_name("config.yaml").is_file()
-        command = f'python {path.name} {word}{" --config config.yaml" * has_config} "$@"'
-        text = f"needs the word {' or '.join([word, *others])} before its options: write {command} into "
-        text += f"{os.path.join(where, 'run.sh')}, and replace entry_script with these two lines"
-        first, second = f"project: {where}", "entry_point: run.sh"
+    elif fault := _command_fault(script, names, own):
+        return [fault]
     elif places and (others := [name for name in names if name not in places]):
         them = "it" if len(others) == 1 else "them"
         return [
             f"{path.name} has no argument {', '.join(others)}: it reads only {', '.join(places)}, from sys.argv "
             f"by place; leave {them} out, or read {them} with argparse"
         ]
-    elif needed or keys or (script.parser in ("places", "elsewhere") and names):
-        by_place = [name for name in needed if not (keys and name == script.trailing)]
+    elif (needed and not is_given) or keys or (script.parser in ("places", "elsewhere") and names):
+        by_place = [each.name for each in needed if not (keys and each.name == script.trailing)]
         by_place = by_place or places or (names if script.parser == "places" else [])
         by_name = [name for name in names if name not in (*by_place, *keys)]
         # Options come first: a positional argument with nargs="..." takes all words after it.
@@ -459,7 +504,9 @@ def start_faults(script: Script, names: Iterable[str]) -> list[str]:
         parameters = ", ".join(f"{name}: string" for name in [*by_name, *by_place, *map(_parameter_of, keys)])
         text = f"{path.name} runs another file, which may read sys.argv in its own way: if it takes --name=value, write"
         if by_place:
-            text = f"{path.name} takes positional arguments, but paretune passes names: write"
+            typed = f"`{path.name} {' '.join(map(str.upper, by_place))}`"
+            text = f"{path.name} takes positional arguments, but paretune passes names: type their values after the "
+            text += f"script, as in {typed}, or, to give them names, write"
         if keys:
             text = f"{_what_it_has(script, keys)}; if its words {script.trailing} are pairs KEY VALUE, write"
         file = os.path.join(where, "MLproject")
@@ -478,6 +525,42 @@ def start_faults(script: Script, names: Iterable[str]) -> list[str]:
     else:
         return [fault] if names and (fault := _must_ask(script)) else []
     return [f"{path.name} {text}\n    {first}\n    {second}"]
+
+
+def _required(script: Script, own: Sequence[str], *, by_place: bool) -> list[Argument]:
+    """Return the options, or the positional arguments, without which a script does not run after the user's words."""
+    return [
+        each
+        for each in script.arguments
+        if each.is_required and each.is_positional is by_place and (not each.commands or {*own[:1]} & {*each.commands})
+    ]
+
+
+_TRAINS = ("train", "fit", "run", "finetune", "main")  # usual names of the subcommand that trains
+
+
+def _command_fault(script: Script, names: Sequence[str], own: Sequence[str]) -> str:
+    """Return the fault of a script with subcommands of which the user typed none, or none of its; "" otherwise."""
+    name, known = script.path.name, list(script.commands)
+    inside = [found.commands for each in names if (found := script.find(each)) and found.commands]
+    if own and known and own[0] not in known and known != ["fit"]:
+        meant = did_you_mean(own[0], known, most=1) or f"it has {', '.join(known)}"
+        return f"{name} has no subcommand {own[0]}: {meant}"
+    takes_words = (
+        known or script.parser not in ("argparse", "none") or any(each.is_positional for each in script.arguments)
+    )
+    if own and script.is_complete and not takes_words:
+        return f"{name} takes no words, got {' '.join(own)}: leave them out"
+    if own or not (script.needs_command or inside):
+        return ""
+    able = [word for word in known if all(word in each for each in inside)] or known
+    best = next((word for word in _TRAINS if word in able), able[0])
+    text = f"{name} needs the word {' or '.join(known)} before its options: type the one that trains after the script, "
+    text += f"as in `{name} {best}`, or add {options(script_words=best)}"
+    config = script.path.with_name("config.yaml")
+    if best == "fit" and config.is_file() and "config" not in names:
+        text += f" {options(**{'training_arguments.config': os.path.relpath(config)})}"
+    return text
 
 
 def _key_of(name: str) -> str:

@@ -19,6 +19,7 @@ from mlflow.projects.utils import _fetch_project, load_project
 
 from paretune.core.errors import BadInput, collecting, first_line, refuse
 from paretune.core.reading import LARGEST_SCRIPT, at_home, exists
+from paretune.core.shell import split_words
 from paretune.launchers import archive
 from paretune.specification.container import Command, Slot, slot_values
 from paretune.specification.declaration import spell
@@ -127,7 +128,9 @@ class ProjectCode(Code):
             allowed = ", ".join([*declared, *scripts]) or nothing
             raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
         is_script = spec.entry_point not in declared and spec.entry_point.endswith(".py")
-        script = Script.read(root / spec.entry_point, may_ask=spec.ask_script) if is_script else None
+        command = next(iter(split_words(spec.script_words)), "")
+        path = root / spec.entry_point
+        script = Script.read(path, may_ask=spec.ask_script, command=command) if is_script else None
         has_image = spec.sagemaker.training_image is not None
         return cls(root=root, script=script, project=project, has_image=has_image)
 

@@ -34,11 +34,15 @@ _MOUNT_SETATTR, _CURRENT, _RECURSIVE = 442, -100, 0x8000  # the system call, AT_
 _SOCKETS = "/run"  # has sockets of daemons, through which the script could do what it must not do itself
 
 
-def ask_options(script: Path) -> Accepted:
-    """Run `python SCRIPT --help` and return the options that it lists. Raises BadInput if it fails or lists none."""
-    instead = f"leave {options(ask_script='true')} out, and give the names that `python {script.name} --help` shows"
+def ask_options(script: Path, command: str = "") -> Accepted:
+    """Run `python SCRIPT --help` and return the options that it lists. Raises BadInput if it fails or lists none.
+
+    If there is a subcommand `command`, return the options of it.
+    """
+    words = [script.name, *filter(None, [command])]
+    instead = f"leave {options(ask_script='true')} out, and give the names that `python {' '.join(words)} --help` shows"
     try:
-        code, text = help_of([sys.executable, script.name], script.parent)
+        code, text = help_of([sys.executable, *words], script.parent)
     except subprocess.TimeoutExpired:
         raise BadInput([f"{script.name} --help did not end within {duration(LONGEST_S)}: {instead}"]) from None
     except (OSError, subprocess.SubprocessError) as error:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paretune.core.errors import BadInput
@@ -56,18 +56,18 @@ class Script(Accepted):
         return sys.platform == "linux" and self.path.is_file()
 
     @classmethod
-    def read(cls, path: Path, *, may_ask: bool = False) -> "Script":
+    def read(cls, path: Path, *, may_ask: bool = False, command: str = "") -> "Script":
         """Read a script. One that is missing, or that Python cannot parse, counts as taking any argument.
 
-        If `may_ask` and its text does not show all options, its --help is run, in a sandbox. Raises BadInput if the
-        script, or a module that it imports, is too large or is not UTF-8.
+        If `may_ask` and its text does not show all options, its --help is run, or that of a subcommand `command`, in a
+        sandbox. Raises BadInput if the script, or a module that it imports, is too large or is not UTF-8.
         """
         kept = _Kept.of(path)
         if not may_ask or kept.script.is_complete or not path.is_file():
             return kept.script
-        if kept.asked is None or kept.asked.help_fault:
-            kept.asked = _asked(kept.script)
-        return kept.asked
+        if command not in kept.asked or kept.asked[command].help_fault:
+            kept.asked[command] = _asked(kept.script, command)
+        return kept.asked[command]
 
 
 _State = tuple[int, int] | None
@@ -89,7 +89,8 @@ class _Kept:
     states: Mapping[Path, _State]  # of the files that were read, and of those that would be if they existed
     configurations: Mapping[Path, _State]  # of the configuration files in its folder
     is_settled: bool  # whether each file would have a newer time if it had changed since
-    asked: Script | None = None  # with the options that its --help lists, if it was asked for them
+    asked: dict[str, Script] = field(default_factory=dict)
+    """With the options that its --help lists, by the subcommand that was asked for them; "" for the script itself."""
 
     @classmethod
     def of(cls, path: Path) -> "_Kept":
@@ -152,20 +153,22 @@ def _script(path: Path, own_text: str, texts: Mapping[Path, str], configurations
     )
 
 
-def _asked(script: Script) -> Script:
-    """Return a script with the options that its --help lists, and what its text shows of them."""
+def _asked(script: Script, command: str) -> Script:
+    """Return a script with the options that its --help lists, or that of a subcommand, and what its text shows."""
     try:
-        answer = ask_options(script.path)
+        answer = ask_options(script.path, command)
     except BadInput as error:
         return replace(script, help_fault=error.faults[0])
     shown = declarations(ast.parse(script.text))
     by_place = [each for each in script.arguments if each.is_positional] if not answer.trailing else []
+    known = [script.find(each.name) or completed(each, shown) for each in answer.arguments]
     return replace(
         script,
-        arguments=(*(script.find(each.name) or completed(each, shown) for each in answer.arguments), *by_place),
+        arguments=(*(replace(each, commands=(command,) if command else ()) for each in known), *by_place),
         is_complete=answer.is_complete,
         declares_all=answer.is_complete,
         commands=script.commands or answer.commands,
+        needs_command=script.needs_command or answer.needs_command,
         was_asked=True,
     )
 

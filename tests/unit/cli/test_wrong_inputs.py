@@ -61,12 +61,11 @@ WRONG = {  # what is typed: parts of the only message
     "train book.ipynb": [
         "book.ipynb is a notebook: convert it with `jupyter nbconvert --to script book.ipynb`, and name"
     ],
-    "train metric.py --lr 1": [
-        "did you mean learning_rate? An argument of metric.py is given as --training_arguments.lr"
-    ],
-    "train metric.py --hidden 1": [
-        "all parameters; an argument of metric.py is given as --training_arguments.hidden VALUE"
-    ],
+    "train metric.py --lr high": ["--lr of metric.py must be a number, got high"],
+    "train metric.py --lrr 1": ["unknown parameter lrr, which metric.py does not have either: did you mean lr?"],
+    "train metric.py --hidden 1": ["unknown parameter hidden, which metric.py does not have either: it has lr"],
+    "train metric.py --lr 1 --training_arguments.lr 2": ["lr is given twice, also as training_arguments.lr"],
+    "train metric.py fit --lr 1": ["metric.py takes no words, got fit: leave them out"],
     "train metric.py --training_arguments.hidden 1": ["metric.py has no argument hidden: it has lr"],
     "train --dataset rows.csv --text_column Body": ["'Body' is not in the train rows of rows.csv: did you mean body?"],
     "train --dataset rows.csv --text_column body": ["'body' is missing or blank in 1 of 3 train rows (row 2)"],
@@ -181,7 +180,7 @@ WRONG = {  # what is typed: parts of the only message
         "broken.py, line 2: Python cannot read it: '(' was never closed"
     ],
     "study metric.py --metric val_f1 --budget_usd 1 --hidden 1": [
-        "all parameters; an argument of metric.py is given as --training_arguments.hidden VALUE"
+        "unknown parameter hidden, which metric.py does not have either: it has lr"
     ],
     "study metric.py --metric val_thing --budget_usd 5": [
         "paretune: metric.py does not report val_thing: its text shows val_f1"

@@ -426,7 +426,8 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
     script.write_text(PLAIN + "parser.add_argument('--margin', required=True)\nparser.add_argument('rows')\n")
     (fault,) = argument_faults(JobSpec(entry_script=str(script), learning_rate=0.1))
     text, *lines = fault.splitlines()
-    assert text.startswith("train.py takes positional arguments, but paretune passes names: write these two lines")
+    start = "train.py takes positional arguments, but paretune passes names: type their values after the script, as in "
+    assert text.startswith(f"{start}`train.py ROWS`, or, to give them names, write these two lines")
     entry = yaml.safe_load("\n".join(map(str.strip, lines)))["entry_points"]["main"]
     assert entry == {"parameters": {"lr": "string", "rows": "string"}, "command": "python train.py --lr={lr} {rows}"}
 
@@ -455,6 +456,119 @@ def test_a_script_that_takes_pairs_after_its_options_is_refused_with_a_project_t
     passed = shlex.split(code.command.words[0])[1:]
     ran = subprocess.run([sys.executable, *passed], capture_output=True, text=True, check=False)
     assert ran.stdout == "used 0.5 ['SOLVER.BASE_LR', '0.2']\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "line"),
+    [
+        (PLAIN + "parser.add_argument('rows')\n", {"lr": 0.1}, "a b --output-dir /out --lr 0.1"),
+        (PLAIN + "parser.add_argument('opts', nargs='...')\n", {"lr": 0.1}, "--output-dir /out --lr 0.1 a b"),
+        ("import sys\nlr = float(sys.argv[1])\n", {}, "a b"),
+    ],
+)
+def test_words_typed_after_the_script_stand_where_it_reads_them(
+    script: Path, text: str, given: dict[str, Any], line: str
+) -> None:
+    script.write_text(text)
+
+    assert words(script, script_words="a b", training_arguments=given) == line
+    assert argument_faults(JobSpec(entry_script=str(script), script_words="a b", training_arguments=given)) == []
+
+
+def test_a_script_that_reads_words_from_sys_argv_is_said_to_with_their_number(script: Path) -> None:
+    script.write_text("import sys\nrows = sys.argv[1]\nmodel = sys.argv[2]\nprint('loss: 1')\n")
+    unclear = "whether it runs without 2 words from sys.argv (rows, model), which are typed after the script"
+
+    assert script_in_words(JobSpec(entry_script=str(script)))["unclear"] == unclear
+    assert script_in_words(JobSpec(entry_script=str(script), script_words="a b"))["unclear"] == ""
+
+
+SUBCOMMANDS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--verbose", action="store_true")
+commands = parser.add_subparsers(dest="command")
+commands.add_parser("split").add_argument("--share", type=float, default=0.1)
+train = commands.add_parser("train")
+train.add_argument("--lr", type=float, default=0.1)
+train.add_argument("--root", required=True)
+train.add_argument("--debug", action="store_true")
+args = parser.parse_args()
+print(args.command, args.verbose, args.lr, args.root, args.debug)
+"""
+
+
+def test_a_script_with_subcommands_is_asked_which_and_runs_by_the_advice(script: Path) -> None:
+    script.write_text(SUBCOMMANDS)
+    given = {"lr": 0.5, "verbose": True, "debug": True}
+    spec = JobSpec(entry_script=str(script), training_arguments=given)
+
+    (fault,) = argument_faults(spec)
+    assert fault == (
+        "train.py needs the word split or train before its options: type the one that trains after the script, as in "
+        "`train.py train`, or add --script_words train"
+    )
+    spec = spec.replace(script_words="train")
+    (fault,) = argument_faults(spec)
+    assert fault == "train.py does not run without --root: add --training_arguments.root VALUE"
+    spec = spec.replace(training_arguments={**given, "root": "rows"})
+    assert argument_faults(spec) == []
+    passed = [sys.executable, str(script), *script_arguments(spec, spec.plan(), "/out")]
+    assert subprocess.run(passed, capture_output=True, text=True, check=True).stdout == "train True 0.5 rows True\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "fault"),
+    [
+        ("trian", {}, "train.py has no subcommand trian: did you mean train?"),
+        ("train", {"share": 0.2, "root": "x"}, "--share of train.py is an option of split, not of train"),
+    ],
+)
+def test_a_wrong_subcommand_or_an_option_of_another_one_is_refused(
+    script: Path, own: str, given: dict[str, Any], fault: str
+) -> None:
+    script.write_text(SUBCOMMANDS)
+
+    assert argument_faults(JobSpec(entry_script=str(script), script_words=own, training_arguments=given)) == [fault]
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        (
+            "import typer\napp = typer.Typer()\n@app.command()\ndef split(): ...\n"
+            "@app.command('fit')\ndef f(): ...\napp()\n",
+            "split or fit",
+        ),
+        ("import click\n@click.group()\ndef cli(): ...\n@cli.command()\ndef run_all(): ...\ncli()\n", "run-all"),
+        ("from jsonargparse import CLI\nLightningCLI(Model)\n", "fit"),
+    ],
+)
+def test_subcommands_of_other_libraries_are_read_from_the_text(script: Path, text: str, known: str) -> None:
+    script.write_text(text)
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script)))
+
+    best = known.rpartition(" ")[2]
+    assert fault.startswith(f"train.py needs the word {known} before its options: type the one that trains")
+    assert argument_faults(JobSpec(entry_script=str(script), script_words=best)) == []
+
+
+def test_the_only_command_of_a_typer_app_is_no_subcommand(script: Path) -> None:
+    script.write_text("import typer\napp = typer.Typer()\n@app.command()\ndef main(lr: float = 0.1): ...\napp()\n")
+
+    assert argument_faults(JobSpec(entry_script=str(script))) == []
+
+
+def test_a_parameter_of_ours_that_the_script_has_too_is_said_to_be_ours(script: Path) -> None:
+    script.write_text(PLAIN + "parser.add_argument('--region')\nprint('loss: 1')\n")
+
+    unclear = script_in_words(JobSpec(entry_script=str(script), region="eu-west-1"))["unclear"]
+
+    assert unclear == (
+        "whether region is meant for it: it was taken for paretune's parameter, and --training_arguments.region VALUE "
+        "passes its own"
+    )
 
 
 def test_a_parameter_without_an_argument_may_be_a_pair_whose_key_only_the_user_knows(script: Path) -> None:
@@ -623,7 +737,6 @@ def test_an_argument_of_the_script_given_as_a_parameter_is_refused_with_its_righ
             "takes positional arguments",
             ["name: ", "entry_points: {main: "],
         ),
-        ("LightningCLI(Model)\n", "needs the word fit before its options", ["project: ", "entry_point: run.sh"]),
         (
             "lr = 0.1\nexec(open('c.py').read())\n",
             "may read sys.argv in its own way",

@@ -25,7 +25,7 @@ from pydantic import PrivateAttr, ValidationInfo, field_validator
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.core.reading import at_home
-from paretune.core.shell import command_line
+from paretune.core.shell import command_line, split_words
 from paretune.specification import metrics
 from paretune.specification.declaration import (
     Fault,
@@ -380,9 +380,11 @@ def _own_training(study: StudyFile) -> Iterator[Fault]:
         yield from (Fault(("job", "project"), text) for text in faults)
     if study.job.entry_script is not None:
         names = [own_name for name in study.search if (own_name := name.partition("training_arguments.")[2])]
-        script = Script.read(at_home(study.job.entry_script).resolve(), may_ask=study.job.ask_script)
-        names = [*study.job.training_arguments, *names]
-        faults = start_faults(script, names)
+        words = split_words(study.job.script_words)
+        command = next(iter(words), "")
+        path = at_home(study.job.entry_script).resolve()
+        script = Script.read(path, may_ask=study.job.ask_script, command=command)
+        faults = start_faults(script, [*study.job.training_arguments, *names], words)
         yield from (Fault(("job", "entry_script"), text) for text in faults)
 
 
