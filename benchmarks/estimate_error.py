@@ -2,6 +2,7 @@
 
     python benchmarks/estimate_error.py                   # local jobs of local_runs.yaml, in results/local_runs.csv
     python benchmarks/estimate_error.py --published runs.csv
+    python benchmarks/estimate_error.py --table rates.csv   # training rates by kind, as in estimate_error_cold.py
 
 A cluster shape is an instance type and a number of instances. Each job is predicted in three ways: without any
 known job; from the jobs of all other shapes; and from those jobs and one other job of its own shape. Two other methods
@@ -17,19 +18,25 @@ then evaluated the test split. They left all checkpoints in the folder of the mo
 a `strategy` on several GPUs used DataParallel. A second table has the billed time of the jobs with the most rows, and
 the hours that `paretune estimate` prints for them, with its command.
 
---small: if no table is given, a formula makes up published jobs.
+--table: published training rates, with the columns of estimate_error_cold.py; may be repeated. Each row is estimated as
+`paretune estimate` does, without any earlier job, and a table shows the errors by kind of job. It has two halves: the
+sources that constants were chosen on, where the width of each source's intervals is learned from the other sources, and
+the sources that were left out.
 
-For many kinds of clusters without any earlier job, see estimate_error_cold.py.
+--small: if no table is given, a formula makes up published jobs.
 """
 
 import argparse
 import itertools
+import json
 import math
 import statistics
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import arguments
 import numpy as np
@@ -38,12 +45,14 @@ import published
 from scipy.optimize import nnls
 
 import paretune as program
+from paretune.commands.estimate.table import printed_time
 from paretune.core.shell import command_line
+from paretune.estimating import timing
 from paretune.estimating.architecture import well_known
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.phases import Seconds
-from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement, fit
+from paretune.estimating.workload import setting_of
 from paretune.presentation.text import duration
 from paretune.specification.job import JobSpec
 
@@ -196,12 +205,66 @@ def bills(table: pd.DataFrame, max_seq_length: int) -> list[list[str]]:
     rows, lines = table[table["dataset_size"] == table["dataset_size"].max()], []
     for _, of_cluster in rows.groupby(["instance_count", "instance_type"]):
         options = typed(of_cluster.iloc[0].to_dict(), max_seq_length)
-        (row,) = program.estimate(JobSpec.read(options)).to_frame().to_dict("records")
-        middle, low, high = (duration(row[name]) for name in ("seconds", "seconds_low", "seconds_high"))
+        ((_, item),) = program.estimate(JobSpec.read(options)).jobs
         billed = duration(of_cluster["billable_seconds"].mean())
         cluster = f"{options['instance_count']} x {options['instance_type']}"
-        lines.append([cluster, str(len(of_cluster)), billed, f"{middle} ({low} to {high})"])
+        lines.append([cluster, str(len(of_cluster)), billed, printed_time(item)])
     return lines
+
+
+def kinds(tables: Sequence[Path], most: int | None) -> list[str]:
+    """Return tables of errors of `paretune estimate` by kind of job, for the two halves of the sources.
+
+    The last table has the factors of the intervals (`timing.CALIBRATION`), from the first half.
+    """
+    import estimate_error_cold as cold
+
+    rates = cold.read(tables)
+    factors = cold.calibration_table(rates)
+    if most is not None:
+        rates = [
+            rate for _, of_source in itertools.groupby(rates, lambda rate: rate.source) for rate in [*of_source][:most]
+        ]
+    lines = list[str]()
+    for half, is_fitted in (("sources that constants were chosen on", True), ("sources left out", False)):
+        found: dict[str, list[tuple[str, float, float]]] = {}
+        for source in dict.fromkeys(rate.source for rate in rates):
+            if source.startswith(cold.FITTED_ON) is not is_fitted:
+                continue
+            without = {kind: factor for kind, (_, _, factor) in cold.calibration(rates, but=source).items()}
+            with mock.patch.dict(timing.CALIBRATION, without if is_fitted else {}):
+                for rate in rates:
+                    if rate.source == source:
+                        kind = rate.work.kind or "GPUs without a data sheet"
+                        found.setdefault(kind, []).append((source, *_estimated(rate)))
+        if not found:
+            continue
+        rows = [_of_kind(kind, values) for kind, values in sorted(found.items())]
+        rows.append(_of_kind("all", [value for values in found.values() for value in values]))
+        header = [half, "rows", "sources", "median", "error", "in the 80 % interval", "its half-width"]
+        lines += [*published.table(header, rows), ""]
+    return [*lines, "Factors of the intervals, from the sources that constants were chosen on:", "", *factors]
+
+
+def _estimated(rate: Any) -> tuple[float, float]:
+    """Return the predicted rate over the published one, and the half-width, from the options that a user would type."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, _ = rate.configuration
+        Path(folder, "config.json").write_text(json.dumps(config))
+        options = {name: text for name, text in rate.spec.given_text().items() if name != "dataset"}
+        ((_, item),) = program.estimate(JobSpec.read(options | {"model": folder})).jobs
+    assert item is not None
+    return rate.step_seconds / item.time.step_seconds, item.time.seconds_high / item.time.seconds
+
+
+def _of_kind(kind: str, values: Sequence[tuple[str, float, float]]) -> list[str]:
+    inside = sum(1 / width <= ratio <= width for _, ratio, width in values)
+    error = statistics.median(abs(math.log(ratio)) for _, ratio, _ in values)
+    width = math.exp(statistics.mean(math.log(width) for *_, width in values))
+    middle = statistics.median(ratio for _, ratio, _ in values)
+    sources = len({source for source, *_ in values})
+    cells = [f"{middle:.2f}", f"{math.expm1(error):.0%}", f"{inside / len(values):.0%}", f"x {width:.2f}"]
+    return [kind, str(len(values)), str(sources), *cells]
 
 
 def small_table() -> pd.DataFrame:
@@ -226,7 +289,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--published", type=Path, help="CSV of published jobs")
     parser.add_argument("--max_seq_length", type=int, default=512, help="tokens that its rows were padded to")
-    options = arguments.parse(parser)
+    parser.add_argument("--table", type=Path, action="append", help="CSV of published training rates")
+    parser.add_argument("--most", type=int, help="maximum number of rates per source; default: all")
+    options = arguments.parse(parser, most=1)
     rows = list[list[str]]()
     billed = list[list[str]]()
     if options.published or options.small:
@@ -243,6 +308,9 @@ def main() -> None:
     if billed:
         header = ["cluster", "jobs", "billed", "`paretune estimate` (80 % interval)"]
         print(published.block("published_bills", published.table(header, billed)))
+    if options.table:
+        about = f"{made}; *median* is the predicted rate over the published one, *error* the median of the deviations:"
+        print(published.block("estimate_kinds", [about, "", *kinds(options.table, options.most)]))
 
 
 if __name__ == "__main__":

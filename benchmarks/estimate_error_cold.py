@@ -32,19 +32,20 @@ from unittest import mock
 
 import arguments
 import estimate_error
-import numpy as np
 import pandas as pd
 import published
+from scipy.stats import t as student
 
 from paretune.core.errors import BadInput
+from paretune.core.noise import Z80
 from paretune.estimating import timing
 from paretune.estimating.architecture import of_config
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.hardware import DeviceShare
-from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement, fit
+from paretune.estimating.workload import setting_of
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec
 
@@ -55,11 +56,11 @@ ROWS = 10_000_000
 """Training rows of a predicted job, so many that all other phases are negligible."""
 LEAST_ROWS = 4
 """Fewest rows of a source whose rows are predicted from half of them."""
-COVERED = 0.85
-"""Share of the rates of the first half that the calibrated intervals should contain. It is more than the 80 % that the
-intervals state, because the same rates served to choose the constants."""
-ROWS_OF_ALL = 20
-"""Number of rates as much as which the factor of all rates counts in the factor of each kind."""
+SOURCES_OF_PRIOR = 4
+"""Number of sources as much as which the deviation of all sources counts in that of each kind. A guess."""
+UNMEASURED = 1.5
+"""Deviation of a kind of job that no source has measured, relative to that of all sources. A guess: data sheets of
+chips deviate 1.8 times as much as those of chips with a measured rate (`unmeasured` and `chip` in timing._PRIORS)."""
 NOT_COMPARABLE = ("not comparable", "offloaded")
 """Parts of the `memory_note` of jobs whose memory cannot be compared with that of a job of paretune."""
 
@@ -78,6 +79,11 @@ class Rate:
     def source(self) -> str:
         """The name of its publisher."""
         return self.row["source"].partition(":")[0]
+
+    @property
+    def configuration(self) -> tuple[Mapping[str, object], str]:
+        """The content of the model's config.json, and the task."""
+        return configuration(self.row)
 
     @property
     def chip(self) -> str:
@@ -118,11 +124,11 @@ FITTED_ON = (
     *(f"Pollux OSDI21 g4dn.12xlarge BERT SQuAD {nodes}" for nodes in ("1 node", "2 to 4")),
 )
 """Beginnings of the names of sources on which constants were chosen. Only the other sources judge the constants."""
-_OPTIM = "training_arguments.optim"
+_OPTIM, _APEX = "training_arguments.optim", "training_arguments.fp16_opt_level"
 _PROGRAMS: Mapping[str, Mapping[str, object]] = {
-    "Lambda": {"program": "trainer-4.x", _OPTIM: "adamw_apex_fused"},
+    "Lambda": {"program": "trainer-4.x", _OPTIM: "adamw_apex_fused", _APEX: "O2"},
     "NVIDIA DeepLearningExamples BERT TF": {"program": "trainer-4.x", _OPTIM: "adamw_hf"},
-    "NVIDIA DeepLearningExamples BERT Py": {"program": "trainer-4.x", _OPTIM: "adamw_apex_fused"},
+    "NVIDIA DeepLearningExamples BERT Py": {"program": "trainer-4.x", _OPTIM: "adamw_apex_fused", _APEX: "O2"},
     "Pollux": {"program": "trainer-4.x", _OPTIM: "adamw_hf"},
     "Hugging Face run_": {"program": "trainer-4.x", _OPTIM: "adamw_hf"},
     "philschmid pytorch": {"program": "trainer-4.26", _OPTIM: "adamw_torch_fused"},
@@ -270,33 +276,43 @@ def halves(rates: Sequence[Rate], seed: int = 1) -> list[Forecast]:
     return made
 
 
-def calibration(rates: Sequence[Rate]) -> dict[str, tuple[int, float, float]]:
-    """Return `timing.CALIBRATION` from the rates that constants were chosen on.
+def calibration(rates: Sequence[Rate], *, but: str = "") -> dict[str, tuple[int, int, float]]:
+    """Return `timing.CALIBRATION`, from the sources that constants were chosen on, without the source `but`.
 
-    For each kind of job: the number of rates, the factor that these rates alone need, and the factor after averaging.
+    For each kind of job: the number of rates, the number of sources, and the factor. The mean square of the deviations
+    of a source counts once, relative to the spreads of the priors. In it, an outlier has little influence.
     """
     with mock.patch.dict(timing.CALIBRATION, clear=True):
-        made = forecasts([rate for rate in rates if rate.source.startswith(FITTED_ON) and rate.work.kind], [])
-    needed: dict[str, list[float]] = {}
+        known = [rate for rate in rates if rate.source.startswith(FITTED_ON) and rate.work.kind]
+        made = forecasts([rate for rate in known if rate.source != but], [])
+    of_kind: dict[str, dict[str, list[float]]] = {kind: {} for kind in timing.CALIBRATION}
     for item in made:
-        needed.setdefault(item.rate.work.kind, []).append(abs(math.log(item.ratio)) / math.log(item.width))
-    of_all = _covering([value for values in needed.values() for value in values])
-    return {
-        kind: (len(values), alone, (len(values) * alone + ROWS_OF_ALL * of_all) / (len(values) + ROWS_OF_ALL))
-        for kind, values in sorted(needed.items())
-        if (alone := _covering(values))
+        square = (math.log(item.ratio) / math.log(item.width) * Z80) ** 2
+        of_kind[item.rate.work.kind].setdefault(item.rate.source, []).append(square)
+    means = {
+        kind: [statistics.mean(square * _weight(square) for square in squares) for squares in of_source.values()]
+        for kind, of_source in of_kind.items()
     }
+    of_all = statistics.mean(mean for values in means.values() for mean in values)
+    factors = {}
+    for kind, values in means.items():
+        count = SOURCES_OF_PRIOR + len(values)
+        deviation = math.sqrt((SOURCES_OF_PRIOR * of_all + sum(values)) / count)
+        factor = deviation * float(student.ppf(0.9, count)) / Z80 * (1.0 if values else UNMEASURED)
+        factors[kind] = sum(map(len, of_kind[kind].values())), len(values), round(factor, 2)
+    return factors
 
 
-def _covering(values: Sequence[float]) -> float:
-    return float(np.quantile(values, COVERED))
+def _weight(square: float) -> float:
+    """Return the weight of a squared deviation, as in a fit with a t distribution of four degrees of freedom."""
+    return 5.0 / (4.0 + square)
 
 
 def calibration_table(rates: Sequence[Rate]) -> list[str]:
     """Return a table of the factors of the intervals."""
-    header = ["kind of job", "rates", "factor that they need", "factor"]
+    header = ["kind of job", "rates", "sources", "factor"]
     rows = calibration(rates).items()
-    return published.table(header, [[kind, f"{n}", f"{alone:.2f}", f"{made:.2f}"] for kind, (n, alone, made) in rows])
+    return published.table(header, [[kind, f"{n}", f"{sources}", f"{made:.2f}"] for kind, (n, sources, made) in rows])
 
 
 def summary(name: str, made: Sequence[Forecast]) -> list[str]:
@@ -320,8 +336,6 @@ def tables(rates: Sequence[Rate]) -> list[str]:
         kinds = {name: [item for item in of_half if holds(item.rate)] for name, holds in KINDS.items()}
         lines += ["", f"{half}, from data sheets alone:", ""]
         lines += published.table(header, [summary(name, made) for name, made in kinds.items() if made])
-    lines += ["", "Factors of the intervals, from the sources that constants were chosen on:", ""]
-    lines += calibration_table(rates)
     sources = dict.fromkeys(rate.source for rate in rates)
     by_source = {source: [item for item in cold if item.rate.source == source] for source in sources}
     lines += ["", "The same by source:", ""]

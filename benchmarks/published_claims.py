@@ -202,6 +202,18 @@ def ours(claim: Claim, document: Any, slower: Any = None) -> float | str:
     return str(row["fits"]) if claim.field == "fits" else float(row[claim.field])
 
 
+def is_inside(claim: Claim, document: Any) -> bool:
+    """Return whether a published figure is inside our 80 % interval, or has none: a speed-up, or a job that was run."""
+    assert isinstance(claim.published, float)
+    if "rows" not in document or claim.field == "speedup":
+        return True
+    row = sorted(document["rows"], key=lambda row: row["instance_count"])[claim.row]
+    if claim.field == "rate":
+        seconds = row["global_batch_size"] / row["seconds_per_step"] / claim.published * row["seconds"]
+        return bool(row["seconds_low"] <= seconds <= row["seconds_high"])
+    return bool(row[f"{claim.field}_low"] <= claim.published <= row[f"{claim.field}_high"])
+
+
 def shown(claim: Claim, value: float | str) -> str:
     """Return a value of a claim as people read it."""
     if isinstance(value, str):
@@ -230,7 +242,7 @@ def lines(claims: tuple[Claim, ...]) -> list[str]:
         value = ours(claim, document, slower)
         error = ""
         if isinstance(claim.published, float) and isinstance(value, float):
-            error = f"{value / claim.published - 1:+.0%}"
+            error = f"{value / claim.published - 1:+.0%}{'' if is_inside(claim, document) else '!'}"
         fits = str(document["rows"][0]["fits"]) if claim.field == "rate" else ""
         found = shown(claim, value) + (f", memory: {fits}" if fits else "")
         number = str([*answers].index(command) + 1)

@@ -181,7 +181,8 @@ class Tools:
         Every combination of the lists among the parameters, such as many instance types, makes a row; the first row is
         the cheapest that fits, or may fit, in memory. `paretune estimate --json` has all columns.
         """
-        from paretune.commands.estimate.estimate import MAIN_COLUMNS, run_estimate
+        from paretune.commands.estimate.estimate import run_estimate
+        from paretune.commands.estimate.table import MAIN_COLUMNS
 
         texts = _texts(parameters, self.reads)
         answer: dict[str, Any] = run_estimate(EstimateRequest.from_text(with_profile(texts, os.environ))).to_dict()

@@ -6,9 +6,8 @@ timing         seconds, fit                     seconds, from counted work and f
 counting       describe -> Work                 what one device computes, moves, launches and exchanges in a step
 memory         MemoryModel, Footprint           peak memory of a device
 phases         usual, phases_of                 phases of a job on SageMaker and their usual seconds
-workload       workload                         rows, tokens, steps and arithmetic of a training run
+workload       setting_of -> Setting            a job with its model, its work, a device and formats
 architecture   architecture_of                  sizes of a model
 hardware       DeviceShare                      data sheets of accelerators, figures for CPUs
 formats        formats_of                       number formats of a training run
-setting        setting_of                       a job with its model, work, device and formats
 """

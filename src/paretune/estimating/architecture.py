@@ -198,6 +198,15 @@ def config_in(model: str | Path) -> Mapping[str, Any] | None:
     return None
 
 
+def architecture_in(folder: str | Path, task: str) -> Architecture | None:
+    """Return the architecture of the model in a folder, or None if its config.json is missing or cannot be read.
+
+    It also has what else a job asks of the file: the longest row (`positions`) and the format of the files (`stored`).
+    """
+    config = config_in(folder)
+    return None if config is None else of_config(config, task)
+
+
 def read_config(model: str | Path) -> Mapping[str, Any]:
     """Return the config.json in a model's folder. Raises BadInput if it does not exist or cannot be read."""
     must = f"model {model} must have a config.json that can be read, and "

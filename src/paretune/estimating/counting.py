@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.phases import BOOT_SECONDS, kind_of, usual
-from paretune.estimating.setting import Setting
 from paretune.estimating.trainer import (
     adapter_bytes,
     blocking_bytes,
@@ -19,7 +18,7 @@ from paretune.estimating.trainer import (
     optimizer_of,
     score_bytes,
 )
-from paretune.estimating.workload import gathered_bytes, share_in_layers
+from paretune.estimating.workload import Setting, gathered_bytes, share_in_layers
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
@@ -53,6 +52,7 @@ _KERNELS = {"encoder": (51, 86), "decoder": (113, 151)}
 # is not counted, which would make 28; the fitted factor `update` (timing.py) covers it. fp32 masters of bf16 weights
 # add 6 bytes to convert the gradient, and 6 to round the result into the model.
 _UPDATE_BYTES, _MASTER_BYTES = 24.0, 12.0
+LONG_ROWS = 16_000  # tokens of a row from which on a language model is a kind of its own, without any source
 # Parameters that define how devices share the model, with their defaults.
 _DIVISIONS = {name: JobSpec.model_fields[name].default for name in DIVISIONS}
 
@@ -154,7 +154,7 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
     return Work(
         constants=_constants(setting, cluster, stack, by_tcp=by_tcp),
         cluster=cluster,
-        kind=_kind(spec, share),
+        kind=_kind(spec, share, work.tokens),
         is_local=is_local,
         is_ahead=not share.on_processor,
         instances=share.instances,
@@ -182,10 +182,12 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
     )
 
 
-def _kind(spec: JobSpec, share: DeviceShare) -> str:
+def _kind(spec: JobSpec, share: DeviceShare, tokens: float) -> str:
     """Return the kind of job by which intervals are calibrated, or "" for devices whose speed is a guess."""
     if not spec.has_instances or share.on_processor or not share.device.is_listed:
         return ""
+    if spec.task == CAUSAL_LM and tokens >= LONG_ROWS:
+        return "language model, long rows"
     if share.instances > 1:
         return "several machines"
     if spec.task == CAUSAL_LM:
@@ -211,7 +213,9 @@ def _constants(setting: Setting, cluster: str, stack: str, *, by_tcp: bool) -> d
     chip = device.name or "local"
     if instance is not None:
         chip = instance.accelerator if instance.accelerator_count else instance.family
-    kind = "unlisted" if not device.is_listed else "chip" if is_gpu or not is_local else "local"
+    kind = "chip" if is_gpu or not is_local else "local"
+    if is_gpu and not (device.is_listed and device.is_measured):
+        kind = "unmeasured" if device.is_listed else "unlisted"
     family = instance.family if instance else "local"
     # Language models are better known than others, except with adapters on weights that are not in 4 bits.
     kind_of_model = "decoder" if spec.task == CAUSAL_LM and spec.fine_tuning in ("full", "qlora") else "model"

@@ -20,15 +20,14 @@ from paretune.core.machine import machine_name
 from paretune.core.noise import Z80, Scatter, posterior_deviation
 from paretune.core.shell import options
 from paretune.estimating import counting, memory, timing
-from paretune.estimating.architecture import Architecture, config_in, of_config, well_known
+from paretune.estimating.architecture import Architecture, architecture_in, well_known
 from paretune.estimating.counting import Work
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.memory import Footprint, MemoryModel, MemoryPrediction
 from paretune.estimating.phases import Seconds, phases_of
 from paretune.estimating.remedy import remedy_for
-from paretune.estimating.setting import Setting, setting_of
 from paretune.estimating.timing import Measurement, Prediction
-from paretune.estimating.workload import training_rows
+from paretune.estimating.workload import Setting, setting_of, training_rows
 from paretune.presentation.text import duration, usd
 from paretune.pricing import cost_usd
 from paretune.specification import metrics
@@ -250,6 +249,8 @@ class Estimator:
         device = setting.share.device
         if not device.is_listed:
             return f"no data sheet for {device.name}, so its speed is a guess; {basis}"
+        if not (device.is_measured or of_chip):
+            basis = f"no training rate on {device.name} is known; {basis}"
         if work.instances == 1 or self.evidence.has_network(work):
             return basis
         is_tcp = work.constants["network"] == counting.TCP
@@ -404,5 +405,4 @@ def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
     architecture = well_known(spec.model, spec.task)
     if architecture is not None or inputs.model is None:
         return architecture
-    config = config_in(inputs.model)
-    return None if config is None else of_config(config, spec.task)
+    return architecture_in(inputs.model, spec.task)

@@ -13,8 +13,8 @@ from paretune.estimating import counting, memory
 from paretune.estimating.architecture import Architecture, adapted_widths, config_in, well_known
 from paretune.estimating.counting import Work
 from paretune.estimating.memory import Footprint, MemorySetting
-from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement
+from paretune.estimating.workload import setting_of
 from paretune.specification import metrics
 from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec

@@ -37,6 +37,7 @@ class Accelerator:
     others."""
     name: str = ""  # the name in instances.csv; for an unlisted GPU of this machine, the name that its driver reports
     is_listed: bool = True  # False for a GPU whose figures are a guess
+    is_measured: bool = True  # False if no training rate on this chip was known when constants were chosen
 
 
 # Peaks: NVIDIA data sheets, dense rates, read 2026-11-20, in the order of the fields. A K80 here is one of the two GPUs
@@ -54,7 +55,9 @@ class Accelerator:
 # Training runs reach 0.5 of the peak on a V100, and 0.5 to 0.64 on an A100, whose copies overlap with products. The
 # same program reached 0.40 of an A10's peak and 0.49 of an A100's (karpathy/llm.c, pull request 621).
 _ACCELERATORS = {
-    "NVIDIA K80": Accelerator(4.1e12, 4.1e12, 240e9, 16e9, 11441 / 1024, has_bf16=False, compute_capability=(3, 7)),
+    "NVIDIA K80": Accelerator(
+        4.1e12, 4.1e12, 240e9, 16e9, 11441 / 1024, has_bf16=False, compute_capability=(3, 7), is_measured=False
+    ),
     "NVIDIA T4": Accelerator(
         8.1e12, 65e12, 320e9, 16e9, 16, has_bf16=False, sustained=0.5, sustained_fp32=0.62, compute_capability=(7, 5)
     ),
@@ -71,14 +74,24 @@ _ACCELERATORS = {
     ),
     "NVIDIA A10G": Accelerator(31.2e12, 70e12, 600e9, 32e9, 22888 / 1024, sustained=0.85, compute_capability=(8, 6)),
     "NVIDIA L4": Accelerator(30.3e12, 121e12, 300e9, 32e9, 22888 / 1024, sustained=0.75, compute_capability=(8, 9)),
-    "NVIDIA L40S": Accelerator(91.6e12, 362e12, 864e9, 32e9, 45776 / 1024, compute_capability=(8, 9)),
+    "NVIDIA L40S": Accelerator(
+        91.6e12, 362e12, 864e9, 32e9, 45776 / 1024, compute_capability=(8, 9), is_measured=False
+    ),
     "NVIDIA A100": Accelerator(19.5e12, 312e12, 1555e9, 300e9, 40.0, sustained=1.3, compute_capability=(8, 0)),
     "NVIDIA H100": Accelerator(67e12, 989e12, 3350e9, 450e9, 80.0, compute_capability=(9, 0)),
     "NVIDIA H200": Accelerator(67e12, 989e12, 4800e9, 450e9, 141.0, compute_capability=(9, 0)),
-    "NVIDIA B200": Accelerator(75e12, 2250e12, 8000e9, 900e9, 183359 / 1024, compute_capability=(10, 0)),
-    "NVIDIA B300": Accelerator(75e12, 2250e12, 8000e9, 900e9, 275040 / 1024, compute_capability=(10, 3)),
-    "NVIDIA RTX PRO 6000 Blackwell": Accelerator(120e12, 500e12, 1597e9, 64e9, 96.0, compute_capability=(12, 0)),
-    "NVIDIA RTX PRO 4500": Accelerator(54.9e12, 220e12, 800e9, 64e9, 32.0, compute_capability=(12, 0)),
+    "NVIDIA B200": Accelerator(
+        75e12, 2250e12, 8000e9, 900e9, 183359 / 1024, compute_capability=(10, 0), is_measured=False
+    ),
+    "NVIDIA B300": Accelerator(
+        75e12, 2250e12, 8000e9, 900e9, 275040 / 1024, compute_capability=(10, 3), is_measured=False
+    ),
+    "NVIDIA RTX PRO 6000 Blackwell": Accelerator(
+        120e12, 500e12, 1597e9, 64e9, 96.0, compute_capability=(12, 0), is_measured=False
+    ),
+    "NVIDIA RTX PRO 4500": Accelerator(
+        54.9e12, 220e12, 800e9, 64e9, 32.0, compute_capability=(12, 0), is_measured=False
+    ),
 }
 _MEMORY_OF_LARGER = {"NVIDIA A100": 2039e9}  # bytes/s of the card with 80 GB, which has HBM2e instead of HBM2
 _CONTEXT_GIB = 0.9  # GiB of a GPU that CUDA, NCCL and fragmentation take; from experience, not measured here
@@ -102,7 +115,7 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
     if accelerator is None:
         return unlisted_gpu(instance.accelerator, _REPORTED_SHARE * instance.accelerator_memory_gib)
     accelerator = replace(accelerator, name=instance.accelerator)
-    if accelerator.usable_gib >= 0.75 * instance.accelerator_memory_gib:
+    if accelerator.usable_gib >= 0.9 * instance.accelerator_memory_gib:  # of an H100 with 96 GB, 0.83
         return accelerator
     return _with_more_memory(accelerator, instance.accelerator_memory_gib)
 

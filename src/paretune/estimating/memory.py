@@ -48,9 +48,8 @@ from dataclasses import dataclass, field
 from paretune.core.noise import Z80
 from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
-from paretune.estimating.setting import Setting
 from paretune.estimating.trainer import Optimizer, is_trainer, kept_score_bytes, optimizer_of, runs_in_one_process
-from paretune.estimating.workload import PACKED_BYTES, SCALE_BYTES, frozen_weight_bytes, share_in_layers
+from paretune.estimating.workload import PACKED_BYTES, SCALE_BYTES, Setting, frozen_weight_bytes, share_in_layers
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import SHARDED, BatchPlan
@@ -67,7 +66,7 @@ _NOISE = 0.06  # standard deviation of the logarithm of a peak
 # Tokens per row in the longest batches, relative to the mean tokens per row in a data set that is not padded.
 _LONGEST_OVER_MEAN = 2.5
 _KEPT_OF_A_LAYER = 2 / 34
-"""A layer's input as a share of the layer's activations (Korthikanti et al., table 2), for the constant of CPUs."""
+"""A layer's input as a share of the layer's activations (Korthikanti et al., table 2), in paretune's own training."""
 CHUNK_TOKENS = 1024
 """Tokens whose logits paretune's own training computes at once, enough for a GPU to be fast."""
 _OF_LAST_NORM = 16 / 45
@@ -241,15 +240,15 @@ def _gradient_bytes(setting: Setting) -> tuple[float, float]:
 def _kept_of_a_layer(setting: Setting) -> float:
     """Return the input of a layer as a share of the layer's activations. Recomputation keeps only these inputs.
 
-    They are in fp32 under autocast if the embeddings are, and in the Trainer's 4-bit training, for which PEFT converts
+    In the Trainer, they are in fp32 under autocast if embeddings are, and in 4-bit training, for which PEFT converts
     all other weights to fp32. The rates of growth of published peaks (IBM's fms-acceleration) agree: 2 bytes for each
     unit with lora in bf16, and 4 with qlora.
     """
     spec, formats = setting.spec, setting.formats
-    if setting.share.on_processor:
+    if setting.share.on_processor or not is_trainer(spec):
         return _KEPT_OF_A_LAYER
     embeddings = formats.weights if spec.fine_tuning == "full" else formats.frozen
-    is_in_fp32 = embeddings == "fp32" or (is_trainer(spec) and spec.fine_tuning == "qlora")
+    is_in_fp32 = embeddings == "fp32" or spec.fine_tuning == "qlora"
     is_gathered = spec.strategy in SHARDED and setting.share.sharers > 1  # in the format of the products
     (activations, _), _ = _OF_DEVICE
     if not formats.is_half:

@@ -45,6 +45,10 @@ _PRIORS = {
     "chip": (1.0, 0.19),  # speed of one accelerator in one precision, relative to its data sheet
     "chip:NVIDIA V100 fp16": (1.0, 0.3),  # the two halves of the sources differ by a factor of 1.3
     "chip:NVIDIA A10G bf16": (1.0, 0.3),  # one source; others are up to twice as fast or as slow
+    "unmeasured": (
+        1.0,
+        0.34,
+    ),  # a chip with a data sheet, but without a rate: the deviation of `sustained` (hardware.py)
     "unlisted": (1.0, 0.8),  # speed of a GPU without a data sheet here, relative to an A10G
     "local": (1.8, 1.2),  # speed of this machine, relative to a guess from its number of vCPUs
     "chip:NVIDIA A100 bf16": (1.0, 0.1),  # full fine-tuning of language models, by five sources
@@ -67,20 +71,19 @@ _PRIORS = {
     "startup local": (1.0, 0.7),  # the same for a process on this machine
 }
 CALIBRATION: Mapping[str, float] = {
-    "language model, full": 0.85,
-    "one GPU": 0.52,
-    "several GPUs": 0.60,
+    "language model, adapters": 0.89,
+    "language model, full": 1.03,
+    "language model, long rows": 1.39,
+    "one GPU": 0.74,
+    "several GPUs": 0.8,
     "several machines": 0.86,
 }
 """Spread of the predicted seconds of a step, relative to what the priors' spreads add up to, by `Work.kind`.
 
-The errors of several constants partly cancel, so each factor makes the interval as wide as 85 % of the published rates
-on which constants were chosen need it. It is averaged with the factor of all these rates, which counts as much as 20
-rates (`calibration` in benchmarks/estimate_error_cold.py). A factor applies to what is still unknown, so measurements
-make it matter less.
-
-"language model, adapters" has no factor. The rule gives 0.57, from 33 rates, 28 of which come from one source. With it,
-9 of the 17 rates that were left out would be inside their intervals; without it, 16 are."""
+One rule gives all factors (`calibration` in benchmarks/estimate_error_cold.py), from the sources that constants were
+chosen on: the mean square of a source's deviations counts once, however many rates the source has, the mean of all
+sources counts as much as four more, and few sources make the interval wider, as in a t distribution. A kind without any
+source has half as much again. A factor applies to what is still unknown, so measurements make it matter less."""
 _NOISE_WEIGHT = 6.0  # the prior noise counts as much as this many measurements
 _NOISE_OF_OTHER_STEPS = 0.06
 """Further noise of a job whose step differs from that of each measured job, for example in its batch. A guess, with

@@ -13,16 +13,13 @@ evaluates in `workload`.
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paretune.estimating.formats import BYTES
-from paretune.estimating.workload import Schedule
+from paretune.estimating.workload import Schedule, Setting
 from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import DATA_PARALLEL, SHARDED
-
-if TYPE_CHECKING:
-    from paretune.estimating.setting import Setting
 
 _FUSED_ENCODERS, _FUSED_DECODERS = (4, 41), (4, 36)
 """Versions of transformers since which models use fused attention: BERT since 2024-05, Llama since 2023-12."""
@@ -33,6 +30,7 @@ _AUTOCAST_SCORE_BYTES = 11.0
 """Bytes that are kept of a score under autocast, which computes the softmax in fp32: its input (4) and its result (4),
 a mask of bytes (1), and the result of the dropout in half precision (2). 66 published peaks of classifiers agree at
 128, 256 and 512 tokens. torch 2.13 does not keep the input, so that 7 remain (measured on a CPU)."""
+_HALF_SOFTMAX = ("O2", "O3")  # optimization levels of apex with a model in half precision, whose softmax is, too
 _PASSES = 19.5
 """Number of times that a training step reads or writes a matrix of scores if every operation does so. The forward
 pass takes 8.25: the product (1), the mask (2), the softmax (2), the dropout (2.25, because its mask is a byte) and the
@@ -101,13 +99,13 @@ def writes_scores(spec: JobSpec) -> bool:
     return spec.trained_by.is_before(*(_FUSED_DECODERS if spec.task == CAUSAL_LM else _FUSED_ENCODERS))
 
 
-def score_bytes(setting: "Setting") -> float:
+def score_bytes(setting: Setting) -> float:
     """Return the bytes of attention scores that pass through the memory of a device in a micro-batch."""
     each = 2 if setting.formats.is_half else 4
     return _PASSES * _scores(setting) * each if writes_scores(setting.spec) else 0.0
 
 
-def kept_score_bytes(setting: "Setting") -> float:
+def kept_score_bytes(setting: Setting) -> float:
     """Return the bytes of attention scores that a device keeps for the backward pass."""
     spec = setting.spec
     if not writes_scores(spec) or spec.fine_tuning == "head":
@@ -115,12 +113,12 @@ def kept_score_bytes(setting: "Setting") -> float:
     layers = 1 if setting.work.recomputes else setting.built.layers
     formats = setting.formats
     each = 5.0 if formats.is_half else 9.0  # the softmax, its dropout, and a mask of bytes
-    if formats.autocast:
+    if formats.autocast and spec.training_arguments.get("fp16_opt_level") not in _HALF_SOFTMAX:
         each = _AUTOCAST_SCORE_BYTES
     return each * _scores(setting) * layers / setting.built.layers
 
 
-def _scores(setting: "Setting") -> float:
+def _scores(setting: Setting) -> float:
     built = setting.built
     return (
         setting.plan.per_device_train_batch_size
@@ -131,11 +129,11 @@ def _scores(setting: "Setting") -> float:
     )
 
 
-def _length(setting: "Setting") -> float:
+def _length(setting: Setting) -> float:
     return min(float(setting.spec.max_seq_length), setting.work.tokens)
 
 
-def optimizer_of(setting: "Setting") -> Optimizer:
+def optimizer_of(setting: Setting) -> Optimizer:
     """Return the optimizer of a job: that of `optim`, or the default of the Trainer's version.
 
     paretune's own training has a fused AdamW. An optimizer that is not listed here counts as torch's AdamW in a loop.
@@ -169,7 +167,7 @@ def optimizer_of(setting: "Setting") -> Optimizer:
     return Optimizer(state=moments * _IN_8_BITS, embedding_state=embeddings, traffic=traffic)
 
 
-def adapter_bytes(setting: "Setting") -> float:
+def adapter_bytes(setting: Setting) -> float:
     """Return the memory traffic of PEFT's adapters in a micro-batch under FSDP, which paretune's own do not cause."""
     spec, work = setting.spec, setting.work
     if not (is_trainer(spec) and spec.fine_tuning in ADAPTERS and spec.strategy in SHARDED):
@@ -182,7 +180,7 @@ def runs_in_one_process(spec: JobSpec) -> bool:
     return spec.strategy == DATA_PARALLEL and spec.processes > 1
 
 
-def blocking_bytes(setting: "Setting") -> float:
+def blocking_bytes(setting: Setting) -> float:
     """Return the bytes that DataParallel sends to each GPU in a micro-batch, while arithmetic waits.
 
     The weights go from the first GPU to all others, and the gradients back.
@@ -193,7 +191,7 @@ def blocking_bytes(setting: "Setting") -> float:
     return each * (setting.built.parameters + setting.work.trained_parameters)
 
 
-def launch_factor(setting: "Setting") -> float:
+def launch_factor(setting: Setting) -> float:
     """Return how many times as many kernels the process launches for DataParallel.
 
     Its threads launch those of the forward pass in turn. Autograd has a thread for each GPU.
@@ -201,7 +199,7 @@ def launch_factor(setting: "Setting") -> float:
     return 1 + (setting.spec.processes - 1) / 3 if runs_in_one_process(setting.spec) else 1.0
 
 
-def left_behind(setting: "Setting") -> LeftBehind:
+def left_behind(setting: Setting) -> LeftBehind:
     """Return the files that a job uploads at its end.
 
     A Trainer that writes its checkpoints into SageMaker's model folder leaves all of them there, unless it has a
@@ -219,7 +217,7 @@ def left_behind(setting: "Setting") -> LeftBehind:
     return LeftBehind(model=weights, checkpoints=_checkpoints(setting) * (weights + state))
 
 
-def _checkpoints(setting: "Setting") -> int:
+def _checkpoints(setting: Setting) -> int:
     """Return the number of checkpoints that are left at the end of a job."""
     given, steps = setting.spec.training_arguments, setting.work.steps
     strategy = str(given.get("save_strategy", "steps"))

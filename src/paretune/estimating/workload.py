@@ -1,4 +1,7 @@
-"""The work of a training run: rows, tokens, steps and arithmetic, computed before weights or data are downloaded."""
+"""The work of a training run: rows, tokens, steps and arithmetic, computed before weights or data are downloaded.
+
+`Setting` describes a job with its work and the device that does it; time and memory are estimated from it.
+"""
 
 import math
 from collections.abc import Mapping
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.formats import BYTES, Formats
+from paretune.estimating.hardware import DeviceShare
 from paretune.specification import metrics
 from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import MICRO_BATCH_TOKENS, BatchPlan
@@ -306,3 +310,26 @@ def trained_weights(spec: JobSpec, built: Architecture) -> float:
     if spec.fine_tuning in ADAPTERS:
         return spec.lora.r * built.adapted_widths + (0.0 if of_words else head)
     return float(of_words or head) if spec.fine_tuning == "head" else float(built.parameters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A job with its batch plan, model and work, one of its devices, and the number formats of the model there."""
+
+    spec: JobSpec
+    plan: BatchPlan
+    built: Architecture
+    work: Workload
+    share: DeviceShare
+    formats: Formats
+
+
+def setting_of(
+    spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
+) -> Setting | None:
+    """Describe a job, given known facts of its data. Returns None if the number of training rows is unknown."""
+    work = workload(spec, plan, built, facts)
+    if work is None:
+        return None
+    share = DeviceShare(spec)
+    return Setting(spec=spec, plan=plan, built=built, work=work, share=share, formats=share.formats(built))

@@ -132,6 +132,23 @@ def data_faults(spec: "JobSpec") -> list[str]:
     return faults
 
 
+def text_lengths(dataset: str, text_column: str) -> list[int]:
+    """Return the number of characters of each text in a local file; empty if `dataset` is none, or too large.
+
+    The texts are in `text_column` or, if there is no such column, in those of conversations or in the longest one.
+    """
+    path = at_home(dataset)
+    if not is_file(path) or path.suffix.lower() not in _TEXT or path.stat().st_size > _LARGEST:
+        return []
+    columns = _columns(path, "dataset", drops=True)
+    sizes = {name: [len(str(cell or "")) for cell in cells] for name, cells in columns.items()}
+    chosen = [name for name in (text_column,) if name in sizes] or [
+        name for name in (PROMPT, COMPLETION, MESSAGES) if name in sizes
+    ]
+    chosen = chosen or sorted(sizes, key=lambda name: -sum(sizes[name]))[:1]
+    return [sum(lengths) for lengths in zip(*(sizes[name] for name in chosen), strict=True)]
+
+
 def _file_faults(spec: "JobSpec", parameter: str, name: str) -> list[str]:
     """Return the faults of a data file or folder; none if `name` is neither.
 

@@ -27,6 +27,7 @@ OF_THE_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "g
 """Parameters of a job, and fields of its batch plan, that define the number of rows in a step."""
 
 DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE = 16
+TRAINERS_BATCH_SIZE = 8  # default of per_device_train_batch_size in Hugging Face's Trainer
 REFERENCE_BATCH_SIZE = 16  # the global batch size that the parameter learning_rate is meant for
 MICRO_BATCH_TOKENS = 16_384
 """By default, a device splits its share of a step into micro-batches only if the share has more tokens than this and
@@ -147,7 +148,8 @@ class BatchPlan:
 def plan_batch(job: "JobSpec", *, devices: int, learning_rate: float) -> BatchPlan:
     """Plan the batch on this many devices. `learning_rate` is the rate at the reference batch size.
 
-    - Without `global_batch_size`, the per-device batch is 16 and there is 1 accumulation step, unless these are set.
+    - Without `global_batch_size`, the per-device batch is 16, or 8 for Hugging Face's Trainer, and there is 1
+      accumulation step, unless these are set.
     - With `global_batch_size` and either the per-device batch or the accumulation steps, the other one follows.
     - With `global_batch_size` alone, a device computes its share of a step at once if the share has at most
       MICRO_BATCH_TOKENS tokens or at most 16 rows, and otherwise in micro-batches of at most that size. A user's own
@@ -156,7 +158,8 @@ def plan_batch(job: "JobSpec", *, devices: int, learning_rate: float) -> BatchPl
     Raises BadInput with possible values if the devices cannot share `global_batch_size` evenly, or if the given values
     do not result in it.
     """
-    batch = job.per_device_train_batch_size or DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE
+    usual = DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE if job.trained_by.is_paretune else TRAINERS_BATCH_SIZE
+    batch = job.per_device_train_batch_size or usual
     steps = job.gradient_accumulation_steps or 1
     if job.global_batch_size is not None:
         batch, steps = _split(job, job.global_batch_size, devices)

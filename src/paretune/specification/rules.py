@@ -125,7 +125,10 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
         job.fine_tuning == "qlora" and job.is_compiled and job.entry_script is None
     ),
     "training_arguments must not set torch_compile with strategy={strategy}: use ddp, or leave it out": lambda job: (
-        job.is_compiled and job.strategy not in ("ddp", "smddp") and not job.runs_user_code
+        job.is_compiled
+        and job.strategy not in ("ddp", "smddp")
+        and job.trained_by.is_paretune
+        and not job.runs_user_code
     ),
     "training_arguments must not set a strategy (fsdp, fsdp_config, deepspeed, ddp_backend, parallelism_config): use "
     "the parameter strategy": lambda job: not job.runs_user_code and _OF_THE_STRATEGY & {*job.training_arguments},

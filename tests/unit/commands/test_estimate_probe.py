@@ -80,15 +80,20 @@ def test_a_probe_beyond_the_most_that_a_job_may_cost_is_refused_before_anything_
     assert not jobs(client)
 
 
-def test_a_dry_run_shows_the_probe_and_its_worst_case_and_pays_for_nothing(
-    run: Typed, workplace: Path, client: MlflowClient
+def test_a_dry_run_shows_the_probe_and_its_worst_case_and_prepares_nothing(
+    run: Typed, workplace: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, _ = run(probe="ml.g5.xlarge", dry_run="true")
+    def refuse(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("paretune.jobs.preparation.subprocess.Popen", refuse)  # prepares rows and their baselines
+    code, out, _ = run(probe="ml.g5.xlarge", max_train_samples="5000", dry_run="true")
 
     assert code == 0
-    assert "dry run: nothing was launched" in out
-    assert "--probe_steps 40" in out
-    assert "worst case" in out
+    assert "dry run: nothing was launched; probe: trains 40 steps on 1 x ml.g5.xlarge (at most 30 m and " in out
+    assert "USD in the worst case), and then the table follows: `paretune estimate --probe ml.g5.xlarge " in out
+    assert "--max_train_samples 5000" in out
+    assert "--dry_run" not in out
     assert not jobs(client)
 
 

@@ -13,7 +13,7 @@ from mcp import Client
 from mlflow import MlflowClient
 
 from paretune.commands import mcp
-from paretune.commands.estimate.estimate import MAIN_COLUMNS
+from paretune.commands.estimate.table import MAIN_COLUMNS
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.jobs.launch import begin_job

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.architecture import hub_config, of_config, well_known
+from paretune.estimating.architecture import architecture_in, hub_config, of_config, well_known
 from paretune.specification.inputs import BUNDLED_MODEL
 from tests.support.stand_ins.hub import Hub
 
@@ -176,3 +176,14 @@ def test_a_hub_that_does_not_answer_is_named_without_the_token() -> None:
     assert "did you mean" not in text
     assert f"{address} did not provide it" in text
     assert "hf_secret" not in text
+
+
+def test_one_reading_of_a_model_s_folder_has_sizes_longest_row_and_format(tmp_path: Path) -> None:
+    config = {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512, "dtype": "bfloat16"}))
+
+    built = architecture_in(tmp_path, "classification")
+
+    assert built is not None
+    assert (built.layers, built.positions, built.stored) == (2, 512, "bf16")
+    assert architecture_in(tmp_path / "none", "classification") is None

@@ -10,7 +10,7 @@ from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.hardware import accelerator_of, processor
-from paretune.estimating.setting import setting_of
+from paretune.estimating.workload import setting_of
 from paretune.specification.catalog import instance
 from paretune.specification.job import JobSpec
 

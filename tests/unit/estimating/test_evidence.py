@@ -12,7 +12,7 @@ from paretune.estimating import evidence
 from paretune.estimating.architecture import well_known
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.evidence import Evidence, collect, read
-from paretune.estimating.setting import setting_of
+from paretune.estimating.workload import setting_of
 from paretune.specification.job import JobSpec
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.store import Tracking

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,17 @@ def test_every_gpu_of_the_catalog_has_a_data_sheet() -> None:
         assert 1e11 < accelerator.memory_bytes_per_s < 1e14
         assert accelerator.link_bytes_per_s < accelerator.memory_bytes_per_s
         assert accelerator.compute_capability in COMPUTE_CAPABILITIES
+
+
+def test_a_card_with_more_memory_than_its_data_sheet_has_it() -> None:
+    h100 = replace(catalog.instances()["ml.p5.48xlarge"], accelerator_memory_gib=96)
+    a10g = hardware.accelerator_of(catalog.instances()["ml.g5.xlarge"])
+    larger = hardware.accelerator_of(h100)
+
+    assert larger is not None
+    assert a10g is not None
+    assert larger.usable_gib == 96
+    assert a10g.usable_gib == 22888 / 1024  # error correction takes a sixteenth
 
 
 Gpu = Callable[[str], hardware.Accelerator | None]

@@ -8,7 +8,7 @@ import pytest
 
 from paretune.estimating.architecture import Architecture, of_config, well_known
 from paretune.estimating.memory import GIB, Footprint, MemoryModel, MemoryPrediction, MemorySetting, describe
-from paretune.estimating.setting import setting_of
+from paretune.estimating.workload import setting_of
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec
 

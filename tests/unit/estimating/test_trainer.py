@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from paretune.core.errors import BadInput
 from paretune.estimating import memory, trainer
 from paretune.estimating.architecture import Architecture, of_config, well_known
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
-from paretune.estimating.setting import Setting, setting_of
+from paretune.estimating.workload import Setting, setting_of
 from paretune.specification.job import JobSpec
 
 LLAMA = Architecture(
@@ -162,6 +163,15 @@ def test_data_parallel_sends_weights_and_gradients_while_arithmetic_waits() -> N
     assert each.blocking_link == 0
 
 
+def test_a_compiled_script_with_fsdp_is_described_and_paretune_s_own_is_refused() -> None:
+    job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "strategy": "fsdp"}
+    compiled = {"training_arguments": {"torch_compile": True}}
+
+    assert work_of(**job, **compiled, program="trainer").kernels < work_of(**job, program="trainer").kernels
+    with pytest.raises(BadInput, match="must not set torch_compile with strategy=fsdp"):
+        JobSpec(**job, **compiled)
+
+
 def test_adapters_of_peft_under_fsdp_move_more_bytes_than_those_of_paretune() -> None:
     job: dict[str, Any] = {"task": "causal-lm", "fine_tuning": "lora", "precision": "bf16", "strategy": "fsdp"}
     job |= {"instance_type": "ml.p4de.24xlarge", "max_seq_length": 2048, "per_device_train_batch_size": 1}
@@ -194,6 +204,9 @@ def test_scores_that_are_written_are_also_kept_in_memory() -> None:
     half = job | {"precision": "fp16"}
     kept = gib_of(bert, **half, program="trainer-4.x") - gib_of(bert, **half, program="trainer-4.46")
     assert kept == pytest.approx(11 * 16 * 12 * 512**2 * 12 / 2**30)  # autocast computes the softmax in fp32
+    apex = half | {"training_arguments": {"fp16_opt_level": "O2"}}
+    kept = gib_of(bert, **apex, program="trainer-4.x") - gib_of(bert, **apex, program="trainer-4.46")
+    assert kept == pytest.approx(5 * 16 * 12 * 512**2 * 12 / 2**30)
 
 
 MISTRAL = {

@@ -53,6 +53,7 @@ def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:
     ("arguments", "batch", "accumulation", "total"),
     [
         ({}, 16, 1, 16),
+        ({"program": "trainer"}, 8, 1, 8),  # the default of the Trainer
         ({"per_device_train_batch_size": 3, "gradient_accumulation_steps": 5, "devices": 2}, 3, 5, 30),
         ({"global_batch_size": 127}, 127, 1, 127),  # of 128 tokens: 16,256
         ({"global_batch_size": 255}, 128, 2, 255),  # trained as 128 and 127 rows

@@ -40,6 +40,9 @@ class EstimateOptions(Parameters):
     probe: str = parameter("")
     """first pay for a job of 40 steps on this instance type (about 0.2 USD on ml.g5.xlarge, at most 30 minutes unless
     max_runtime_minutes is given), then print the table with what it measured; by default of types with the same GPU"""
+    row_tokens: float | None = parameter(None, ge=1)
+    """mean number of tokens of a row, with max_train_samples; by default, rows are counted in a local file, known from
+    prepared data, or assumed to have max_seq_length tokens"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +51,24 @@ class EstimateRequest:
 
     specs: tuple[JobSpec, ...]
     like: str = ""  # a finished run or SageMaker job; if set, `specs` is empty and `texts` has the other options
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)  # with `probe`, all options that were typed
+    row_tokens: float | None = None  # mean tokens of a row, if typed
     probe: JobSpec | None = None  # a short job that is paid for before the table is made; None without one
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
         """Return the request that the options describe; `instance_type=a,b` requests two jobs. Raises BadInput."""
-        single = {name: text for name, text in texts.items() if name not in ("like", "probe")}
+        single = {name: text for name, text in texts.items() if name not in EstimateOptions.model_fields}
+        if row_tokens := texts.get("row_tokens", "").strip():
+            tokens = EstimateOptions.read({"row_tokens": row_tokens}).row_tokens
+            rest = {name: text for name, text in texts.items() if name != "row_tokens"}
+            request = cls.from_text(rest)
+            refuse(["row_tokens and like cannot be combined: leave one of them out"] if request.like else [])
+            missing = all(spec.max_train_samples is None for spec in request.specs)
+            refuse(["row_tokens needs max_train_samples, the number of rows: give it, too"] if missing else [])
+            return replace(
+                request, row_tokens=tokens, texts=request.texts and {**request.texts, "row_tokens": row_tokens}
+            )
         if probe := texts.get("probe", "").strip():
             return cls._with_probe(probe, texts.get("like", ""), single)
         if like := texts.get("like", "").strip():
@@ -86,7 +100,7 @@ class EstimateRequest:
             steps = {"training_arguments": {**first.training_arguments, "max_steps": PROBE_STEPS}}
         job = first.replace(**changes, **steps, max_runtime_minutes=minutes)
         refuse(launch_faults(job))
-        return replace(request, probe=job)
+        return replace(request, probe=job, texts={"probe": probe, **texts})
 
     @classmethod
     def of(

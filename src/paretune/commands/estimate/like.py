@@ -15,7 +15,7 @@ from datetime import date
 from typing import Any
 
 from paretune.commands.estimate import LISTED_CLUSTERS, MAY_BE_LISTS, EstimateRequest
-from paretune.commands.estimate.estimate import EstimateTable
+from paretune.commands.estimate.table import EstimateTable
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, LaunchRefused, collecting, refuse
 from paretune.core.machine import machine_name, processor_name
@@ -25,8 +25,8 @@ from paretune.estimating.architecture import Architecture, architecture_of
 from paretune.estimating.counting import describe
 from paretune.estimating.estimator import Estimate, Estimator, Forecast
 from paretune.estimating.evidence import DATA_FACTS, Evidence, built_of, is_whole, read
-from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement, fit
+from paretune.estimating.workload import setting_of
 from paretune.jobs.follow import find_run
 from paretune.jobs.workplace import has_store, open_tracking
 from paretune.presentation.text import duration, usd

@@ -40,7 +40,8 @@ _ANY_ROWS = 1_000_000  # rows of a probe whose data set is not known: more than 
 def run_probe(request: EstimateRequest) -> Result:
     """Run the probe of a request unless it has completed before, and return the table with what it has measured.
 
-    With `dry_run`, return the preview of the probe instead. Raises the errors of `launch`.
+    With `dry_run`, nothing is prepared or launched: return the table without a probe, and what the probe would cost.
+    Raises the errors of `launch`.
     """
     assert request.probe is not None  # the caller has checked
     probe = request.probe
@@ -48,7 +49,11 @@ def run_probe(request: EstimateRequest) -> Result:
         probe = _launchable(probe)
         refuse(_script_faults(request.specs[0], probe))
     if probe.dry_run:
-        return launch_here(probe)
+        table = run_estimate(request)
+        command = command_line("estimate", {name: text for name, text in request.texts.items() if name != "dry_run"})
+        return replace(
+            table, remarks=[f"dry run: nothing was launched; {_announcement(probe)}: `{command}`", *table.remarks]
+        )
     if "MLFLOW_RUN_ID" in os.environ:  # the opened run records the table, so the probe gets a run below it
         opened = open_tracking(dict(os.environ), SystemClock()).run(os.environ["MLFLOW_RUN_ID"])
         opened.set_tags({schema.KIND: "estimate"})
@@ -123,7 +128,7 @@ def _announcement(probe: JobSpec) -> str:
         except NoAccount:  # the launch reports it
             workplace = Workplaces.of_process().at_public_prices(probe)
         worst_usd = worst_case_usd(probe, workplace.launcher, workplace.environment)
-        limit += ", unknown price" if worst_usd is None else f" and {limit_usd(worst_usd)}"
+        limit += ", unknown price" if worst_usd is None else f" and {limit_usd(worst_usd)} in the worst case"
     return f"probe: trains {PROBE_STEPS} steps on {where} ({limit}), and then the table follows"
 
 
