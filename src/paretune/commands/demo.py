@@ -134,7 +134,7 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         "",
     ]
     for pick in picks:
-        values = ", ".join(f"{name} {value}" for name, value in front.figures(pick.point).items())
+        values = ", ".join(f"{name} {value}" for name, value in answer.figures.of(pick.point).items())
         lines += [f"  {pick.title}: {pick.point.trial.setting()}", f"    {values}"]
     if picks:
         first, last = picks[0].point.means, min((pick.point.means for pick in picks), key=itemgetter("job_seconds"))

@@ -60,7 +60,7 @@ def test_a_configuration_has_the_same_mean_on_the_page_in_mlflow_in_the_table_in
     assert best["means"]["f1"] == pytest.approx(mean)  # type: ignore[index]
 
     # as text
-    stated = float(answer.front.number("f1", mean, pick.errors["f1"]).partition(" ")[0])
+    stated = float(answer.figures.number("f1", mean, pick.errors["f1"]).partition(" ")[0])
     assert stated == pytest.approx(mean, abs=5e-4)
     text, note = result.answer.text(), study_note(answer)
     assert shown(text.partition("Front over all")[0])[0] == stated

@@ -5,7 +5,8 @@ import pytest
 from paretune.specification.ending import cut_off
 from paretune.studies.definition.space import Choices
 from paretune.studies.results.answer import StudyAnswer
-from paretune.studies.results.front import Configuration, StudyFront
+from paretune.studies.results.configurations import Configuration
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import page
 from paretune.studies.results.recommendation import pick
 from paretune.studies.search.driver import Driver

@@ -11,7 +11,9 @@ from paretune.pricing import ROUNDING_USD
 from paretune.specification.catalog import owner
 from paretune.specification.declaration import experimental_words
 from paretune.studies.definition.objectives import violations
-from paretune.studies.results.front import Configuration, StudyFront
+from paretune.studies.results.configurations import Configuration
+from paretune.studies.results.figures import Figures
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.recommendation import RECOMMENDED, Pick, recommend
 from paretune.studies.results.tables import front_table
@@ -65,6 +67,11 @@ class StudyAnswer:
     """What the search assumed before any run, and what the runs have taught it, one sentence for each belief."""
 
     @cached_property
+    def figures(self) -> Figures:
+        """The figures of its configurations."""
+        return Figures(self.front)
+
+    @cached_property
     def picks(self) -> tuple[Pick, ...]:
         """Recommended configurations, the most important first; empty if nothing is feasible."""
         return tuple(recommend(self.front, self.unverified))
@@ -88,7 +95,7 @@ class StudyAnswer:
         if remark := experimental_words(pick.point.trial.spec.experimental()):
             lines.append(f"{remark[0].upper()}{remark[1:]}.")
         lines.append(
-            f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self.front.in_words(pick.point)}."
+            f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self.figures.in_words(pick.point)}."
         )
         roles = [title for title in pick.titles if title != RECOMMENDED]
         also = "also " * (RECOMMENDED in pick.titles)
@@ -116,7 +123,7 @@ class StudyAnswer:
         front, point, name = self.front, self.picks[0].point, self.front.quality
         if name is None or (interval := front.interval(point, name)) is None or not point.errors[name]:
             return []
-        low, high = (front.number(name, end) for end in interval)
+        low, high = (self.figures.number(name, end) for end in interval)
         is_repeated = any(each.counts.get(name, 0) > 1 for each in front.points)
         source = "" if is_repeated else ", judged by how much trials with similar settings differ"
         lines = [f"Its true {label(name)} is between {low} and {high} ({INTERVAL:.0%}{source})."]
@@ -155,7 +162,8 @@ class StudyAnswer:
             of_budget = "" if self.budget_usd is None else f" of {usd(self.budget_usd)}"
             parts.append(f"{usd(front.spent_usd)}{of_budget}")
         if self.best is not None and front.quality is not None:
-            parts.append(f"best {label(front.quality)} {front.number(front.quality, self.best.means[front.quality])}")
+            number = self.figures.number(front.quality, self.best.means[front.quality])
+            parts.append(f"best {label(front.quality)} {number}")
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
 
     def bill(self) -> str:
@@ -193,7 +201,7 @@ class StudyAnswer:
             commands = [f"again in the simulation: {pick.command}", f"for real{money}: {pick.real_command}"]
         if pick is self.picks[0]:
             return "\n  ".join([" ".join(self.opening()), *commands])
-        head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self.front.in_words(pick.point)}"
+        head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self.figures.in_words(pick.point)}"
         return "\n  ".join(filter(None, [head, pick.point.trial.setting(), pick.risk, *commands]))
 
 
@@ -210,7 +218,7 @@ def _nothing(front: StudyFront) -> list[str]:
     closest = min(trained, key=lambda point: _missed(front, point))
     absent = [name for name in front.objectives if name not in closest.means]
     reasons = dict.fromkeys(
-        [*front.unmet(closest), *(f"{label(name)} was not measured or is not finite" for name in absent)]
+        [*Figures(front).unmet(closest), *(f"{label(name)} was not measured or is not finite" for name in absent)]
     )
     count = "1 configuration has" if len(trained) == 1 else f"{len(trained)} configurations have"
     head = f"{count} completed, but none can be recommended; the closest is trial"

@@ -21,6 +21,7 @@ from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dress
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
 from paretune.studies.results.answer import StudyAnswer, failures
+from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.tables import front_table, pareto_csv, trials_table
@@ -104,7 +105,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
     chart = "" if figure is None else chart_html(figure, about, nonce)
     floor = front.quality if front.is_floor else None
     goals = [f"{way} {label(name)}" for name, way in front.objectives.items() if name != floor]
-    goals += [words for name in front.constraints for words in front.bounds(name)]
+    goals += [words for name in front.constraints for words in answer.figures.bounds(name)]
     text = template("paretune.studies.results", "page.html").render(
         front=front,
         answer=answer,
@@ -233,7 +234,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         dashes = {"color": "#8C8C8C", "width": 1.5, "dash": "dash"}
         figure.add_scatter(x=ends, y=[value] * len(ends), mode="lines", line=dashes, name=_BASELINES[name])
     for name, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
-        title = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
+        title = as_html(f"{Figures(front).heading(name)}, {_BETTER[front.objectives[name]]}")
         update(title={"text": title}, type="log" if name in log else "linear")
     return figure
 
@@ -313,7 +314,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
     `kind` is a key of MARKS, `text` the tooltip, and `url` the address of the run. `label` is the text next to the mark
     of a recommended configuration, and empty for the others.
     """
-    picked, rows = {pick.point.number: pick for pick in picks}, list[dict[str, Any]]()
+    picked, rows, figures = {pick.point.number: pick for pick in picks}, list[dict[str, Any]](), Figures(front)
     for point in (point for point in front.points if front.objectives.keys() <= point.means.keys()):
         kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
         runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
@@ -321,14 +322,14 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
             f"Trial {point.number}, {runs}: {MARKS[kind].name}",
             *([f"beaten by trial {point.beaten_by}"] if point.beaten_by is not None else []),
             *([pick.title] if pick else []),
-            *front.unmet(point),
+            *figures.unmet(point),
         ]
-        lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
+        lines += [f"{name}: {text}" for name, text in figures.of(point).items()]
         row: dict[str, Any] = {"number": point.number, "kind": kind, "url": address(point.trial.run_id)}
         row["text"] = as_html("\n".join([*lines, *point.trial.settings()]))
         row["label"] = f"trial {point.number}" if pick else ""
         for name in front.objectives:
-            size = front.unit(name)[0]
+            size = figures.unit(name)[0]
             row |= {name: point.means[name] / size, f"{name} error": point.errors.get(name, math.nan) / size}
         rows.append(row)
     return pd.DataFrame(rows)

@@ -16,7 +16,9 @@ from paretune.core.errors import BadInput
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import costs
-from paretune.studies.results.front import FEWEST_EQUAL, Configuration, StudyFront
+from paretune.studies.results.configurations import FEWEST_EQUAL, Configuration
+from paretune.studies.results.figures import Figures
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import label
 
 RECOMMENDED = "recommended"  # title of the first pick of a study that weighs quality
@@ -125,21 +127,21 @@ def pick(front: StudyFront) -> Configuration:
 
 
 def _recommended(front: StudyFront) -> _Role:
-    name, point, best = front.quality, pick(front), front.best_in_quality()
+    name, point, best, figures = front.quality, pick(front), front.best_in_quality(), Figures(front)
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
     if name is None or best is None:
         return point, cheap, "No objective of the study measures how good a model is."
     if front.is_floor:
-        bounds = " and ".join(front.bounds(name))
-        return point, f"{cheap} with {bounds}", f"Its {label(name)} is {front.stated(point, name)}."
+        bounds = " and ".join(figures.bounds(name))
+        return point, f"{cheap} with {bounds}", f"Its {label(name)} is {figures.stated(point, name)}."
     if point.means[name] == best.means[name]:
         within = " that meets the constraints" * any(other.rank is None for other in front.points)
         return point, RECOMMENDED, f"No other configuration{within} has a better mean {label(name)}."
-    lost = abs(best.means[name] - point.means[name]) / front.unit(name)[0]
+    lost = abs(best.means[name] - point.means[name]) / figures.unit(name)[0]
     times = point.means[metrics.COST_USD] / best.means[metrics.COST_USD]
     reason = (
         f"It costs {times:.2g} times as much as trial {best.number}, which has the best mean {label(name)}, "
-        f"{front.text(name, best.means[name])}, and gives up {lost:.2g} for that."
+        f"{figures.text(name, best.means[name])}, and gives up {lost:.2g} for that."
     )
     return point, RECOMMENDED, reason
 

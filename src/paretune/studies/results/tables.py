@@ -1,6 +1,6 @@
 """The tables of a study: pareto.csv, its front, and all of its trials."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import accumulate
 
 import pandas as pd
@@ -9,9 +9,11 @@ from paretune.core.result import Row, csv_text
 from paretune.presentation.text import without_empty_columns
 from paretune.specification import metrics
 from paretune.specification.declaration import spell
-from paretune.studies.results.front import StudyFront, value_of
+from paretune.studies.results.configurations import value_of
+from paretune.studies.results.figures import Figures
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import collapse_risk
-from paretune.studies.results.trials import PREDICTED, Trial
+from paretune.studies.results.trials import AS_RUN, PREDICTED, Trial
 
 
 def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None = None) -> str:
@@ -32,15 +34,24 @@ def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
     spent_usd = {} if front.is_foreign else {trial.number: usd for trial, usd in zip(in_time, spent, strict=True)}
     of_design, trials = levels or {}, (*front.trials, *front.predicted)
+    as_run = () if front.is_foreign else AS_RUN
+    shown = dict.fromkeys([*(name for trial in front.trials for name in trial.point), *as_run])
     unknown = dict.fromkeys(factor for each in of_design.values() for factor in each)
     rows = [
-        _row(front, trial, spent_usd.get(trial.number), {**unknown, **of_design.get(trial.number, {})})
+        _row(front, trial, shown, spent_usd.get(trial.number), {**unknown, **of_design.get(trial.number, {})})
         for trial in trials
     ]
     return csv_text(list(rows[0]) if rows else [], rows)
 
 
-def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mapping[str, str | None]) -> Row:
+def _row(
+    front: StudyFront,
+    trial: Trial,
+    shown: Iterable[str],
+    spent_usd: float | None,
+    levels: Mapping[str, str | None],
+) -> Row:
+    """Return the row of a trial; `shown` has the parameters that it shows."""
     point, is_predicted = front.point_of.get(trial.number), trial.origin == PREDICTED
     values: dict[str, Row] = {}
     for name in dict.fromkeys([*front.objectives, metrics.COST_USD]):
@@ -55,7 +66,7 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mappi
         "trial": None if is_predicted else trial.number,
         "run_id": trial.run_id,
         **levels,
-        **{name: spell(trial.value(name)) for name in front.shown},
+        **{name: spell(trial.value(name)) for name in shown},
         **{name: value for ends in values.values() for name, value in ends.items()},
         "status": "Predicted" if is_predicted else trial.shown_status,
         "origin": trial.origin,
@@ -73,10 +84,10 @@ def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFram
 
     `without` has the numbers of configurations to leave out.
     """
-    rows = []
+    rows, figures = [], Figures(front)
     for point in sorted((point for point in front.best if point.number not in without), key=front.cost_of):
         names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
-        stated = {front.heading(n): front.number(n, point.means[n], point.errors.get(n)) for n in names}
+        stated = {figures.heading(n): figures.number(n, point.means[n], point.errors.get(n)) for n in names}
         row = {"trial": str(point.number), "runs": str(len(point.trials)), **stated}
         probability = collapse_risk(front, point)
         risk = f"{probability:.0%}" if probability else ""
@@ -86,11 +97,11 @@ def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFram
 
 def trials_table(front: StudyFront) -> pd.DataFrame:
     """Return all trials with their own values, in order of number."""
-    rows = []
+    rows, figures = [], Figures(front)
     for trial in front.trials:
         values = {name: value_of(trial, name) for name in dict.fromkeys([*front.objectives, metrics.COST_USD])}
         repeat = "" if trial.repeats is None else f"repeats trial {trial.repeats}"
-        stated = {front.heading(n): "" if value is None else front.number(n, value) for n, value in values.items()}
+        stated = {figures.heading(n): "" if value is None else figures.number(n, value) for n, value in values.items()}
         point = front.point_of.get(trial.number)
         beaten_by = "" if point is None or point.beaten_by is None else f"trial {point.beaten_by}"
         row = {"trial": str(trial.number), "rank": spell(front.rank(trial)), "beaten by": beaten_by, **stated}

@@ -21,7 +21,8 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.space import Range, is_whole
-from paretune.studies.results.front import Configuration, StudyFront, is_feasible
+from paretune.studies.results.configurations import Configuration
+from paretune.studies.results.front import StudyFront, is_feasible
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.recommendation import pick
 from paretune.studies.results.trials import PREDICTED, Trial, label

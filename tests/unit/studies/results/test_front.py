@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from paretune.specification.metrics import OF_THE_CLUSTER
-from paretune.studies.results.front import StudyFront, hypervolume, model_inputs
+from paretune.studies.results.configurations import model_inputs
+from paretune.studies.results.figures import Figures
+from paretune.studies.results.front import StudyFront, hypervolume
 from paretune.studies.results.trials import Trial
 from paretune.studies.sampler.candidates import Jobs, Space
 from paretune.studies.sampler.decision import log_expected_improvement
@@ -91,8 +93,8 @@ def test_what_does_not_meet_a_constraint_has_no_rank_and_leaves_the_front_to_oth
     front = StudyFront.of(trials, COST_AND_F1, {"f1": {"min": 0.8}, "cost_usd": {"max": 30}})
 
     assert [front.rank(trial) for trial in trials] == [None, 0, None, 1]
-    assert front.unmet(front.points[0]) == ["F1 is 0.500, below 0.8"]
-    assert front.unmet(front.points[2]) == ["cost is 40.00 USD, above 30 USD"]
+    assert Figures(front).unmet(front.points[0]) == ["F1 is 0.500, below 0.8"]
+    assert Figures(front).unmet(front.points[2]) == ["cost is 40.00 USD, above 30 USD"]
 
 
 def at(kind: str, batch: int, rate: float) -> dict[str, str | int | float]:

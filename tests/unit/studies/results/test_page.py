@@ -238,7 +238,7 @@ def test_what_is_named_best_or_recommended_is_drawn_on_the_front(seed: int, obje
     (traces, *_) = charts_of(shown)
     (front,) = (trace for trace in traces if str(trace.get("name")).startswith("on the front ("))
     assert max(y for _, y in places(front)) == shown.best.means["f1"]
-    assert f"best F1 {shown.front.number('f1', shown.best.means['f1'])}" in shown.state()
+    assert f"best F1 {shown.figures.number('f1', shown.best.means['f1'])}" in shown.state()
 
 
 def test_one_run_has_no_error_bar_of_dollars_although_its_cluster_ran_other_rates_too() -> None:

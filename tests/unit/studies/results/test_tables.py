@@ -82,10 +82,10 @@ def test_the_error_of_quality_is_stated_after_one_run_and_that_of_dollars_after_
     shown = answer(trials, COST_AND_F1, {}, name="s")
     twice, once = shown.front.points
 
-    assert shown.front.figures(once) == {"cost": "3.000 USD", "F1": shown.front.stated(once, "f1")}
-    assert re.fullmatch(r"0\.950 ± 0\.0\d\d", shown.front.stated(once, "f1"))
-    assert shown.front.in_words(once).startswith("cost 3.000 USD; F1 0.950 ± 0.0")
-    assert all(" ± 0" in text for text in shown.front.figures(twice).values())
+    assert shown.figures.of(once) == {"cost": "3.000 USD", "F1": shown.figures.stated(once, "f1")}
+    assert re.fullmatch(r"0\.950 ± 0\.0\d\d", shown.figures.stated(once, "f1"))
+    assert shown.figures.in_words(once).startswith("cost 3.000 USD; F1 0.950 ± 0.0")
+    assert all(" ± 0" in text for text in shown.figures.of(twice).values())
     assert [" ± " in text for text in front_table(shown.front)["F1"]] == [True, True]
     assert [" ± " in text for text in front_table(shown.front)["cost (USD)"]] == [True, False]
     drawn = {trace.name: trace.error_x.array for trace in front_figure(shown.front, shown.picks, str).data}
