@@ -22,8 +22,9 @@ from paretune.specification.rules import launch_faults
 from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import label
+from paretune.studies.search.limits import LEAST_S
 from paretune.studies.search.money import Money
-from paretune.studies.search.next_job import LEAST_LIMIT_S, some_jobs
+from paretune.studies.search.next_job import some_jobs
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 
@@ -92,7 +93,7 @@ def preview_study(file: StudyFile) -> StudyPreview:
         for spec in shown:
             texts = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
             try:
-                worst_usd = money.worst_usd(money.limited(spec))
+                worst_usd = money.worst_usd(money.limits.shortest(spec))
                 worst = "worst case unknown" if worst_usd is None else f"worst case {limit_usd(worst_usd)}"
             except BudgetRefused as refusal:
                 worst_usd, worst = None, f"not tried: {refusal}"
@@ -122,7 +123,7 @@ def _money_in_words(
 
     Raises BudgetRefused if the budget of a new study covers none of them.
     """
-    limited = {spec.spec_hash(): money.limited(spec) for spec in jobs}.values()
+    limited = {spec.spec_hash(): money.limits.shortest(spec) for spec in jobs}.values()
     worst = list[tuple[JobSpec, float]]()
     for spec in limited:
         with suppress(BudgetRefused):  # above max_cost_usd
@@ -135,7 +136,7 @@ def _money_in_words(
     shortest_s, longest_s = (60 * pick(spec.max_runtime_minutes for spec, _ in worst) for pick in (min, max))
     probe_usd = least_usd
     if not cheapest.runs_user_code:  # a study of paretune's own training may begin with a probe, which is short
-        probe_usd = money.worst_usd(cheapest.replace(max_runtime_minutes=LEAST_LIMIT_S / 60)) or 0.0
+        probe_usd = money.worst_usd(cheapest.replace(max_runtime_minutes=LEAST_S / 60)) or 0.0
     budget_usd = file.budget_usd
     if is_new and budget_usd is not None and probe_usd > budget_usd:
         raise BudgetRefused(
@@ -210,7 +211,7 @@ def _check_without_account(file: StudyFile, workplaces: Workplaces) -> tuple[lis
 def refuse_expensive_rows(file: StudyFile, money: Money) -> None:
     """Raise BudgetRefused if the rows that will run may cost more than the budget: a part of them would show little."""
     specs, budget_usd = [spec for _, spec in file.jobs_at()][: file.n_trials], file.budget_usd
-    total_usd = sum(filter(None, (money.worst_usd(money.limited(spec)) for spec in specs)))
+    total_usd = sum(filter(None, (money.worst_usd(money.limits.shortest(spec)) for spec in specs)))
     if budget_usd is not None and total_usd > budget_usd:
         raise BudgetRefused(
             f"the {len(specs)} rows cost at worst {limit_usd(total_usd)} together, and budget_usd is "

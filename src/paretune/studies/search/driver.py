@@ -300,7 +300,7 @@ class Driver:
             spec = self.file.spec_at(point).replace(**changes)
             if reason := self.why_not(spec):
                 raise BudgetRefused(reason)
-            given = (spec if "max_runtime_minutes" in changes else self.money.limited(spec)).given_text()
+            given = (spec if "max_runtime_minutes" in changes else self.money.limits.shortest(spec)).given_text()
             status = TrialStatus.RUNNING
             trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
             trial = self.money.reserve(trial)
@@ -502,7 +502,6 @@ class Driver:
                     self._say(remark)
                 if trial.number not in reported:
                     self.table.tell(trial)
-        self.money.learn(len(self.trials), self.ended.longest_s, self.ended.cut_off_s)
         if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
             for moment in (self.ended.asked_again_at, *(later for _, later in self.ended.retries.values())):
                 if moment > virtual_clock.now():

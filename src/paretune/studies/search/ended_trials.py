@@ -5,7 +5,6 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from paretune.estimating.memory import Footprint
-from paretune.specification import metrics
 from paretune.specification.declaration import Value
 from paretune.specification.ending import Cause, without_ids
 from paretune.specification.job import JobSpec
@@ -37,9 +36,6 @@ class EndedTrials:
             the number of its last trial.
         failed: computations of jobs that failed and are not `assumed_fixed`: retried only if the sampler asks for it.
         retries: computation of each job that is to be retried, to its last trial and the earliest time of the retry.
-        longest_s: hash of a job without its seed, to the seconds of the longest completed job with that hash, without
-            those that ran on a fallback type.
-        cut_off_s: the same for jobs that were cut off: the longest time limit that was too short.
         most_running: number of jobs that the launcher has allowed to run at the same time; infinite if it has refused
             none. More are tried at `asked_again_at`.
         refused: number of refusals in a row while no other job ran.
@@ -57,17 +53,10 @@ class EndedTrials:
         self.final: dict[str, int] = {}
         self.failed = set[str]()
         self.retries: dict[str, tuple[Trial, float]] = {}
-        self.longest_s: dict[str, float] = {}
-        self.cut_off_s: dict[str, float] = {}
         of_jobs: dict[str, list[Trial]] = {}
         self.most_running, self.asked_again_at, self.refused = math.inf, 0.0, 0
         for trial in ended:
             of_jobs.setdefault(trial.computation, []).append(trial)
-            alike = trial.spec.spec_hash(but=["seed"])
-            if (seconds := trial.measured.get(metrics.JOB_SECONDS)) is not None and not trial.ran_on:
-                self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), seconds)
-            if trial.status is TrialStatus.CUT_OFF and not trial.ran_on:
-                self.cut_off_s[alike] = max(self.cut_off_s.get(alike, 0.0), 60.0 * trial.spec.max_runtime_minutes)
             if (others := trial.running_when_refused) is not None:
                 if trial.number not in assumed_fixed:
                     self.most_running = others

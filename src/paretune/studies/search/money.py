@@ -1,16 +1,14 @@
 """The dollars of a study: the worst case of each job, reserved in the study's own budget and in shared budgets.
 
-A job's worst case follows from its time limit. So a study with a budget gives each job a time limit that the job is
-unlikely to reach, and reserves the worst case of that limit before the job is created.
+A job's worst case follows from its time limit, which `limits` sets. It is reserved before the job is created.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
 from paretune.jobs.plan import draft
-from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
 from paretune.launchers.offers import admit, region_of, worst_case_usd
@@ -21,31 +19,24 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
+from paretune.studies.search.limits import Limits
 from paretune.studies.search.table import StudyTable
 from paretune.studies.trial_status import TrialStatus
 
 MAX_COST = "max_cost_usd"  # the parameter, as messages name it
 
-# Time limits are these multiples. They are generous, because a job that is cut off costs money and shows nothing.
-_OF_EQUAL_JOBS = 2.0
-"""Times the longest seconds in `EndedTrials.longest_s` and `cut_off_s` of a job that differs at most in its seed."""
-OF_ESTIMATES = 4.0  # times the upper end of the estimate, whether or not the model has run on that cluster
-_AGAIN = 2.0  # times the last limit, after a job was cut off at it
-LEAST_MINUTES = 15.0  # a shorter limit saves few dollars, and a machine that is busy for a moment would exceed it
-_SLOW_START_S = 300.0  # added for an exceptionally slow start, but at most as many seconds as the job itself takes
-
 
 class Money:
-    """Sets time limits of jobs, reserves their worst cases, and checks what the budgets still cover."""
+    """Reserves the worst cases of jobs, and checks what the budgets still cover.
+
+    Attributes:
+        limits: the time limits of the jobs.
+    """
 
     def __init__(self, file: StudyFile, table: StudyTable, workplace: Workplace) -> None:
         self._file, self._table, self._workplace = file, table, workplace
         self._shared = workplace.budget_ledger(file.job.budget)
-        self._longest_s: Mapping[str, float] = {}
-        self._cut_off_s: Mapping[str, float] = {}
-        self._estimates: dict[str, tuple[float, bool]] = {}
-        self._doublings = 0
-        self._slower = 1.0  # factor on later limits, above 1 after a job was cut off
+        self.limits = Limits(workplace, has_budget=self.has_budget)
         self._has_seen_upload = False  # whether a job has completed and so shown how long its upload takes
 
     @property
@@ -53,27 +44,14 @@ class Money:
         """Whether any budget limits the study's jobs."""
         return self._file.budget_usd is not None or self._shared is not None
 
-    def learn(self, trials: int, longest_s: Mapping[str, float], cut_off_s: Mapping[str, float]) -> None:
-        """Store what `EndedTrials` knows of seconds; renew all estimates when the trials reach a power of two."""
-        self._longest_s, self._cut_off_s = longest_s, cut_off_s
-        if trials.bit_length() != self._doublings:
-            self._doublings = trials.bit_length()
-            self._workplace.forecast.renew()
-            self._estimates.clear()
-
     def add(self, trial: Trial) -> str:
         """Learn from an ended trial how long later jobs may take and what they may cost.
 
-        If the trial was cut off, later time limits from estimates are longer. If it cost more than its worst case, or
-        its upload took longer than assumed, later worst cases are higher. Return a message if the trial cost more than
-        its worst case, else an empty string.
+        If the trial cost more than its worst case, or its upload took longer than assumed, later worst cases are
+        higher. Return a message if it cost more than its worst case, else an empty string.
         """
+        self.limits.add(trial)
         launcher, spec = self._workplace.launcher, trial.spec
-        if trial.status is TrialStatus.CUT_OFF and not trial.is_probe:
-            # Twice this job's own factor: several jobs cut off by the same wrong estimate raise it only once.
-            factor = spec.max_runtime_minutes / self._usual_minutes(spec)
-            self._slower = max(self._slower, _AGAIN * factor)
-            self._estimates.clear()
         per_second = cost_usd(launcher.price(spec), spec, 1.0)
         if trial.cost_usd is None or trial.worst_usd is None or not per_second or not launcher.traits.is_billed:
             return ""
@@ -93,39 +71,6 @@ class Money:
             f"trial {trial.number} cost {usd(trial.cost_usd)}, {usd(over_usd)} more than its worst case: it is "
             "charged in full, and later jobs reserve that much more"
         )
-
-    def limited(self, spec: JobSpec) -> JobSpec:
-        """Return the job with a shorter time limit, so that it reserves less of the study's own budget.
-
-        The limit comes from the slowest job that completed, or was cut off, on its own type and differs at most in its
-        seed; if there is none, it comes from the estimate. The job is returned unchanged if its own limit is shorter,
-        or if the study has no budget of its own.
-        """
-        if self._file.budget_usd is None:
-            return spec
-        alike = spec.spec_hash(but=["seed"])
-        longest_s, cut_off_s = self._longest_s.get(alike), self._cut_off_s.get(alike, 0.0)
-        minutes = _minutes(_OF_EQUAL_JOBS, longest_s) if longest_s else self._estimated(spec)[0]
-        minutes = max(minutes, _minutes(_OF_EQUAL_JOBS, cut_off_s))
-        return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
-
-    def limits(self, spec: JobSpec) -> list[JobSpec]:
-        """Return the job with each time limit to try, the longest one first.
-
-        They are the limit from `limited`, and before it one of `LEAST_MINUTES` or the job's own limit, if the limit
-        from `limited` is shorter than that.
-        """
-        limited = self.limited(spec)
-        minutes = min(spec.max_runtime_minutes, LEAST_MINUTES)
-        longer = [spec.replace(max_runtime_minutes=minutes)] if limited.max_runtime_minutes < minutes else []
-        return [*longer, limited]
-
-    def exceeds_limit(self, spec: JobSpec) -> bool:
-        """Return whether the estimate exceeds the job's own time limit.
-
-        False if the job has completed on its own type with any seed, or if the training code is the user's own.
-        """
-        return spec.spec_hash(but=["seed"]) not in self._longest_s and self._estimated(spec)[1]
 
     def check_prices(self, spec: JobSpec) -> None:
         """Raise BadInput if a budget or max_cost_usd limits a job and its price is unknown."""
@@ -214,25 +159,6 @@ class Money:
             return True
         return False
 
-    def _estimated(self, spec: JobSpec) -> tuple[float, bool]:
-        """Return a limit in minutes from a job's estimate, and whether the estimate exceeds the job's own limit.
-
-        Without an estimate, the limit is infinite.
-        """
-        computation = spec.spec_hash()
-        if computation not in self._estimates:
-            estimate = self._workplace.estimate(spec, inputs_of(spec, self._workplace, prepare=False))
-            seconds = math.inf if estimate is None or estimate.is_of_text else estimate.time.seconds_high
-            exceeds_limit = estimate is not None and estimate.memory is not None and estimate.exceeds_limit
-            self._estimates[computation] = _minutes(OF_ESTIMATES * self._slower, seconds), exceeds_limit
-        return self._estimates[computation]
-
-    def _usual_minutes(self, spec: JobSpec) -> float:
-        """Return the limit in minutes that the estimate would give if no job had been cut off."""
-        estimate = self._workplace.estimate(spec, inputs_of(spec, self._workplace, prepare=False))
-        is_known = estimate is not None and not estimate.is_of_text
-        return _minutes(OF_ESTIMATES, estimate.time.seconds_high) if estimate and is_known else math.inf
-
     def _shared_status(self) -> BudgetStatus | None:
         """Return the status of the shared budget with the fewest dollars left; None if none covers the study's jobs."""
         if self._shared is None:
@@ -242,9 +168,3 @@ class Money:
         statuses = self._shared.statuses(self._workplace.clock.now(), self._workplace.launcher.origin)
         counted = [status for status in statuses if status.budget.covers(tags)]
         return min(counted, key=lambda status: status.left_usd, default=None)
-
-
-def _minutes(times: float, seconds: float) -> float:
-    """Return `times` a job's seconds plus a slow start, as a time limit in minutes, rounded up to a tenth."""
-    limit_s = times * seconds + min(_SLOW_START_S, seconds)
-    return math.inf if math.isinf(limit_s) else math.ceil(limit_s / 6) / 10

@@ -31,7 +31,7 @@ from paretune.studies.sampler.decision import LONGER, Expected
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
-from paretune.studies.search.money import LEAST_MINUTES, MAX_COST, OF_ESTIMATES
+from paretune.studies.search.money import MAX_COST
 from paretune.studies.trial_status import TRIES, TrialStatus
 
 # With more points than this and no design, or a searched range, points are not listed: `_DRAWN` of them are drawn.
@@ -39,12 +39,6 @@ _MOST_POINTS = 5_000
 _DRAWN = 300
 FIRST_PREDICTED = 1_000_000
 """Predicted points are numbered from here, above the numbers of all trials."""
-_COMFORTABLE, LEAST_LIMIT_S = 2.0, 60.0 * LEAST_MINUTES
-"""A job's comfortable time limit is `_COMFORTABLE` times its pessimistically predicted seconds, but at least
-`LEAST_LIMIT_S`."""
-# Its tight time limit is `_TIGHT` times that prediction, plus the lesser of the prediction and `_SLOW_START_S`.
-_TIGHT, _SLOW_START_S = 1.1, 60.0
-_GUESS = 0.5  # above this deviation of its log seconds, a prediction for paretune's own training sets no limit
 # Number of standard deviations from a prediction to each end of its interval (Student's t, 5 degrees of freedom).
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
 RUNS_OF_FRONT, RUNS_OF_PICK = 2, 3
@@ -89,10 +83,10 @@ class Sampled:
                 continue
             if self._can_be_paid(spec):  # create a trial only if the budgets cover some point
                 return Start(point, accepts=None if file.tries_all else self._accepts)
-            if self._money.exceeds_limit(spec):
+            if self._money.limits.exceeds(spec):
                 too_long += 1
             else:
-                too_expensive.append(self._money.limited(spec))
+                too_expensive.append(self._money.limits.shortest(spec))
         tried = f"every {'other ' * bool(too_long)}point was tried"
         reason = tried if self._is_exact else "no new point was found"
         if too_expensive:
@@ -111,7 +105,7 @@ class Sampled:
         return spec.spec_hash() not in self._driver.ended.failed and not self._driver.why_not(spec)
 
     def _can_be_paid(self, spec: JobSpec) -> bool:
-        return not self._money.exceeds_limit(spec) and self._is_affordable(self._money.limited(spec))
+        return not self._money.limits.exceeds(spec) and self._is_affordable(self._money.limits.shortest(spec))
 
     def _accepts(self, point: Mapping[str, Value]) -> bool:
         """Return whether a point's job may run now and should end in time, and the budgets cover its worst case."""
@@ -202,7 +196,7 @@ class Split:
         worst_usd, usd, money = None, trial.cost_usd or 0.0, self._driver.money
         with suppress(BudgetRefused):
             spec = self._driver.file.spec_at(trial.point).replace(**_changes_of_repeat(trial))
-            worst_usd = money.worst_usd(money.limited(spec))
+            worst_usd = money.worst_usd(money.limits.shortest(spec))
         return usd + (worst_usd or usd)
 
     def since_growth(self) -> str:
@@ -241,28 +235,9 @@ class Split:
         return True
 
     def _limits(self, job: Candidate, expected: Expected) -> list[JobSpec]:
-        """Return the job with each time limit to try, the most comfortable one first.
-
-        Without a budget, that is the job's own limit. If its seconds are predicted (for paretune's own training: if
-        they are predicted well), there are a comfortable and a tight limit. Otherwise there is one: for a probe without
-        a prediction, it doubles with each probe that was cut off; for any other job, it follows from the job's
-        estimate. If the estimate exceeds the job's own limit, the list is empty, and the job does not start.
-        """
-        money, spec = self._driver.money, job.spec
-        if not money.has_budget:
-            return [spec]
-        if job.is_probe and expected is None:  # each probe that was cut off doubles the limit
-            probes = [trial for trial in self._driver.trials.values() if trial.is_probe]
-            limits_s = [LEAST_LIMIT_S * 2.0 ** sum(trial.status is TrialStatus.CUT_OFF for trial in probes)]
-        elif expected is None or (expected[1] > _GUESS and not spec.runs_user_code):
-            return [] if money.exceeds_limit(spec) else [money.limited(spec)]
-        else:
-            # Two standard deviations above the prediction, but at most OF_ESTIMATES times the prediction, which rises
-            # after a job was cut off.
-            slow_s = expected[0] * min(math.exp(2.0 * expected[1]), OF_ESTIMATES)
-            limits_s = [max(LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + min(_SLOW_START_S, slow_s)]
-        minutes = [min(spec.max_runtime_minutes, math.ceil(limit_s / 6) / 10) for limit_s in limits_s]
-        return [spec.replace(max_runtime_minutes=each) for each in minutes]
+        """Return the job with each time limit to try, see `Limits.of`; none if its estimate exceeds its own limit."""
+        limits = self._driver.money.limits
+        return [] if limits.exceeds(job.spec, expected) else limits.of(job.spec, expected)
 
     def _why_none(self) -> str:
         driver = self._driver
@@ -311,7 +286,7 @@ class Split:
 def _changes_of_repeat(trial: Trial) -> dict[str, Any]:
     """Return the changes to a trial's parameters that its repeats share.
 
-    They leave out the time limit: `Money.limited` sets another from the trial's seconds.
+    They leave out the time limit: `Limits` sets another from the trial's seconds.
     """
     return {name: value for name, value in trial.changes.items() if name != "max_runtime_minutes"}
 
@@ -377,7 +352,7 @@ class Verification:
         repeats_usd = sum(trial.cost_usd or 0.0 for trial in repeating)
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials) - repeats_usd
         most_usd = max(search_usd, _SHARE_OF_BUDGET * (driver.file.budget_usd or 0.0))
-        limits = driver.money.limits(spec)
+        limits = driver.money.limits.of(spec)
         limited = next(filter(is_affordable, limits), None)
         if limited is None:
             return f"the worst case of another run does not fit {driver.money.limit_below(limits[-1:])}"

@@ -185,7 +185,8 @@ def test_what_a_job_took_on_a_fallback_type_is_not_taken_for_that_of_its_own_typ
     desk.launcher.judge = lambda spec, times: (
         CAPACITY if (spec.instance_type, spec.learning_rate) == (SMALL, RATES[0]) else DONE
     )
-    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "fallback_instance_types": LARGE})
+    job = {"instance_type": SMALL, "max_runtime_minutes": 6, "fallback_instance_types": LARGE}
+    driver = desk.driver(job=job, budget_usd=100.0)
     searched(driver)
 
     front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, {})
@@ -193,7 +194,9 @@ def test_what_a_job_took_on_a_fallback_type_is_not_taken_for_that_of_its_own_typ
     assert usd == pytest.approx({RATES[0]: 3 * USD, **dict.fromkeys(RATES[1:], USD)})  # with the refused attempt
     (moved,) = (trial for trial in driver.trials.values() if trial.ran_on)
     assert (moved.ran_on, moved.point["learning_rate"]) == (LARGE, RATES[0])
-    assert len(driver.ended.longest_s) == len(RATES) - 1
+    jobs = [driver.file.spec_at({"learning_rate": rate}) for rate in RATES]
+    limits = [driver.money.limits.shortest(spec).max_runtime_minutes for spec in jobs]
+    assert limits == [6, *[1.8] * (len(RATES) - 1)]  # the others took 36 s
     attributes = [trial.user_attrs for trial in driver.table.study.get_trials()]
     assert ["seconds" in each for each in attributes].count(False) == 1
 
@@ -345,13 +348,13 @@ def test_an_option_that_cannot_run_does_not_end_a_study_in_which_others_can(desk
 def test_jobs_side_by_side_that_are_cut_off_by_one_wrong_estimate_double_later_limits_once(desk: Desk) -> None:
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 20000}, budget_usd=1e6)
     spec = driver.file.spec_at({"learning_rate": RATES[0]})
-    limits = [driver.money.limited(spec).max_runtime_minutes]
+    limits = [driver.money.limits.shortest(spec).max_runtime_minutes]
     for _ in range(2):
-        given = driver.money.limited(spec).given_text()
+        given = driver.money.limits.shortest(spec).given_text()
         for number in range(8):
             point = {"learning_rate": RATES[0]}
             driver.money.add(Trial(number=number, point=point, status=TrialStatus.CUT_OFF, given=given, cost_usd=0.1))
-        limits.append(driver.money.limited(spec).max_runtime_minutes)
+        limits.append(driver.money.limits.shortest(spec).max_runtime_minutes)
 
     assert limits[0] < 1500
     assert limits[1] / limits[0] == pytest.approx(2.0, rel=0.15)  # plus, once, the seconds of a slow start

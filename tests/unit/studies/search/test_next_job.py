@@ -13,6 +13,7 @@ from paretune.launchers.offers import worst_case_usd
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.results.front import StudyFront
+from paretune.studies.results.trials import Trial
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.next_job import Sampled, Split, some_jobs
@@ -173,7 +174,7 @@ def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Pat
     driver = random(workplace, budget_usd="50", model="someone/unheard-of")
     (spec, *_) = some_jobs(driver.file)
 
-    assert driver.money.limited(spec) == spec
+    assert driver.money.limits.shortest(spec) == spec
     upload_s = 60 + UNKNOWN_MODEL_BYTES / 10e6
     most_s = 90 * 60 + LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S + upload_s
     assert worst_case_usd(spec, driver.workplace.launcher, {}) == pytest.approx(most_s / 3600 * USD_PER_HOUR)
@@ -190,11 +191,14 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval_also
     assert estimate is not None
     high = estimate.time.seconds_high / 60
     expected = 4 * high + min(5, high)
-    assert driver.money.limited(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
-    driver.money.learn(1, {spec.spec_hash(but=["seed"]): 0.0}, {})
-    assert driver.money.limited(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
+    assert driver.money.limits.shortest(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
+    free = Trial(
+        number=0, point={}, status=TrialStatus.COMPLETED, given=spec.given_text(), measured={"job_seconds": 0.0}
+    )
+    driver.money.limits.add(free)
+    assert driver.money.limits.shortest(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
     without = random(workplace, max_runtime_minutes=week)
-    assert without.money.limited(spec) == spec
+    assert without.money.limits.shortest(spec) == spec
 
 
 def test_a_repeat_may_take_twice_what_its_trial_took_whatever_limit_that_had(workplace: Path) -> None:
@@ -231,10 +235,46 @@ def test_a_search_keeps_the_dollars_of_two_repeats_whatever_limit_their_trial_ha
     monkeypatch.setattr(driver.money, "affordable", spied)
     Split(driver).propose()
 
-    second = driver.money.worst_usd(driver.money.limited(driver.file.spec_at(point)))
+    second = driver.money.worst_usd(driver.money.limits.shortest(driver.file.spec_at(point)))
     assert trial.cost_usd is not None
     assert second is not None
     assert kept == [pytest.approx(trial.cost_usd + second)]
+
+
+@pytest.mark.parametrize(
+    ("cut_off_minutes", "expected", "minutes"),
+    [
+        (None, (1800.0, 0.0), [65.0, 35.0]),  # twice half an hour, or where dollars are short once, and five minutes
+        (None, (60.0, 0.0), [15.0, 2.0]),
+        (None, (1800.0, 0.1), [78.3, 41.7]),  # of half an hour and two standard deviations
+        (None, (600.0, 5.0), [85.0, 45.0]),  # of at most four times the prediction
+        (30.0, (600.0, 0.0), [60.0]),
+    ],
+)
+def test_a_predicted_job_gets_twice_its_time_or_the_time_alone_and_twice_the_limit_that_ended_an_equal_one(
+    workplace: Path, cut_off_minutes: float | None, expected: tuple[float, float], minutes: list[float]
+) -> None:
+    driver = random(workplace, budget_usd="50")
+    spec = JobSpec(entry_script="train.py", instance_type="ml.g5.xlarge", max_runtime_minutes=90)
+    if cut_off_minutes is not None:
+        given = spec.replace(max_runtime_minutes=cut_off_minutes, seed=7).given_text()
+        driver.money.limits.add(Trial(number=0, point={}, status=TrialStatus.CUT_OFF, given=given))
+
+    assert [each.max_runtime_minutes for each in driver.money.limits.of(spec, expected)] == minutes
+
+
+def test_probes_without_a_prediction_get_a_quarter_of_an_hour_and_twice_as_long_after_one_was_cut_off(
+    workplace: Path,
+) -> None:
+    driver = made(workplace)
+    probe = JobSpec(dataset="someone/reviews", max_train_samples=ROWS, probe_steps=30, max_runtime_minutes=3000)
+    limits = list[list[float]]()
+    for number in range(3):
+        limits.append([each.max_runtime_minutes for each in driver.money.limits.of(probe)])
+        given = probe.replace(max_runtime_minutes=limits[-1][0], num_train_epochs=number + 2).given_text()
+        driver.money.limits.add(Trial(number=number, point={}, status=TrialStatus.CUT_OFF, given=given))
+
+    assert limits == [[15.0], [30.0], [60.0]]
 
 
 LIMITED = """
