@@ -1,7 +1,7 @@
 """Checks a study before anything is launched, and shows what it would run: the dry run of a study."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -16,11 +16,13 @@ from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has
 from paretune.launchers.offers import order_of
 from paretune.presentation.text import duration, limit_usd, usd
 from paretune.pricing import dates_of
+from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
 from paretune.specification.rules import launch_faults
 from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.own_code import with_own_code
 from paretune.studies.results.trials import label
 from paretune.studies.search.limits import LEAST_S
 from paretune.studies.search.money import Money
@@ -64,7 +66,7 @@ class StudyPreview:
 
 def preview_study(file: StudyFile) -> StudyPreview:
     """Check a study as its launch would, raising the same errors, and return what would run. Nothing is recorded."""
-    workplaces = Workplaces.of_process()
+    workplaces, file = Workplaces.of_process(), with_own_code(file)
     file = file.replace(job={**charged(file.job.given(), workplaces.environment), "dry_run": None})
     unasked = ""
     try:
@@ -225,9 +227,8 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
     if launcher.virtual_clock is None or file.design is not None or quality is None:
         return
     for spec in jobs[:_MOST_WARNED]:
-        inputs = inputs_of(spec, workplace, prepare=False)
         with suppress(BadInput):
-            order = order_of(spec, job_name="paretune-check", inputs=inputs)
+            order = order_of(spec, job_name="paretune-check", inputs=JobInputs())
             if quality.metric in launcher.preview(order)["metrics"]:
                 return
     text = f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from a table of recorded runs. "
@@ -253,16 +254,15 @@ def remarks_on(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> li
     that can be launched.
     """
 
-    def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
-        return [foreseen(spec, inputs_of(spec, workplace, prepare=False), workplace) for spec in specs]
+    def foresee(spec: JobSpec) -> tuple[ForeseenJob, JobInputs]:
+        inputs = inputs_of(spec, workplace, prepare=False)
+        return foreseen(spec, inputs, workplace), inputs
 
-    some = _some_of_each_type(jobs)
-    of_data = dict.fromkeys(
-        text for spec in some for text in inputs_of(spec, workplace, prepare=False).findings.warnings
-    )
-    estimated = foresee(some)
+    some = [foresee(spec) for spec in _some_of_each_type(jobs)]
+    of_data = dict.fromkeys(text for _, inputs in some for text in inputs.findings.warnings)
+    estimated = [job for job, _ in some]
     refusals = [text for job in estimated if (text := limit_refusal(job))]
-    if is_new and len(refusals) == len(estimated) and all(map(limit_refusal, foresee(jobs))):
+    if is_new and len(refusals) == len(estimated) and all(limit_refusal(foresee(spec)[0]) for spec in jobs):
         raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])
     count = f"{len(refusals)} of the {len(estimated)} points checked will not be tried; the first one because: "
     warnings = [*of_data, *warnings_of(estimated, only_common=True), *(f"{count}{text}" for text in refusals[:1])]

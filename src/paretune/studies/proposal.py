@@ -6,7 +6,7 @@ For paretune's own training, the study searches
 - the learning rate, in the usual range for the kind of fine-tuning, if the study measures how good a model is
 - if the job runs on instances, the instance types on the estimated Pareto front of dollars and hours
 
-For a script, `script_search` says what is searched. A parameter that the request sets is not searched. The exception is
+For a script, `own_code` says what is searched. A parameter that the request sets is not searched. The exception is
 a list of instance types: the study then searches these types.
 
 If a study of this name has begun, the request continues it with the search and the objectives that were proposed when
@@ -43,7 +43,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OBJECTIVES, Objective
 from paretune.studies.definition.request import StudyRequest
 from paretune.studies.definition.space import read_entry
-from paretune.studies.script_search import LeftOut, search_of_script
+from paretune.studies.own_code import LeftOut, search_of_script
 from paretune.studies.search.table import stored
 
 _MOST_TYPES = 8

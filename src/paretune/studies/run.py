@@ -42,6 +42,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
 from paretune.studies.definition.file import StudyFile, full_name
 from paretune.studies.definition.space import INSIDE, Range
+from paretune.studies.own_code import with_own_code
 from paretune.studies.preview import check_study, preview_study, refuse_expensive_rows, remarks_on
 from paretune.studies.record import StudyRecord
 from paretune.studies.results.answer import StudyAnswer
@@ -158,7 +159,7 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
     """Start or continue a study, and return its result once it has ended. Raises the errors of `run_study`."""
     if file.job.dry_run:
         raise BadInput(["dry_run is set, but this call launches jobs: `paretune study FILE --dry_run` only shows them"])
-    workplaces = Workplaces.of_process()
+    workplaces, file = Workplaces.of_process(), with_own_code(file)
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
     # The matrices of a study are small: threads of BLAS would wait for each other for most of their time.
     with workplaces.interruption.listening(), threadpool_limits(1, user_api="blas"):

@@ -8,6 +8,7 @@ import pytest
 
 from paretune.cli import main
 from paretune.core import reading
+from paretune.studies.definition.file import StudyFile
 from paretune.user_code.script import Script
 
 TRAINING = """import argparse
@@ -83,6 +84,13 @@ def test_a_study_reads_a_script_once_for_all_of_its_trials(
     assert main(["study", "--study", study_file(script.parent), *more]) == 0
 
     assert readings() == 1
+
+
+def test_a_study_file_is_read_without_the_script_that_it_names(script: Path, readings: Readings) -> None:
+    file = StudyFile.read(study_file(script.parent))
+
+    assert [*file.search] == ["training_arguments.lr"]
+    assert readings() == 0
 
 
 def test_a_script_that_changes_is_read_again(script: Path, readings: Readings) -> None:

@@ -9,23 +9,24 @@
 
 All faults are reported together, each with its line number in the file. Combinations of searched values are checked
 only if there are no other faults. An option of the command line, such as `--n_trials 20`, replaces the file's value.
+A user's own script or project is not read here: `own_code` compares it with the study.
 Python code may pass the same content as a mapping.
 """
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import PrivateAttr, ValidationInfo, field_validator
+from pydantic import PrivateAttr, field_validator
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
-from paretune.core.reading import at_home
-from paretune.core.shell import command_line, split_words
+from paretune.core.shell import command_line
 from paretune.specification import metrics
 from paretune.specification.declaration import (
     Fault,
@@ -38,7 +39,6 @@ from paretune.specification.declaration import (
     spell,
     split_list,
     unknown,
-    untyped,
 )
 from paretune.specification.inputs import PATHS
 from paretune.specification.job import JobSpec, JobValues
@@ -66,13 +66,13 @@ from paretune.studies.definition.space import (
     make_spec,
     read_entry,
 )
-from paretune.user_code.binding import start_faults
-from paretune.user_code.script import Script
 
 _LONGEST_NAME = 80  # characters
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric", "metric_definitions")
 """Job parameters that describe the user's own training code. A file may have them next to `job` instead of inside it.
 """
+OF_OWN_CODE = f"training_arguments{INSIDE}"
+"""Begin of the name of a searched parameter of the user's own training code."""
 IN_THE_FILE = ("job", "search", "points", "objectives", "constraints")
 """Keys of a study that cannot be set on the command line."""
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes")
@@ -118,6 +118,7 @@ class StudyFile(Parameters):
     listed_by: ClassVar[str] = "study"
     hidden: ClassVar[str] = "job."
     _command: str = PrivateAttr("")
+    _source: "_Source" = PrivateAttr(default_factory=lambda: _Source())
 
     @classmethod
     def read(cls, values: str | Mapping[str, Any], overrides: Mapping[str, str] | None = None) -> Self:
@@ -143,18 +144,21 @@ class StudyFile(Parameters):
             typed = {_as_in_file(document, name): text for name, text in typed.items()}
         located += [(0, text) for name, text in typed.items() for text in _override(document, name, text)]
         study, of_study = cls.check(document)
-        for fault in [*faults, *of_study]:
-            keys = tuple(map(str, fault.path))
-            spelled = () if fault in faults else (*keys[:2], INSIDE.join(keys[1:3]))  # a blank is always in the file
-            is_typed = any(name in spelled for name in typed if name != "seed" or keys[:1] == ("seed",))
-            line = 0 if is_typed or file is None else file.line_at(keys)
-            located.append((line, f"{path}:{line}: {fault.text}" if line else fault.text))
+        source = _Source(path, file, typed)
+        located += [replace(source, typed=()).located(fault) for fault in faults]  # a blank is always in the file
+        located += map(source.located, of_study)
         if located or study is None:
-            raise BadInput(list(dict.fromkeys(text for _, text in sorted(located, key=lambda item: item[0]))))
+            raise _in_order(located)
+        study._source = source
         if path:
             shown = {name: redacted(text) if name == "storage" else text for name, text in (overrides or {}).items()}
             study._command = command_line("study", {"study": str(values)} | shown)
         return study
+
+    def refuse(self, faults: Iterable[Fault]) -> None:
+        """Raise BadInput with these faults and their lines in the file, if there are any."""
+        if located := [*map(self._source.located, faults)]:
+            raise _in_order(located)
 
     @property
     def command(self) -> str:
@@ -173,26 +177,21 @@ class StudyFile(Parameters):
                 job.pop("simulation", None)  # a file may keep the settings of its rehearsal
             values["job"] = job
             if isinstance(values.get("search"), Mapping):
-                values["search"] = {
-                    full_name(job, str(name)): _as_the_script_reads(job, full_name(job, str(name)), entry)
-                    for name, entry in values["search"].items()
-                }
+                values["search"] = {full_name(job, str(name)): entry for name, entry in values["search"].items()}
         if not values.get("objectives") and isinstance(job, Mapping):
             values["objectives"] = default_objectives(job)
         return super()._typed(values)
 
     @field_validator("search", mode="before")
     @classmethod
-    def _read_search(cls, value: Any, others: ValidationInfo) -> Any:
+    def _read_search(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
         entries, faults = dict[str, Choices | Range](), list[Fault]()
         for name, raw in value.items():
-            try:
+            with collecting(texts := list[str]()):
                 entries[name] = read_entry(name, raw)
-            except BadInput as error:
-                sentences = _undeclared_name(name, others.data.get("job")) or error.faults
-                faults += [Fault((name,), text) for text in sentences]
+            faults += [Fault((name,), text) for text in texts]
         if faults:
             raise faults_error(faults)
         return entries
@@ -322,70 +321,13 @@ def _is_simulated(job: Mapping[str, Any]) -> bool:
 def full_name(job: Mapping[str, Any], name: str) -> str:
     """Return a searched name as a job spells it.
 
-    Parameters of the job keep their names; with a project, only those in _CLUSTER_KEYS do. Other names get the prefix
-    `training_arguments.` if the user's own script or project has or may have an argument, or the script a constant, of
-    that name.
+    Parameters of the job keep their names; with a project, only those in _CLUSTER_KEYS do. Any other name is one of the
+    user's own script or project, and gets the prefix `training_arguments.`.
     """
-    script, project = str(job.get("entry_script") or ""), str(job.get("project") or "")
+    script, project = job.get("entry_script"), job.get("project")
     if is_inside(name) or not (script or project) or name in (JobSpec.model_fields if script else _CLUSTER_KEYS):
         return name
-    if script:
-        declared = Script.read(at_home(script).resolve())
-        argument = declared.argument(name)
-        is_known = argument or name in declared.reported.constants or not declared.is_complete
-        return f"training_arguments.{argument or name}" if is_known else name
-    names = _entry_parameters(job, [])
-    return f"training_arguments.{name}" if not names or name in names else name
-
-
-def _as_the_script_reads(job: Mapping[str, Any], name: str, entry: Any) -> Any:
-    """Return an entry of `search`; a range of an argument that the script reads as a float has floats as its ends."""
-    argument, script = name.partition("training_arguments.")[2], str(job.get("entry_script") or "")
-    if not (argument and script and isinstance(entry, Mapping) and {"low", "high"} <= entry.keys()):
-        return entry
-    found = Script.read(at_home(script).resolve()).find(argument)
-    if found is None or not found.is_float:
-        return entry
-    ends = {end: untyped(entry[end]) for end in ("low", "high")}
-    return {**entry, **{end: float(value) for end, value in ends.items() if type(value) is int}}
-
-
-def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
-    """Return the parameters of the project's entry point. If it cannot be read, add the reasons to `faults`."""
-    from paretune.user_code.project import declared_parameters  # imports MLflow, which takes a second
-
-    with collecting(faults):
-        return list(declared_parameters(str(job["project"]), str(job.get("entry_point") or "main")))
-    return []
-
-
-def _undeclared_name(name: str, job: JobValues | None) -> list[str]:
-    """Return a fault if this unknown searched name should be an argument of the user's own code, else an empty list."""
-    if job is None or name in JobSpec.model_fields or is_inside(name):
-        return []
-    if job.project is not None:
-        declared = ", ".join(_entry_parameters(job.given(), []))
-        owner = f"entry point {job.entry_point} of {Path(job.project).name} declares"
-        return [f"unknown parameter {name}: {owner} {declared}"]
-    if job.entry_script is None:
-        return []
-    declared = ", ".join(Script.read(at_home(job.entry_script).resolve()).names)
-    return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
-
-
-def _own_training(study: StudyFile) -> Iterator[Fault]:
-    faults = list[str]()
-    if study.job.project is not None:
-        _entry_parameters(study.job.given(), faults)
-        yield from (Fault(("job", "project"), text) for text in faults)
-    if study.job.entry_script is not None:
-        names = [own_name for name in study.search if (own_name := name.partition("training_arguments.")[2])]
-        words = split_words(study.job.script_words)
-        command = next(iter(words), "")
-        path = at_home(study.job.entry_script).resolve()
-        script = Script.read(path, may_ask=study.job.ask_script, command=command)
-        faults = start_faults(script, [*study.job.training_arguments, *names], words)
-        yield from (Fault(("job", "entry_script"), text) for text in faults)
+    return f"{OF_OWN_CODE}{name}"
 
 
 def _parts(study: StudyFile) -> Iterator[Fault | str]:
@@ -500,8 +442,32 @@ def _sampler(study: StudyFile) -> Iterator[str]:
         yield f"sampler split needs the objective {metric} and at least one of {times}, and no others: change them"
 
 
-StudyFile.rules = (_name, _parts, _own_training, _clashes, _limits, _one_launcher, _sampler, _points)
+StudyFile.rules = (_name, _parts, _clashes, _limits, _one_launcher, _sampler, _points)
 StudyFile.last_rules = (lambda study: [] if study.points else combination_faults(study.job.given(), study.search),)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where the values of a study come from: a file, and the names of the options that replace values in it."""
+
+    path: str = ""
+    file: Document | None = None
+    typed: Collection[str] = ()
+
+    def located(self, fault: Fault) -> tuple[int, str]:
+        """Return the line and the text of a fault; the line is 0 if no line of the file is at fault."""
+        keys = tuple(map(str, fault.path))
+        spelled = (*keys[:2], INSIDE.join(keys[1:3]))
+        is_typed = any(name in spelled for name in self.typed if name != "seed" or keys[:1] == ("seed",))
+        if is_typed or self.file is None:
+            return 0, fault.text
+        as_written = tuple(key.removeprefix(OF_OWN_CODE) for key in keys)
+        lines = self.file.line_at(keys), self.file.line_at(as_written)  # that of the mapping around an unknown key
+        return max(lines), f"{self.path}:{max(lines)}: {fault.text}"
+
+
+def _in_order(located: Iterable[tuple[int, str]]) -> BadInput:
+    return BadInput(list(dict.fromkeys(text for _, text in sorted(located, key=lambda item: item[0]))))
 
 
 def _copied(value: Any) -> Any:
@@ -567,11 +533,11 @@ def _field_name(name: str) -> str:
 def _as_in_file(document: Mapping[str, Any], name: str) -> str:
     """Return a typed name as the file spells a searched parameter or an argument of a script, with - or _."""
     search, job = (document.get(key) for key in ("search", "job"))
-    names, prefix = [*map(str, search)] if isinstance(search, dict) else [], f"training_arguments{INSIDE}"
+    names = [*map(str, search)] if isinstance(search, dict) else []
     if isinstance(job, dict):
         arguments = job.get("training_arguments")
-        names += [key for key in map(str, job) if key.startswith(prefix)]
-        names += [f"{prefix}{key}" for key in arguments] if isinstance(arguments, dict) else []
+        names += [key for key in map(str, job) if key.startswith(OF_OWN_CODE)]
+        names += [f"{OF_OWN_CODE}{key}" for key in arguments] if isinstance(arguments, dict) else []
     return next((known for known in names if known.replace("-", "_") == name.replace("-", "_")), name)
 
 

@@ -11,6 +11,7 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile, resolve
 from paretune.studies.definition.objectives import default_objectives, objective_faults
 from paretune.studies.definition.space import Choices, Range
+from paretune.studies.own_code import with_own_code
 
 OWN = """\
 name: own
@@ -26,7 +27,7 @@ def read(folder: Path, more: str, text: str = OWN) -> StudyFile:
     (folder / "own.py").touch()
     path = folder / "study.yaml"
     path.write_text(text.replace("own.py", str(folder / "own.py")) + more)
-    return StudyFile.read(str(path), {})
+    return with_own_code(StudyFile.read(str(path), {}))
 
 
 def faults(folder: Path, more: str, text: str = OWN) -> str:
@@ -132,7 +133,7 @@ def test_a_typed_argument_ends_the_search_of_a_script_s_argument_or_replaces_its
 
 
 @pytest.mark.parametrize("typed", ["training_arguments.weight-decay", "training_arguments.weight_decay"])
-def test_a_typed_name_keeps_its_dashes_and_ends_a_search_in_either_spelling(tmp_path: Path, typed: str) -> None:
+def test_a_typed_name_ends_a_search_in_either_spelling_and_a_tag_keeps_its_dashes(tmp_path: Path, typed: str) -> None:
     (tmp_path / "t.py").write_text(
         'parser.add_argument("--weight-decay", type=float)\nparser.add_argument("--rounds", type=int)\n'
     )
@@ -141,7 +142,7 @@ def test_a_typed_name_keeps_its_dashes_and_ends_a_search_in_either_spelling(tmp_
 
     study = StudyFile.read(content, {typed: "0.3", "tags.cost-center": "a"})
 
-    assert study.job.training_arguments == {"weight-decay": 0.3}
+    assert study.job.training_arguments == {"weight_decay": 0.3}
     assert study.job.tags == {"cost-center": "a"}
     assert list(study.search) == ["training_arguments.rounds"]
 

@@ -1,21 +1,23 @@
-"""What a study without a file searches in a user's script, and which other arguments it could search.
+"""What a study searches in a user's own script or project.
 
-It searches the learning rate and the batch size, around the script's own defaults. Every other argument is left out,
-with the reason and with the line that adds it to a study file.
+`with_own_code` compares the parameters that a study file searches with those that the code has. For a study without a
+file, `search_of_script` proposes the learning rate and the batch size, around the script's own defaults. Every other
+argument is left out, with the reason and with the line that adds it to a study file.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput
-from paretune.specification.declaration import spell
+from paretune.core.errors import BadInput, collecting
+from paretune.specification.declaration import Fault, spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.storage.files import as_yaml
-from paretune.studies.definition.file import skeleton
-from paretune.studies.definition.space import INSIDE, why_not_searched
+from paretune.studies.definition.file import OF_OWN_CODE, StudyFile, skeleton
+from paretune.studies.definition.space import INSIDE, Choices, Range, why_not_searched
 from paretune.user_code.binding import OF_SCRIPTS, argument_of
 from paretune.user_code.code import script_of
 from paretune.user_code.script import Script
@@ -32,6 +34,50 @@ _NO_SETTING = re.compile(
 )
 """Words in the names of arguments that do not change what a model learns."""
 _MOST_NAMED = 30  # arguments that a message lists at most
+
+
+def with_own_code(file: StudyFile) -> StudyFile:
+    """Return the study with the arguments that it searches in the user's script as the script spells and reads them.
+
+    A range of an argument that the script reads as a float gets floats as its ends. Raises BadInput if a project cannot
+    be read or does not declare a searched parameter.
+    """
+    job = file.job
+    if job.project is not None:
+        file.refuse(_undeclared(file, str(job.project)))
+    if job.entry_script is None:
+        return file
+    script, search = script_of(job), dict[str, Choices | Range]()
+    for name, entry in file.search.items():
+        _, of_script, own_name = name.rpartition(OF_OWN_CODE)
+        argument = script.argument(own_name) if of_script else None
+        found = script.find(own_name) if of_script else None
+        if found is not None and found.is_float and isinstance(entry, Range):
+            entry = replace(entry, low=float(entry.low), high=float(entry.high))
+        search[f"{of_script}{argument or own_name}"] = entry
+    return file.model_copy(update={"search": search})
+
+
+def _undeclared(file: StudyFile, project: str) -> list[Fault]:
+    """Return a fault for each searched parameter that the entry point of a project does not declare.
+
+    An entry point without declared parameters, such as a script, may take any.
+    """
+    from paretune.user_code.project import declared_parameters  # imports MLflow, which takes a second
+
+    declared, faults, entry_point = dict[str, str](), list[str](), file.job.entry_point
+    with collecting(faults):
+        declared = dict(declared_parameters(project, entry_point))
+    searched = [name for name in file.search if name.startswith(OF_OWN_CODE)] if declared else []
+    owner = f"entry point {entry_point} of {Path(project).name} declares {', '.join(declared)}"
+    return [
+        *(Fault(("job", "project"), text) for text in faults),
+        *(
+            Fault(("search", name), f"unknown parameter {own_name}: {owner}")
+            for name in searched
+            if (own_name := name.removeprefix(OF_OWN_CODE)) not in declared
+        ),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +168,7 @@ def _others(job: JobSpec, script: Script) -> Iterator[LeftOut]:
     set_by_job = {*job.training_arguments, *job.model_fields_set}
     for known in script.arguments:
         own = next(filter(ours.get, known.names), known.name)
-        name = ours.get(own, f"training_arguments{INSIDE}{own}")
+        name = ours.get(own, f"{OF_OWN_CODE}{own}")
         is_given = bool({name, *known.names} & set_by_job) or (name in OF_THE_BATCH and set_by_job & {*OF_THE_BATCH})
         if is_given or known.is_positional or name in searched:
             continue
