@@ -67,7 +67,6 @@ class StudyRecord:
         self._tracking.offer_view(_view_of(file, self.run.run_id))
         if file.design is not None and not (correlations := file.design.correlations()).empty:
             self.run.log_text(_csv(correlations.rename_axis("").reset_index()), "correlation.csv")
-            self.run.log_figure(file.design.picture(), "correlation.png")
         self.is_stale = False  # whether a trial has ended since the last page
         self._next_page = math.inf if file.once else 0.0  # with `once`, a page is written only at the end
 

@@ -173,19 +173,6 @@ class Design:
             [{"row": n, **labels, **row, **ends.get(spell(row), {"status": "Pending"})} for n, (labels, row) in rows]
         )
 
-    def picture(self) -> Any:
-        """Draw the correlations as a matplotlib figure."""
-        from matplotlib.figure import Figure
-
-        r = self.correlations()
-        side = min(16.0, 4.0 + 0.5 * len(r))
-        figure = Figure(figsize=(side + 1.2, side), layout="constrained")
-        axes = figure.add_subplot(title="Correlation of the main effects (sum contrasts)")
-        figure.colorbar(axes.imshow(r, cmap="RdBu_r", vmin=-1, vmax=1), ax=axes, label="correlation r", shrink=0.8)
-        axes.set_xticks(range(len(r)), r.columns, rotation=45, ha="right")
-        axes.set_yticks(range(len(r)), r.index)
-        return figure
-
     def _coded(self) -> "DataFrame":
         """Return the sum contrasts: a column for each level of each factor except its last level.
 
