@@ -192,7 +192,7 @@ def _run(study: StudyFile | StudyRequest) -> CommandOutput | Result:
     except NoAccount as error:
         if not wants_file:
             raise
-        proposed = propose(request, workplaces, has_account=False)
+        proposed = propose(request, workplaces, offline=str(error))
         unasked = f"your AWS account was not queried, so prices are public ones: {error}"
         proposed = replace(proposed, reasons=[*proposed.reasons, unasked])
     if wants_file:

@@ -72,8 +72,8 @@ def plan(
         workplace: where it would run.
         study: the name of its study, if any.
         revision: the commit of a model on the Hub, by default the newest.
-        judges_limit: False skips `limit_refusal`: a study judges the limits of its trials itself, because it knows more
-            about them than the estimate does.
+        judges_limit: False skips max_cost_usd and `limit_refusal`: a study judges the limits of its trials itself,
+            because it sets them, and knows more about them than the estimate does.
         prepare: False checks the job with the inputs that an earlier preparation has left, if any.
         checks_budgets: True refuses a job that its budgets do not cover before anything is prepared.
 
@@ -85,7 +85,8 @@ def plan(
     """
     refuse(description_faults(request))
     made, launcher = draft(request, workplace, study=study), workplace.launcher
-    admit(request, launcher, workplace.environment)
+    if judges_limit:
+        admit(request, launcher, workplace.environment)
     if request.budget is not None and workplace.offline is None:
         BudgetFile.read(request.budget)  # its faults are reported before anything is prepared
         if checks_budgets:

@@ -50,11 +50,10 @@ def with_own_code(file: StudyFile) -> StudyFile:
     script, search = script_of(job), dict[str, Choices | Range]()
     for name, entry in file.search.items():
         _, of_script, own_name = name.rpartition(OF_OWN_CODE)
-        argument = script.argument(own_name) if of_script else None
         found = script.find(own_name) if of_script else None
         if found is not None and found.is_float and isinstance(entry, Range):
             entry = replace(entry, low=float(entry.low), high=float(entry.high))
-        search[f"{of_script}{argument or own_name}"] = entry
+        search[f"{of_script}{own_name if found is None else found.spelled(own_name)}"] = entry
     return file.model_copy(update={"search": search})
 
 

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import ClassVar
 
 from paretune.core.errors import BadInput, BudgetRefused, NoAccount, collecting, refuse
+from paretune.jobs.plan import plan
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import place_in_words
 from paretune.jobs.progress import say_on_stderr
@@ -18,8 +19,8 @@ from paretune.presentation.text import duration, limit_usd, usd
 from paretune.pricing import dates_of
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.plan import Plan
 from paretune.specification.profile import charged
-from paretune.specification.rules import launch_faults
 from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.own_code import with_own_code
@@ -35,50 +36,79 @@ _MOST_WARNED = 20  # limit on the jobs that are estimated for warnings, in addit
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedTrial:
+    """A job that a study would run, or the reason why it would not run it."""
+
+    parameters: Mapping[str, str]  # those that differ between the jobs of the study
+    plan: Plan | None
+    refusal: str = ""
+
+    def row(self) -> dict[str, object]:
+        """Return the parameters and the worst case."""
+        return {**self.parameters, "worst_case_usd": None if self.plan is None else self.plan.limits.worst_usd}
+
+    def line(self) -> str:
+        """Return the same in words."""
+        worst = f"not tried: {self.refusal}"
+        if self.plan is not None:
+            worst_usd = self.plan.limits.worst_usd
+            worst = "worst case unknown" if worst_usd is None else f"worst case {limit_usd(worst_usd)}"
+        return "  " + ", ".join([*map(" ".join, self.parameters.items()), worst])
+
+
+@dataclass(frozen=True, kw_only=True)
 class StudyPreview:
-    """Shows what a study would run, and within which limits."""
+    """The dry run of a study: what it would run, and within which limits."""
 
     file: StudyFile
-    jobs: Sequence[Mapping[str, object]]  # some of its jobs: the parameters that differ, and `worst_case_usd`
-    lines: Sequence[str]  # the same in words
+    trials: Sequence[PlannedTrial]  # some of its jobs
     words: Mapping[str, str]  # where the jobs run, the worst case of each, and how many the budget covers, by heading
-    script: Mapping[str, str]  # what the first job passes to the user's script, by heading
     remarks: Sequence[str]
 
     title: ClassVar[str] = "dry run: nothing was launched"
+
+    @property
+    def script(self) -> dict[str, str]:
+        """What the first job passes to the user's training, by heading; empty for paretune's own."""
+        inputs = next((trial.plan.inputs for trial in self.trials if trial.plan is not None), None)
+        if inputs is None or inputs.code is None:
+            return {}
+        return {name: text for name, text in inputs.code.described.items() if text}
 
     def text(self) -> str:
         """Return the preview for a terminal."""
         file, details = self.file, list[str]()
         if self.script:
-            details = ["", "the first of them:", *(f"  {name}: {text}" for name, text in self.script.items() if text)]
+            details = ["", "the first of them:", *(f"  {name}: {text}" for name, text in self.script.items())]
         count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
         head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
         words = [f"{name}: {text}" for name, text in self.words.items()]
-        return "\n".join([self.title, "", *words, "", head, *self.lines, *details, "", *self.remarks])
+        lines = [trial.line() for trial in self.trials]
+        return "\n".join([self.title, "", *words, "", head, *lines, *details, "", *self.remarks])
 
     def document(self) -> dict[str, object]:
         """Return the preview as a JSON document."""
-        shown = {**self.words, **{name: text for name, text in self.script.items() if text}}
-        study = {"study": self.file.name, "jobs": [*self.jobs], "launched": False, "remarks": [*self.remarks]}
-        return {**study, "words": shown}
+        jobs, words = [trial.row() for trial in self.trials], {**self.words, **self.script}
+        return {"study": self.file.name, "jobs": jobs, "launched": False, "remarks": [*self.remarks], "words": words}
 
 
 def preview_study(file: StudyFile) -> StudyPreview:
     """Check a study as its launch would, raising the same errors, and return what would run. Nothing is recorded."""
     workplaces, file = Workplaces.of_process(), with_own_code(file)
     file = file.replace(job={**charged(file.job.given(), workplaces.environment), "dry_run": None})
-    unasked = ""
+    jobs, unasked = some_jobs(file), list[str]()
     try:
-        jobs, workplace, _ = check_study(file, workplaces, say_on_stderr)
+        workplace = workplaces.of(jobs[0])
+        check_study(file, jobs, workplace, say_on_stderr)
     except NoAccount as error:
-        unasked = f"your AWS account was not queried: {error}"
-        jobs, workplace = _check_without_account(file, workplaces)
+        unasked = [f"your AWS account was not queried: {error}"]
+        workplace = workplaces.offline(jobs[0], str(error))
+        check_study(file, jobs, workplace, say_on_stderr)
     pattern = file.name.replace("'", "_")  # matches any character, because an apostrophe cannot be searched for
     condition = f"tags.`{schema.TRIAL}` LIKE '%' and tags.`{schema.STUDY}` LIKE '{pattern}'"
     trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
     is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
-    remarks, common = remarks_on(jobs, workplace, is_new=is_new), file.job.given_text()
+    remarks = remarks_on(jobs, workplace, is_new=is_new)
     of_design = [] if file.design is None else [*file.design.findings(), file.design.largest_correlation()]
     listed, distinct = (spec for _, spec in file.each_job()) if file.tries_all else jobs, dict[str, JobSpec]()
     for spec in listed:
@@ -86,30 +116,25 @@ def preview_study(file: StudyFile) -> StudyPreview:
         if len(distinct) >= min(_MOST_SHOWN, file.n_trials or _MOST_SHOWN):
             break
     shown = [*distinct.values()]
-    rows, lines = list[dict[str, object]](), list[str]()
     with closing(StudyTable(file, "sqlite://")) as table:  # in memory
         money = Money(file, table, workplace)
         if is_new and file.design is not None:
             refuse_expensive_rows(file, money)
         words = _money_in_words(file, [*_some_of_each_type(jobs), *shown], money, workplace, is_new=is_new)
-        for spec in shown:
-            texts = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
-            try:
-                worst_usd = money.worst_usd(money.limits.shortest(spec))
-                worst = "worst case unknown" if worst_usd is None else f"worst case {limit_usd(worst_usd)}"
-            except BudgetRefused as refusal:
-                worst_usd, worst = None, f"not tried: {refusal}"
-            rows.append({**texts, "worst_case_usd": worst_usd})
-            lines.append("  " + ", ".join([*map(" ".join, texts.items()), worst]))
-    first = inputs_of(jobs[0], workplace, prepare=False).code
-    return StudyPreview(
-        file=file,
-        jobs=rows,
-        lines=lines,
-        words=words,
-        script={} if first is None else first.described,
-        remarks=[*filter(None, [unasked, *of_design]), *remarks],
-    )
+        planned = [_planned(file, spec, money, workplace) for spec in shown]
+    return StudyPreview(file=file, trials=planned, words=words, remarks=[*unasked, *filter(None, of_design), *remarks])
+
+
+def _planned(file: StudyFile, spec: JobSpec, money: Money, workplace: Workplace) -> PlannedTrial:
+    """Return a job as the study would run it, within the shortest time limit that the study would set."""
+    common, limited, made, refusal = file.job.given_text(), money.limits.shortest(spec), None, ""
+    try:
+        worst_usd = money.worst_usd(limited)
+        made = plan(limited, workplace, study=file.name, judges_limit=False, prepare=False).at_worst(worst_usd)
+    except (BadInput, BudgetRefused) as error:
+        refusal = str(error)
+    parameters = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
+    return PlannedTrial(parameters=parameters, plan=made, refusal=refusal)
 
 
 def _some_of_each_type(jobs: Sequence[JobSpec]) -> list[JobSpec]:
@@ -164,16 +189,34 @@ def _span(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def check_study(
-    file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]
-) -> tuple[list[JobSpec], Workplace, str]:
-    """Check a study, and return some of its jobs, their workplace and the address of its storage.
+def check_study(file: StudyFile, jobs: list[JobSpec], workplace: Workplace, say: Callable[[str], None]) -> None:
+    """Check a study of which these are some of the jobs. If the workplace is offline, check what needs no account.
 
     Raises the errors of `run_study` before anything is written or paid.
     """
-    jobs = some_jobs(file)
-    workplace, storage = workplaces.of(jobs[0]), file.storage or usual_storage(workplaces.home, workplaces.environment)
-    budgets = workplace.budget_ledger(file.job.budget)  # raises BadInput if the file of the budgets is faulty
+    has_account = workplace.offline is None
+    if has_account:
+        _check_terms(file, workplace)
+        if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
+            say("preparing model and data")
+
+    def admit(spec: JobSpec) -> None:
+        prepare = has_account or spec.runs_user_code
+        plan(spec, workplace, study=file.name, judges_limit=False, prepare=prepare)
+
+    _check_jobs(jobs, admit)
+    if has_account:
+        _check_quality(file, jobs, workplace)
+
+
+def storage_of(file: StudyFile, at: Workplace | Workplaces) -> str:
+    """Return the address of a study's storage."""
+    return file.storage or usual_storage(at.home, at.environment)
+
+
+def _check_terms(file: StudyFile, workplace: Workplace) -> None:
+    """Raise BadInput if the file of the budgets is faulty, or if the study cannot run in rounds (`once`)."""
+    budgets, storage = workplace.budget_ledger(file.job.budget), storage_of(file, workplace)
     if file.once and not workplace.launcher.jobs_outlive_submitter:
         ending = f"those of launcher {workplace.launcher.traits.name} end with it"
         text = f"jobs that keep running after the command ends, but {ending}: leave out once, or use another launcher"
@@ -182,32 +225,6 @@ def check_study(
         text = f"{budgets.file.path} on a server, too, because later commands may run on other machines. It is in "
         text += f"{budgets.shown_address}: set {STORAGE_VARIABLE}, or storage in that file"
         raise BadInput([f"once=true with storage {redacted(storage)} needs the ledger of {text}"])
-    if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
-        say("preparing model and data")
-
-    def check(spec: JobSpec) -> None:
-        place = workplace.launcher.place(spec)
-        workplace.launcher.fit(spec, place, inputs_of(spec, workplace))
-
-    _check_jobs(jobs, check)
-    _check_quality(file, jobs, workplace)
-    return jobs, workplace, storage
-
-
-def _check_without_account(file: StudyFile, workplaces: Workplaces) -> tuple[list[JobSpec], Workplace]:
-    """Check what can be checked without the study's AWS account.
-
-    Returns some of its jobs and their workplace at public prices. Raises BadInput if no job passes.
-    """
-    jobs, here = some_jobs(file), workplaces.of(JobSpec())
-
-    def check(spec: JobSpec) -> None:
-        refuse(launch_faults(spec))
-        if spec.runs_user_code:
-            inputs_of(spec, here)
-
-    _check_jobs(jobs, check)
-    return jobs, workplaces.at_public_prices(jobs[0])
 
 
 def refuse_expensive_rows(file: StudyFile, money: Money) -> None:

@@ -26,6 +26,7 @@ from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.shell import command_line, options
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.workload import data_of, training_rows
+from paretune.jobs.plan import plan
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
 from paretune.launchers.offers import region_of
@@ -37,7 +38,6 @@ from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE
 from paretune.specification.price import Price
-from paretune.specification.rules import launch_faults
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OBJECTIVES, Objective
@@ -116,11 +116,11 @@ class ProposedStudy:
         return StudyFile.read(self.values)
 
 
-def propose(request: StudyRequest, workplaces: Workplaces, *, has_account: bool = True) -> ProposedStudy:
+def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "") -> ProposedStudy:
     """Return a study for a request: what to search, and why.
 
-    If a study of this name has begun, return the study that continues it. Without `has_account`, public prices are used
-    and no AWS account is asked.
+    If a study of this name has begun, return the study that continues it. With `offline`, the reason why no account is
+    asked, public prices are used.
 
     Raises BadInput if nothing is left to search, for example because the budget covers too few jobs.
     """
@@ -147,7 +147,7 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, has_account: bool 
         objectives = _objectives(request.quality)
         reasons.append(f"{request.quality.metric} is {request.quality.direction}d")
     else:
-        workplace = workplaces.of(job) if has_account else workplaces.at_public_prices(job)
+        workplace = workplaces.offline(job, offline) if offline else workplaces.of(job)
         inputs = _inputs(job, workplaces)
         if job.is_simulated and inputs.dataset is not None:
             # A simulation does not read the rows; it needs only their number.
@@ -324,16 +324,11 @@ def _able_to_run(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobS
 
     Raises BadInput with the faults of the first type if no type may run the job.
     """
-    # The simulation that stands for an account at public prices does not know the number of rows.
-    knows_rows = job.is_simulated or workplace.launcher.virtual_clock is None
     first, may_run = list[str](), False
     for name in instances():
         with collecting(faults := list[str]()):
             spec = JobSpec.read({**job.given(), "instance_type": name})
-            if knows_rows:
-                workplace.launcher.place(spec)
-            else:
-                refuse(launch_faults(spec))
+            plan(spec, workplace, judges_limit=False, prepare=False)
         first, may_run = first or faults, may_run or not faults
         if not faults:
             yield name, spec, workplace.launcher.price(spec)

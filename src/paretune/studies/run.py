@@ -43,7 +43,7 @@ from paretune.specification.profile import charged
 from paretune.studies.definition.file import StudyFile, full_name
 from paretune.studies.definition.space import INSIDE, Range
 from paretune.studies.own_code import with_own_code
-from paretune.studies.preview import check_study, preview_study, refuse_expensive_rows, remarks_on
+from paretune.studies.preview import check_study, preview_study, refuse_expensive_rows, remarks_on, storage_of
 from paretune.studies.record import StudyRecord
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
@@ -52,7 +52,7 @@ from paretune.studies.results.result import StudyResult
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.sampler.process import Axis
 from paretune.studies.search.driver import ROUND_S, Driver
-from paretune.studies.search.next_job import Sampled, Split, Verification
+from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs
 from paretune.studies.search.table import StudyTable
 from paretune.studies.trial_status import TrialStatus
 
@@ -163,7 +163,9 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
     # The matrices of a study are small: threads of BLAS would wait for each other for most of their time.
     with workplaces.interruption.listening(), threadpool_limits(1, user_api="blas"):
-        jobs, workplace, storage = check_study(file, workplaces, say)
+        jobs = some_jobs(file)
+        workplace, storage = workplaces.of(jobs[0]), storage_of(file, workplaces)
+        check_study(file, jobs, workplace, say)
         workplaces.home.mkdir(parents=True, exist_ok=True)
         with (
             locked(storage, file.name, process_text()) as lock,
