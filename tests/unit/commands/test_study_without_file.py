@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from paretune.cli import main
-from paretune.presentation.text import dollars
+from paretune.presentation.text import limit_usd
 from paretune.studies.definition.file import StudyFile
 
 SCRIPT = """import argparse
@@ -434,7 +434,7 @@ def test_a_dry_run_states_the_worst_case_of_a_job_and_how_many_the_budget_covers
     text = capsys.readouterr().out
     assert "# where: this machine\n" in text
     assert "# limit of a job: it is stopped after 30 m\n" in text
-    assert f"# worst case of a job: {dollars(*worst)} USD (notional: nobody bills this machine)\n" in text
+    assert f"# worst case of a job: {limit_usd(*worst)} (notional: nobody bills this machine)\n" in text
     assert f"# budget: 3.00 USD cover {math.floor(3 / worst.pop()):,} such jobs" in text
     assert "# reports: val_f1\n" in text
 
