@@ -21,9 +21,8 @@ from paretune.specification.inputs import DATA_FILES, data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
 from paretune.specification.profile import CHARGED, FILE, read_profile, sets_value, with_profile
-from paretune.studies.definition.file import IN_THE_FILE, StudyFile, skeleton, unknown_option
+from paretune.studies.definition.file import IN_THE_FILE, StudyFile, StudyRequest, skeleton, unknown_option
 from paretune.studies.definition.objectives import Objective, stated_direction
-from paretune.studies.definition.request import StudyRequest
 from paretune.user_code.code import script_of, with_own_options
 
 

@@ -121,20 +121,17 @@ def preview_study(file: StudyFile) -> StudyPreview:
         if is_new and file.design is not None:
             refuse_expensive_rows(file, money)
         words = _money_in_words(file, [*_some_of_each_type(jobs), *shown], money, workplace, is_new=is_new)
-        planned = [_planned(file, spec, money, workplace) for spec in shown]
+        common, planned = file.job.given_text(), list[PlannedTrial]()
+        for spec in shown:
+            made, refusal, limited = None, "", money.limits.shortest(spec)
+            try:
+                worst_usd = money.worst_usd(limited)
+                made = plan(limited, workplace, study=file.name, judges_limit=False, prepare=False).at_worst(worst_usd)
+            except (BadInput, BudgetRefused) as error:
+                refusal = str(error)
+            parameters = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
+            planned.append(PlannedTrial(parameters=parameters, plan=made, refusal=refusal))
     return StudyPreview(file=file, trials=planned, words=words, remarks=[*unasked, *filter(None, of_design), *remarks])
-
-
-def _planned(file: StudyFile, spec: JobSpec, money: Money, workplace: Workplace) -> PlannedTrial:
-    """Return a job as the study would run it, within the shortest time limit that the study would set."""
-    common, limited, made, refusal = file.job.given_text(), money.limits.shortest(spec), None, ""
-    try:
-        worst_usd = money.worst_usd(limited)
-        made = plan(limited, workplace, study=file.name, judges_limit=False, prepare=False).at_worst(worst_usd)
-    except (BadInput, BudgetRefused) as error:
-        refusal = str(error)
-    parameters = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
-    return PlannedTrial(parameters=parameters, plan=made, refusal=refusal)
 
 
 def _some_of_each_type(jobs: Sequence[JobSpec]) -> list[JobSpec]:

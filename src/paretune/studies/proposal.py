@@ -39,9 +39,8 @@ from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE
 from paretune.specification.price import Price
 from paretune.storage.files import as_yaml
-from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.file import StudyFile, StudyRequest
 from paretune.studies.definition.objectives import OBJECTIVES, Objective
-from paretune.studies.definition.request import StudyRequest
 from paretune.studies.definition.space import read_entry
 from paretune.studies.own_code import LeftOut, search_of_script
 from paretune.studies.search.table import stored

@@ -16,7 +16,7 @@ Python code may pass the same content as a mapping.
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -574,3 +574,22 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     if isinstance(job, dict):
         document["job"] = {**job, name: Plain(text)}
     return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRequest:
+    """The request for a study that has no file, from which `proposal.propose` makes a study.
+
+    Attributes:
+        job: the specification that all jobs of the study share.
+        types: instance types to search. If empty, `propose` chooses them by their estimates. If None, the study does
+            not search instance types.
+        terms: keys of the study from the command line, such as budget_usd and n_trials, with checked values.
+        quality: the metric by which a user's own script measures its model, with its direction; None for paretune's own
+            training.
+    """
+
+    job: JobSpec
+    types: Sequence[str] | None = None
+    terms: Mapping[str, Any]
+    quality: Objective | None = None

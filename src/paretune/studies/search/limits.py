@@ -36,6 +36,7 @@ _MOST_ABOVE = 4.0  # times a prediction: limit on its two standard deviations
 _GUESS = 0.5  # a prediction for paretune's own training with a larger deviation of its log seconds sets no limit
 _PROBE_S = 600.0  # with a slow start, a quarter of an hour
 _SLOW_START_S = 300.0  # added for an exceptionally slow start, but at most as many seconds as the job itself takes
+_PROBES = "probes"  # stands for the hash of every probe
 LEAST_S = 900.0
 """The shortest limit in seconds, if the budgets cover it. A shorter one saves few dollars, and a machine that is busy
 for a moment would exceed it."""
@@ -49,8 +50,8 @@ class Limits:
 
     def __init__(self, workplace: Workplace, *, has_budget: bool) -> None:
         self._workplace, self._has_budget = workplace, has_budget
-        self._longest_s: dict[str, float] = {}  # `_key` to the seconds of the longest job that completed
-        self._cut_off_s: dict[str, float] = {}  # `_key` to the longest limit at which a job was cut off
+        self._longest_s: dict[str, float] = {}  # hash of equal jobs to the seconds of the longest that completed
+        self._cut_off_s: dict[str, float] = {}  # the same to the longest limit at which one was cut off
         self._estimates: dict[str, tuple[float, bool]] = {}
         self._ended = 0
         self._slower = 1.0  # factor on limits from estimates, above 1 after a job was cut off
@@ -66,7 +67,8 @@ class Limits:
             self._workplace.forecast.renew()
             self._estimates.clear()
         spec, limit_s = trial.spec, 60.0 * trial.spec.max_runtime_minutes
-        key, seconds = _key(spec), trial.measured.get(metrics.JOB_SECONDS)
+        key = _PROBES if trial.is_probe else spec.spec_hash(but=["seed"])
+        seconds = trial.measured.get(metrics.JOB_SECONDS)
         if seconds is not None and not trial.ran_on and not trial.is_probe:
             self._longest_s[key] = max(self._longest_s.get(key, 0.0), seconds)
         if trial.status is TrialStatus.CUT_OFF and not trial.ran_on:
@@ -83,10 +85,11 @@ class Limits:
         """
         if not self._has_budget:
             return [spec]
-        known_from, seconds = self._known(spec, expected)
+        known_from, seconds, cut_off_s = self._known(spec, expected)
         slower = self._slower if known_from == "estimated" else 1.0
-        least_s = _AGAIN * self._cut_off_s.get(_key(spec), 0.0)
-        usual_s, shortest_s = (max(least_s, _limit_s(slower * times, seconds)) for times in _TIMES[known_from])
+        usual_s, shortest_s = (
+            max(_AGAIN * cut_off_s, _limit_s(slower * times, seconds)) for times in _TIMES[known_from]
+        )
         own = spec.max_runtime_minutes
         minutes = [min(own, _minutes(limit_s)) for limit_s in (max(LEAST_S, usual_s), shortest_s)]
         return [spec if each == own else spec.replace(max_runtime_minutes=each) for each in dict.fromkeys(minutes)]
@@ -102,14 +105,21 @@ class Limits:
         """
         return self._known(spec, expected)[0] == "estimated" and self._estimate(spec)[1]
 
-    def _known(self, spec: JobSpec, expected: Expected) -> tuple[str, float]:
-        """Return the longest that a job should take in seconds, after what that is known from, a key of `_TIMES`."""
+    def _known(self, spec: JobSpec, expected: Expected) -> tuple[str, float, float]:
+        """Return what a job's seconds are known from (a key of `_TIMES`), and the longest that it should take.
+
+        The last value is the longest limit in seconds at which an equal job was cut off, or 0.
+        """
+        key = _PROBES if spec.probe_steps is not None else spec.spec_hash(but=["seed"])
+        cut_off_s = self._cut_off_s.get(key, 0.0)
         if expected is not None and (expected[1] <= _GUESS or spec.runs_user_code):
             seconds, log_deviation = expected
-            return "predicted", seconds * min(math.exp(2.0 * log_deviation), _MOST_ABOVE)
-        if longest_s := self._longest_s.get(_key(spec)):
-            return "measured", longest_s
-        return ("probe", _PROBE_S) if spec.probe_steps is not None else ("estimated", self._estimate(spec)[0])
+            return "predicted", seconds * min(math.exp(2.0 * log_deviation), _MOST_ABOVE), cut_off_s
+        if longest_s := self._longest_s.get(key):
+            return "measured", longest_s, cut_off_s
+        if key == _PROBES:
+            return "probe", _PROBE_S, cut_off_s
+        return "estimated", self._estimate(spec)[0], cut_off_s
 
     def _estimate(self, spec: JobSpec) -> tuple[float, bool]:
         """Return the upper end of a job's estimate in seconds, and whether the estimate exceeds the job's own limit.
@@ -123,10 +133,6 @@ class Limits:
             exceeds = estimate is not None and estimate.memory is not None and estimate.exceeds_limit
             self._estimates[computation] = high_s, exceeds
         return self._estimates[computation]
-
-
-def _key(spec: JobSpec) -> str:
-    return "probe" if spec.probe_steps is not None else spec.spec_hash(but=["seed"])
 
 
 def _limit_s(times: float, seconds: float) -> float:
