@@ -421,7 +421,7 @@ def _make_watcher(run: Run, watched: str) -> None:
 def _adopted(asked: Card, workplace: Workplace, run_id: str) -> JobRecord:
     """Return the record of a job that another process started."""
     run = workplace.tracking.run(run_id)
-    record = JobRecord(plan_in(run, workplace, asked.given), workplace, run=run)
+    record = JobRecord(plan_in(run, workplace, asked), workplace, run=run)
     record.adopt()
     note = "; Ctrl-C here does not stop it, because another process also watches it" * record.is_watched_elsewhere
     workplace.say(

@@ -157,7 +157,7 @@ def planned_again(made: Plan, workplace: Workplace) -> Plan:
     The job is planned from its request. What the earlier process recorded in MLflow is not used, because anybody with
     access to MLflow may have edited it. Raises the errors of `plan`.
     """
-    typed, study = JobSpec.read(dict(made.card.given)), made.owner.study
+    typed, study = JobSpec.read(dict(made.identity.given)), made.owner.study
     request = typed.replace(budget=made.limits.budget)
     whole = plan(request, workplace, study=study, revision=made.revision, judges_limit=False)
     whole = whole.at_worst(made.limits.worst_usd) if study else whole  # a study bounds the costs of its trials itself
@@ -175,7 +175,12 @@ def completed(order: Order, made: Plan, workplace: Workplace) -> Order:
 
     If an older version of paretune planned the job, its launcher decides about the job again.
     """
-    launcher, request, inputs, place = workplace.launcher, JobSpec.read(dict(made.card.given)), JobInputs(), made.place
+    launcher, request, inputs, place = (
+        workplace.launcher,
+        JobSpec.read(dict(made.identity.given)),
+        JobInputs(),
+        made.place,
+    )
     if not launcher.traits.files_travel:
         inputs = made.inputs or inputs_of(request, workplace, revision=made.revision)
     if made.is_whole:
@@ -202,22 +207,17 @@ def launcher_in(given: Mapping[str, Any]) -> str:
     return JobSpec.read(dict(given)).runs_on.name
 
 
-def recorded_plan(run: RecordedRun, workplace: Workplace, given: Mapping[str, Any] | None = None) -> Plan:
+def recorded_plan(run: RecordedRun, workplace: Workplace) -> Plan:
     """Return the plan of a job's run: the one in its artifact, or else what its parameters and tags say.
 
-    `given` are the parameters of the job if this process was started with them; the recorded plan of another request
-    does not count then, because somebody has edited it. Raises BadInput if the run has no request of a job, or one of a
-    version that this one cannot read. Raises TrackingUnavailable.
+    Raises BadInput if the run has no request of a job, or one of a version that this one cannot read. Raises
+    TrackingUnavailable.
     """
     text = workplace.tracking.artifact_text(run.run_id, PLAN)
     with suppress(ValueError, RecursionError, TypeError):
         recorded = Plan.from_json(json.loads(text or ""))
-        recorded = replace(recorded, limits=replace(recorded.limits, budget=run.budget))  # its path from here
-        if given is None:
-            return recorded
-        if recorded.identity.request == replace(recorded.identity, given=given).request:
-            return replace(recorded, card=replace(recorded.card, given=given))
-    if given is None and (given := schema.given_by(run.tags)) is None:
+        return replace(recorded, limits=replace(recorded.limits, budget=run.budget))  # its path from here
+    if (given := schema.given_by(run.tags)) is None:
         raise BadInput(["no specification of a job is recorded"])
     return _of_tags(recalled(given, workplace, budget=run.budget), run)
 

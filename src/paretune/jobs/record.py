@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from paretune.core.errors import Interrupted, LostContact, ParetuneError, TrackingUnavailable, first_line
 from paretune.core.reading import absolute
@@ -238,16 +237,20 @@ def tags_in(run: Run) -> dict[str, str]:
     return tags
 
 
-def plan_in(run: Run, workplace: Workplace, given: Mapping[str, Any]) -> Plan:
-    """Return the plan of a job that an earlier process has started with the parameters `given`; see `recorded_plan`.
+def plan_in(run: Run, workplace: Workplace, card: Card) -> Plan:
+    """Return the recorded plan of the job with this card, which an earlier process has started.
 
-    Raises LostContact if MLflow does not answer.
+    Raises LostContact if MLflow does not answer, or if the plan is that of another request.
     """
     recorded = RecordedRun(run.run_id, run.params(), tags_in(run), run.metrics())
     try:
-        return recorded_plan(recorded, workplace, given)
+        plan = recorded_plan(recorded, workplace)
     except TrackingUnavailable as error:
         raise LostContact(f"{error}: `{command_line('sync')}` follows the job of run {run.run_id}") from error
+    if plan.identity.request != card.request:
+        rule = f"{PLAN} of run {run.run_id} must be that of this command, but somebody has changed it in MLflow"
+        raise LostContact(f"{rule}: `{command_line('stop', {'run': run.run_id})}` ends its job if it runs")
+    return plan
 
 
 def opening_tags(card: Card, workplace: Workplace) -> dict[str, str]:

@@ -94,6 +94,11 @@ class Card:
     is_profiled: bool = False
 
     @property
+    def request(self) -> str:
+        """`JobIdentity.request` of the job."""
+        return JobIdentity(computation="", given=self.given).request
+
+    @property
     def is_forced(self) -> bool:
         """Whether the job starts although an equal one runs, and records a run that has ended anew."""
         return "again" in self.given.get("force", ())

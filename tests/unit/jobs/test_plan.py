@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from paretune.core.errors import LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.follow import Sync, plan_of
 from paretune.jobs.plan import PLAN, plan
@@ -63,14 +64,20 @@ def test_a_plan_that_cannot_be_read_is_made_again_from_what_was_given(user: User
     assert not again.is_whole
 
 
-def test_another_request_in_a_forged_plan_does_not_change_what_the_same_command_starts(user: User) -> None:
+@pytest.mark.parametrize("part", ["card", "identity"])
+def test_another_request_in_a_forged_plan_does_not_change_what_the_same_command_starts(user: User, part: str) -> None:
     run_id = user.is_killed(before_creation=True, max_runtime_minutes=30.0)
     forged = json.loads(_text(user, run_id))
-    forged["card"]["given"]["max_runtime_minutes"] = 40_320.0
+    forged[part]["given"]["max_runtime_minutes"] = 40_320.0
     user.client.log_text(run_id, json.dumps(forged), PLAN)
     user.client.set_tag(run_id, "paretune.watched_by", "")
     user.launcher.endings = [DONE]
 
+    if part == "identity":
+        with pytest.raises(LostContact, match=r"plan\.json of run \w+ must be that of this command"):
+            user.type(max_runtime_minutes=30.0)
+        assert user.launcher.created == []
+        return
     user.type(max_runtime_minutes=30.0)
 
     assert [order.max_seconds for order in user.launcher.orders] == [1800.0]

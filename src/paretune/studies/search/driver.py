@@ -88,7 +88,7 @@ class TrialJob:
                 self.record.watch()
             if adopt and self._can_adopt(tags):
                 asked = self.record.plan
-                recorded = plan_in(self.record.run, self._workplace, asked.card.given).at_worst(asked.limits.worst_usd)
+                recorded = plan_in(self.record.run, self._workplace, asked.card).at_worst(asked.limits.worst_usd)
                 self.record.plan = replace(
                     recorded, owner=replace(recorded.owner, study=asked.owner.study), retries=asked.retries
                 )
