@@ -127,7 +127,7 @@ class Run:
         waiting = {value.key: value.value for value in self._waiting.values() if isinstance(value, RunTag)}
         unknown = {*documents} - waiting.keys() - ({schema.FACTS} if self._is_new else set())
         if unknown:
-            self._recorded = self._all_tags() or self._recorded
+            self._recorded = {**(self._all_tags() or self._recorded), **waiting}
         return {**self._recorded, **waiting}
 
     def delete_tags(self, *names: str) -> None:

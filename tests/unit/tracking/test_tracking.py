@@ -727,3 +727,14 @@ def test_a_document_never_becomes_longer_than_a_tag_may_be() -> None:
     written = schema.packed({schema.COMMAND: "x" * 9_000, schema.USED_BATCH: "8"}, {})
 
     assert schema.unpacked(written) == {schema.USED_BATCH: "8"}
+
+
+def test_facts_that_wait_are_not_lost_when_the_run_is_read_for_its_watcher(store: MlflowClient) -> None:
+    run = tracking().create("a job")
+    with run.later():
+        run.set_tags({schema.MODEL_REVISION: "0a1b2c"})
+        run.set_tags({schema.UNSEEN: "true"})  # for which the run is read
+    run.set_tags({schema.USED_BATCH: "8"})
+
+    read = schema.unpacked(store.get_run(run.run_id).data.tags)
+    assert (read[schema.MODEL_REVISION], read[schema.UNSEEN], read[schema.USED_BATCH]) == ("0a1b2c", "true", "8")
