@@ -4,11 +4,10 @@
     python benchmarks/search_ablation.py --small        # seconds, with a generated table
 
 The sampler alone, without the rest of a study, searches the tables that may be looked at (search_fronts.py), until its
-budget is spent. Then one part of the search at a time is left out. *Sooner* and *later* count the tables on which 90 %
-of the front is found sooner or later without the part, by more than a tenth, with the probability of so uneven counts
-by chance (a two-sided sign test). A part that needs failing jobs, probes or paretune's own training is left out on
-worlds only, because measured tables have none of these. Each search is one line of --results; a search that has its
-line is not run again. Nothing is billed and nothing is trained.
+budget is spent. Then one part of the search at a time is left out. The *ratio* is that of the dollars to 90 % of the
+front without the part and with it, as search_fronts.py computes it, with its 95 % interval. A part that needs failing
+jobs, probes or paretune's own training is left out on worlds only, because measured tables have none of these. Each
+search is one line of --results; a search that has its line is not run again. Nothing is billed and nothing is trained.
 """
 
 import argparse
@@ -42,7 +41,7 @@ MEASURED = tuple(
     for name in names
     if not family.startswith("worlds")
 )
-WORLDS = search_fronts.FAMILIES["development"]["worlds, three kinds"]
+WORLDS = search_fronts.FAMILIES["development"][search_fronts.WORLDS]
 """The tables of the half that may be looked at."""
 _WHOLE = "nothing"
 
@@ -107,36 +106,32 @@ def left_out(part: Part) -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def search(name: str, folder: Path, work: Path, budget: float) -> Course:
+def search(name: str, seed: int, folder: Path, work: Path, budget: float) -> Course:
     """Search a table until the budget is spent."""
     table, started = search_fronts.table_of(name, folder, work), time.process_time()
     most_usd = budget * table.median_usd
     ended = peers.drive(
-        product.Sampler(table, stop=False), table, draw=0, most_usd=most_usd, most=search_fronts.MOST_JOBS
+        product.Sampler(table, stop=False), table, draw=seed, most_usd=most_usd, most=search_fronts.MOST_JOBS
     )
     return Score(table).course(ended, time.process_time() - started)
 
 
-def cells(courses: Sequence[Course], whole: Sequence[Course]) -> list[str]:
-    """Return the cells of COLUMNS for some searches, and those of the `whole` search: dollars are in median jobs.
-
-    They are the median dollars to 90 % of the front, the number of searches that never reach it, the mean and the worst
-    share of the front at the end, the number of ends below 0.94, and how many are sooner and later than `whole`.
-    """
-    to_90 = [course.reached(search_fronts.GOOD) for course in courses]
-    ends = [course.share_at(math.inf) for course in courses]
-    median = statistics.median_high(to_90)
+def cells(names: Sequence[str], without: str, courses: search_fronts.Courses, budget: float) -> list[str]:
+    """Return the cells of COLUMNS for the searches of some tables without a part: dollars are in median jobs."""
+    each = [course for name in names for course in courses[name, without]]
+    logs = search_fronts.by_source({name: search_fronts.log_usd(courses[name, without], budget) for name in names})
+    ends = [course.share_at(math.inf) for course in each]
     return [
-        short(median) if median < math.inf else "not",
-        str(to_90.count(math.inf)),
+        short(math.exp(statistics.fmean(logs))),
+        f"{sum(course.reached(search_fronts.GOOD) == math.inf for course in each)} of {len(each)}",
         f"{statistics.fmean(ends):.3f}",
         f"{min(ends):.3f}",
         str(sum(end < 0.94 for end in ends)),
-        search_fronts.sign_test(to_90, [course.reached(search_fronts.GOOD) for course in whole]),
+        "" if without == _WHOLE else search_fronts.ratio(names, without, _WHOLE, courses, budget),
     ]
 
 
-COLUMNS = ("to 90 %", "never", "end", "worst", "below .94", "sooner / later (p)")
+COLUMNS = ("to 90 %", "never", "end", "worst", "below .94", "ratio")
 
 
 def main() -> None:
@@ -151,6 +146,7 @@ def main() -> None:
     parser.add_argument(
         "--budget", type=float, default=search_fronts.BUDGET, help="dollars of a search, in median jobs"
     )
+    parser.add_argument("--seeds", type=int, default=len(search_fronts.SEEDS), help="searches of a table with noise")
     parser.add_argument(
         "--results", type=Path, default=RESULTS / "search_ablation.jsonl", help="where searches are kept"
     )
@@ -160,6 +156,7 @@ def main() -> None:
         worlds="tiny/0",
         without=f"{_WHOLE}|probes",
         budget=3.0,
+        seeds=1,
         results=Path(tempfile.mkdtemp()) / "few.jsonl",
     )
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -168,25 +165,31 @@ def main() -> None:
     tables = {group: list(filter(None, names.split(","))) for group, names in groups.items()}
     options.results.parent.mkdir(parents=True, exist_ok=True)
     lines = options.results.read_text(encoding="utf-8").splitlines() if options.results.exists() else []
-    courses = {task: Course(**course) for task, course in map(json.loads, lines)}
-    rows, whole = [], dict[str, Course]()
-    with tempfile.TemporaryDirectory() as work:
+    stored = {task: Course(**course) for task, course in map(json.loads, lines)}
+    rows, courses = [], dict[tuple[str, str], list[Course]]()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
         for without in dict.fromkeys([_WHOLE, *options.without.split("|")]):
             part, row = WITHOUT[without], [without]
-            for names in filter(None, tables.values()):
-                searched = []
+            for group, names in tables.items():
+                if not names:
+                    continue
+                if group == "measured" and part.on_worlds_only:
+                    row += [""] * len(COLUMNS)
+                    continue
                 for name in names:
-                    is_world = name in options.worlds.split(",")
-                    task = f"{name} | {without if is_world or not part.on_worlds_only else _WHOLE}"
-                    if task not in courses:
-                        with left_out(part):
-                            courses[task] = search(name, options.folder, Path(work), options.budget)
-                        with options.results.open("a", encoding="utf-8") as file:
-                            file.write(json.dumps([task, asdict(courses[task])]) + "\n")
-                        print(f"  {task} {courses[task].cpu_seconds:.1f} s", file=sys.stderr, flush=True)
-                    searched.append(courses[task])
-                    whole.setdefault(name, courses[task])
-                row += cells(searched, [whole[name] for name in names])
+                    table = search_fronts.table_of(name, options.folder, work)
+                    searched = []
+                    for seed in search_fronts.seeds_of(table, "never", range(options.seeds)):
+                        if (task := f"{name} | {without} | {seed}") not in stored:
+                            with left_out(part):
+                                stored[task] = search(name, seed, options.folder, work, options.budget)
+                            with options.results.open("a", encoding="utf-8") as file:
+                                file.write(json.dumps([task, asdict(stored[task])]) + "\n")
+                            print(f"  {task} {stored[task].cpu_seconds:.1f} s", file=sys.stderr, flush=True)
+                        searched.append(stored[task])
+                    courses[name, without] = searched
+                row += cells(names, without, courses, options.budget)
             rows.append(row)
     head = [f"{group}: {name}" for group, names in tables.items() if names for name in COLUMNS]
     counts = " and ".join(f"{len(names)} {group}" for group, names in tables.items() if names)

@@ -1,5 +1,7 @@
 """Grids of training runs that others have measured, whole and in parts, as tables to search.
 
+A grid may have holes: points that nobody measured. A job there cannot be run, and costs nothing.
+
 A part of a table from EC2 has three of its four machine types, in another order, and two thirds of its numbers of
 cores. A part of FCNet has two thirds of the values of each setting except the learning rate. A deterministic search
 finds the same thing on one table with every seed, but finds something else on each part.
@@ -18,6 +20,16 @@ finds the same thing on one table with every seed, but finds something else on e
                                                        Seconds and accuracy are those of a surrogate that was fitted to
                                                        2,000 measured trainings (slds-lmu/yahpo_data), without noise;
                                                        Apache-2.0
+    steplaw-moe, steplaw-dense                         language models that were trained from scratch (step-law/steplaw
+                                                       32a8f4c, arXiv 2503.04715): shapes, tokens, batch, learning rate;
+                                                       quality is the negative smoothed loss. No license is stated, so
+                                                       the files are not kept here. Seconds of `moe` are the steps times
+                                                       the measured seconds of a step; those of `dense` are 6 x
+                                                       parameters x tokens / `_FLOPS`. `dense` has the values that most
+                                                       of its models share
+    nmt-so, nmt-sw                                     translation models that were trained from scratch (NMTHPO, TACL
+                                                       2020; Este1le/hpo_nmt 7bd0a40): BLEU; MIT. Their seconds were not
+                                                       published and count as updates x parameters / `_UPDATES`
 
 Searches see clusters of EC2 in two ways. `clusters`: the search knows the price per second of all machines of a job.
 `machines`: it knows the price of one machine of the type, and a job bills the seconds of all of its machines.
@@ -31,7 +43,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from paretune.launchers.simulated.recorded_runs import COMPLETED
 from paretune.launchers.simulated.user_runs import UserRuns
@@ -45,6 +57,14 @@ FCNET = {"fcnet-slice": "search_fcnet_slice.csv", "fcnet-parkinsons": "search_fc
 FCNET_AXES = ("batch_size", "learning_rate", "n_units_1", "n_units_2")
 LCBENCH, LCBENCH_AXES = "lcbench-", ("batch_size", "learning_rate", "num_layers", "max_units")
 SIZES, SIZE = "trimtuner-sizes", "rows"
+MOE_AXES = ("parameters", "tokens", "batch_size", "learning_rate")
+DENSE_AXES = ("parameters", "tokens_per_parameter", "batch_size", "learning_rate")
+NMT_AXES = ("bpe", "layers", "embed", "ffn", "heads", "learning_rate")
+_SHARED_BATCHES, _SHARED_RATES = (32, 64, 128, 192, 256, 512, 1024), (0.0004, 0.016)
+"""Batches, and the range of learning rates, that most of the models of steplaw-dense were trained with."""
+_MOST_TOKENS = 100  # per parameter; each model was trained with about 19, 53 and 93, and some with more
+_FLOPS, _UPDATES = 4e14, 1e9
+"""Floating-point operations, and updates of one parameter, that count as a second: jobs take hours, as trainings do."""
 _MACHINE = "ml.m5.large"
 _FCNET_USD_PER_HOUR, _FCNET_TIMES = 0.096, 60.0
 _NAMES = {name: (cpus, usd) for cpus, usd, name in FLAVORS.values()}
@@ -82,7 +102,8 @@ class Grid:
             "entry_script": str(script),
             "max_runtime_minutes": 2 * longest_s // 60 + 1,
         }
-        self.points = [dict(zip(self.axes, key, strict=True)) for key in itertools.product(*self.axes.values())]
+        keys = (key for key in itertools.product(*self.axes.values()) if key in runs)
+        self.points = [dict(zip(self.axes, key, strict=True)) for key in keys]
         self.truths = [self.truth(point) for point in self.points]
         self.median_usd = statistics.median(usd for usd, _ in self.truths)
 
@@ -113,7 +134,8 @@ class Grid:
 
     def outcome(self, point: Point, draw: int) -> Outcome:
         """Return how the job at a point ends; `draw` chooses one of its runs."""
-        runs = self.runs_at(point)
+        if not (runs := self.runs_at(point)):
+            return Outcome(status="Impossible", cannot=True)
         seconds, quality = runs[int(share_of(f"{draw} {spell(dict(point))}") * len(runs))]
         usd = seconds * self._usd_per_s(point)
         return Outcome(status=COMPLETED, seconds=seconds, usd=usd, f1=quality, steps=1)
@@ -124,8 +146,13 @@ class Grid:
         return statistics.fmean(seconds) * self._usd_per_s(point), -statistics.fmean(quality)
 
     def runs_at(self, point: Point) -> Sequence[Run]:
-        """Return the runs of a point."""
-        return self._runs[tuple(point[name] for name in self.axes)]
+        """Return the runs of a point; none if it is a hole."""
+        return self._runs.get(tuple(point[name] for name in self.axes), ())
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether a point has several runs, of which a search draws one."""
+        return any(len(runs) > 1 for runs in self._runs.values())
 
     def excess(self, outcome: Outcome) -> float:
         """Return 0, because no job is forbidden."""
@@ -167,15 +194,19 @@ def grid(name: str, folder: Path, work: Path) -> Grid:
     declares the axes.
     """
     source, part, encoding = (*name.split("/"), "", "")[:3]
-    axes = FCNET_AXES if source in FCNET else (*AXES, SIZE) if source == SIZES else AXES
-    axes = LCBENCH_AXES if source.startswith(LCBENCH) else axes
+    axes: Sequence[str] = FCNET_AXES if source in FCNET else (*AXES, SIZE) if source == SIZES else AXES
+    axes = _FILES[source].axes if source in _FILES else LCBENCH_AXES if source.startswith(LCBENCH) else axes
     script = work / f"{source}.py"
     names = [each for each in axes if each != "instance_type"]
     script.write_text("p.add_argument('--seed')\n" + "".join(f"p.add_argument('--{each}')\n" for each in names))
     if source in FCNET:
         return _fcnet(folder / FCNET[source], script, part)
     if source.startswith(LCBENCH):
-        return _lcbench(folder / f"search_lcbench_{source.removeprefix(LCBENCH)}.csv", script)
+        return _of_file(
+            _File(f"search_lcbench_{source.removeprefix(LCBENCH)}.csv", LCBENCH_AXES, _lcbench), folder, script
+        )
+    if source in _FILES:
+        return _of_file(_FILES[source], folder, script)
     return _of_ec2(source, folder, script, part, is_by_cluster=encoding == "clusters")
 
 
@@ -238,11 +269,55 @@ def _fcnet(path: Path, script: Path, part: str) -> Grid:
     return Grid(script, axes, kept, lambda point: _FCNET_USD_PER_HOUR / 3600)
 
 
-def _lcbench(path: Path, script: Path) -> Grid:
-    runs: dict[tuple[Any, ...], list[Run]] = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            key = tuple(float(row[name]) if name == "learning_rate" else int(row[name]) for name in LCBENCH_AXES)
-            runs[key] = [(float(row["seconds"]), float(row["accuracy"]))]
-    axes = {name: sorted({key[i] for key in runs}) for i, name in enumerate(LCBENCH_AXES)}
+_Read = Callable[[Mapping[str, str]], tuple[tuple[Any, ...], Run] | None]
+"""Returns the point and the run of a line of a file, or None to leave it out."""
+
+
+class _File(NamedTuple):
+    """A file with a line for each run."""
+
+    name: str
+    axes: Sequence[str]
+    read: _Read
+
+
+def _lcbench(row: Mapping[str, str]) -> tuple[tuple[Any, ...], Run]:
+    return _values(row, LCBENCH_AXES), (float(row["seconds"]), float(row["accuracy"]))
+
+
+def _moe(row: Mapping[str, str]) -> tuple[tuple[Any, ...], Run]:
+    point = _values({**row, "parameters": row["active_parameters"]}, MOE_AXES)
+    return point, (float(row["total_s"]), -float(row["loss"]))
+
+
+def _dense(row: Mapping[str, str]) -> tuple[tuple[Any, ...], Run] | None:
+    tokens, parameters, batch = int(row["tokens"]), int(row["parameters"]), int(row["batch_size"])
+    halves = round(2.0 * math.log2(float(row["learning_rate"])))  # rates are powers of the root of 2, rounded
+    rate, per_parameter = float(f"{2.0 ** (halves / 2.0):.4g}"), round(tokens / parameters)
+    is_shared = batch in _SHARED_BATCHES and _SHARED_RATES[0] < rate < _SHARED_RATES[1]
+    if not is_shared or per_parameter > _MOST_TOKENS:
+        return None
+    return (parameters, per_parameter, batch, rate), (6 * parameters * tokens / _FLOPS, -float(row["loss"]))
+
+
+def _nmt(row: Mapping[str, str]) -> tuple[tuple[Any, ...], Run]:
+    return _values(row, NMT_AXES), (int(row["updates"]) * int(row["parameters"]) / _UPDATES, float(row["bleu"]))
+
+
+def _values(row: Mapping[str, str], axes: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(float(row[name]) if name == "learning_rate" else int(row[name]) for name in axes)
+
+
+_FILES = {
+    "steplaw-moe": _File("search_steplaw_moe.csv", MOE_AXES, _moe),
+    "steplaw-dense": _File("search_steplaw_dense.csv", DENSE_AXES, _dense),
+    "nmt-so": _File("search_nmt_scratch_so.csv", NMT_AXES, _nmt),
+    "nmt-sw": _File("search_nmt_scratch_sw.csv", NMT_AXES, _nmt),
+}
+
+
+def _of_file(of: _File, folder: Path, script: Path) -> Grid:
+    with (folder / of.name).open(newline="", encoding="utf-8") as file:
+        runs = {run[0]: [run[1]] for row in csv.DictReader(file) if (run := of.read(row)) is not None}
+    axes = {name: sorted({key[i] for key in runs}) for i, name in enumerate(of.axes)}
     return Grid(script, axes, runs, lambda point: _FCNET_USD_PER_HOUR / 3600)

@@ -135,6 +135,8 @@ class Sampler(Asking):
             constraints=table.constraints,
             stop=stop,
         )
+        runs = {str(point) for point in table.points}
+        self._sampler.accepts = lambda job, expected: str({n: job.point[n] for n in table.axes}) in runs  # no holes
         directions = [StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE]
         self._study = optuna.create_study(directions=directions, sampler=self._sampler)
         self._table = table

@@ -160,7 +160,7 @@ class ProgressReader:
         total = chosen.total if chosen.total is None or chosen.done <= chosen.total else None
         evidence = f"{chosen.kind} {chosen.done:.4g}" + (f" of {total:g}" if total else "")
         if is_stalled:
-            evidence += f", unchanged for {waited_s:.0f} s"
+            evidence += ", standing still"
         return Progress(chosen.done, total, chosen.done * unit_s + waited_s * is_stalled, evidence)
 
     def _read(self, line: str, at_s: float) -> None:
@@ -174,12 +174,12 @@ class ProgressReader:
             self._read_epoch(line, named, inner, at_s)
         elif inner:
             name = bar["name"].strip(" :") if bar else ""
-            done, total = _number(inner["done"]), _number(inner["total"])
+            done, whole = _number(inner["done"]), _number(inner["total"])
             if re.search(rf"\b{_WORDS['epoch']}$", name, re.IGNORECASE):
                 self._epochs = done
-                self._count("epoch", done, total, at_s)
+                self._count("epoch", done, whole, at_s)
             elif not _OTHER.search(name):
-                self._count_inside(done, total, at_s)
+                self._count_inside(done, whole, at_s)
         elif named:
             total = _number(named["total"]) if named["total"] else self._totals["step"]
             self._count("step", _number(named["done"]), total, at_s)

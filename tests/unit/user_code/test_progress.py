@@ -83,7 +83,7 @@ def test_a_counter_that_stands_still_takes_time() -> None:
 
     assert known(reader.progress(now_s=110.0)).left_s == pytest.approx(900.0)
     stalled = known(reader.progress(now_s=400.0))
-    assert stalled.evidence == "step 10 of 100, unchanged for 300 s"
+    assert stalled.evidence == "step 10 of 100, standing still"
     assert stalled.left_s == pytest.approx(9.0 * (100.0 + 300.0))
 
 
