@@ -89,21 +89,18 @@ class Tracking:
         files: Mapping[str, str],
         params: Mapping[str, str] | None = None,
         origin: str | None = None,
-        figures: Mapping[str, Any] | None = None,
     ) -> tuple[str, str]:
         """Save a command's results in its run, and end the run.
 
-        `kind` names the run and becomes its tag KIND, `files` maps names to text, and `figures` maps names to
-        matplotlib figures. Returns the run's id, and the command or address that opens the run in MLflow's UI. Raises
-        TrackingUnavailable if a file cannot be stored; the run is then marked as failed.
+        `kind` names the run and becomes its tag KIND, and `files` maps names to text. Returns the run's id, and the
+        command or address that opens the run in MLflow's UI. Raises TrackingUnavailable if a file cannot be stored; the
+        run is then marked as failed.
         """
         run = self.begin(kind)
         try:
             with self._usable():
                 for path, text in files.items():
                     self._client.log_text(run.run_id, text, path)
-                for path, figure in (figures or {}).items():
-                    self._client.log_figure(run.run_id, figure, path)
         except TrackingUnavailable:
             run.end("FAILED")
             raise

@@ -80,7 +80,6 @@ class ReportRequest(Parameters):
 
 def _run(request: ReportRequest) -> CommandOutput:
     from paretune.commands.report.tables import costs_report, groups_report  # pandas and MLflow take seconds to import
-    from paretune.presentation.line_chart import picture
     from paretune.pricing import PriceList
     from paretune.tracking import schema
     from paretune.tracking.store import Tracking
@@ -99,7 +98,6 @@ def _run(request: ReportRequest) -> CommandOutput:
         report = costs_report(request, jobs, prices, date.today())
     else:
         report = groups_report(jobs, request.by or SHAPE, is_drawn=request.view == "scaling")
-    pictures = {"scaling.png": picture(report.charts)} if report.charts else {}
     csv, is_simulated = report.csv(), {job.origin for job in jobs} == {"simulated"}
     run_id, open_command = tracking.keep(
         "report",
@@ -107,10 +105,8 @@ def _run(request: ReportRequest) -> CommandOutput:
         {"report.csv": csv, "report.md": report.markdown(), "report.html": report.html()},
         request.given_text(),
         "simulated" if is_simulated else None,
-        pictures,
     )
-    others = ", ".join([*pictures, "report.md"])
-    where = f"report.csv is in run {run_id}, with {others} and report.html: {open_command}"
+    where = f"report.csv is in run {run_id}, with report.md and report.html: {open_command}"
     return CommandOutput(
         text="\n\n".join([str(report), where]),
         document={

@@ -8,7 +8,6 @@ import pytest
 
 from paretune.commands.report.scaling import confidence
 from paretune.commands.report.tables import Report, groups_report
-from paretune.presentation.line_chart import picture
 from paretune.tracking.recorded_run import RecordedRun
 from tests.support.recorded_jobs import on_p3, recorded
 
@@ -212,16 +211,3 @@ def test_tasks_on_one_data_set_have_tables_and_charts_of_their_own() -> None:
     what = "Measured: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes"
     assert [section.heading.partition(", by shape")[0] for section in report.sections] == [what, f"{what}, multi-label"]
     assert [heading for heading, _ in report.charts] == [what, f"{what}, multi-label"]
-
-
-def test_a_chart_is_the_same_on_the_page_and_in_the_picture() -> None:
-    jobs = [*on_p3(1, [8000, 8400], f1=0.9), *on_p3(4, [2500, 2700], f1=0.8)]
-    groups = groups_report(jobs, "shape", is_drawn=True).charts
-    panels = [axes for part in picture(groups).subfigs for axes in part.axes]
-
-    assert [axes.get_title() for axes in panels] == [chart.title for _, charts in groups for chart in charts]
-    assert [axes.get_yscale() for axes in panels] == ["log", "log", "linear", "linear"]
-    for axes, chart in zip(panels, groups[0][1], strict=True):
-        (line,) = (line for line in axes.lines if len(line.get_xdata()) > 1 and line.get_linestyle() == "-")
-        (trace,) = (trace for trace in chart.figure().data if trace.mode == "lines+markers")
-        assert (tuple(line.get_xdata()), tuple(line.get_ydata())) == (trace.x, trace.y)

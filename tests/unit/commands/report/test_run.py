@@ -152,10 +152,9 @@ def test_a_report_that_mlflow_cannot_store_is_an_error(
     assert {each.info.status for each in runs if each.info.run_id != run_id} == {"FAILED"}
 
 
-def test_scaling_is_drawn_on_its_page_and_as_a_picture_whatever_a_data_set_is_called(
+def test_scaling_is_drawn_on_its_page_whatever_a_data_set_is_called(
     run: Run, record: Callable[..., str], store: MlflowClient
 ) -> None:
-    # To matplotlib, text between dollar signs is a formula, and it fails to read this one.
     evil = "$\\frac{</script>$"
     for count in (1, 2):
         for f1 in (0.90, 0.92):
@@ -164,12 +163,7 @@ def test_scaling_is_drawn_on_its_page_and_as_a_picture_whatever_a_data_set_is_ca
 
     assert code == 0
     result, _ = own_run(store, out)
-    assert "scaling.png" in out
     page = mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.html")
     assert has_policy(page)
     assert page.count('class="plotly-graph-div"') == 4
     assert page.count(plotly_script()) == 1
-    names = [file.path for file in store.list_artifacts(result.info.run_id)]
-    assert "scaling.png" in names
-    picture = Path(store.download_artifacts(result.info.run_id, "scaling.png")).read_bytes()
-    assert picture.startswith(b"\x89PNG")
