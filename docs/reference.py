@@ -185,7 +185,7 @@ def _recorded() -> Iterator[str]:
     yield "For example, type this query into MLflow's search box: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
     yield "## Metrics\n"
     rows = [row for _, found in _constants(metrics) for row in [*found, *_MORE_METRICS]]
-    yield from _list(row for row in rows if row[0] not in metrics.FACTS)
+    yield from _list(row for row in rows if row[0] not in metrics.FACTS and not row[0].endswith("."))
     renamed = ", ".join(f"`{name}` as `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
     yield "Metrics of your own training keep their names. The following are also recorded under a second name:"
     yield f"{renamed}.\n"
