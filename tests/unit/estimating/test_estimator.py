@@ -23,6 +23,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.metrics import FACTS
 from paretune.specification.price import Price
 from paretune.tracking.recorded_run import RecordedRun
+from tests.support.tags import tags_of
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
 MODEL = "bert-base-uncased"
@@ -284,8 +285,9 @@ def test_a_batch_that_ran_out_of_memory_before_is_warned_of(
 def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(client: MlflowClient) -> None:
     off = []
     for seed in (1, 2):
-        result = train(client, 32, seed).data
-        estimated = {name: float(text) for name, text in result.tags.items() if re.search(r"estimated_\w+$", name)}
+        run = train(client, 32, seed)
+        result, tags = run.data, tags_of(run)
+        estimated = {name: float(text) for name, text in tags.items() if re.search(r"estimated_\w+$", name)}
         low, middle, high = (estimated[f"paretune.estimated_seconds{end}"] for end in ("_low", "", "_high"))
         assert low < middle < high
         assert estimated["paretune.estimated_cost_usd"] == pytest.approx(
@@ -294,7 +296,7 @@ def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(clie
         assert estimated["paretune.estimated_memory_gib"] > 0
         assert [*result.metrics][:2] == ["f1", "cost_usd"]
         assert not FACTS & result.metrics.keys()
-        basis = result.tags["paretune.estimate_basis"]
+        basis = tags["paretune.estimate_basis"]
         off.append((abs(middle / result.metrics["billable_seconds"] - 1), high / low, basis))
 
     assert off[1][0] < 0.1 < off[0][0]
