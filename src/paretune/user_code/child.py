@@ -8,7 +8,7 @@
     PARETUNE_ENDING     JSON: the exception that ended the script, written by the first process that fails
     PARETUNE_WRITTEN    a path on each line: files with results that the script has written
 
-It needs only the standard library of Python 3.8 or newer. `script_metrics` is next to it in a job.
+It needs only the standard library of Python 3.8 or newer. `script_metrics` and `code_errors` are next to it in a job.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ def classify(error: BaseException) -> tuple[str, str]:
     reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
     is_new = isinstance(cause, Exception) and (type(cause), reason) != (type(error), first)
     because = f", because of {type(cause).__name__}: {reason}" if len(chain) > 1 and is_new else ""
-    in_code = importlib.import_module("code_errors").ERRORS_IN_CODE
+    # Read as a file: the import path is the script's by now, and the script may have a module of this name.
+    in_code = runpy.run_path(str(Path(__file__).with_name("code_errors.py")))["ERRORS_IN_CODE"]
     is_code = isinstance(error, in_code) or isinstance(cause, in_code)
     return "code" if is_code else "error", f"{type(error).__name__}: {first}{because}"
 

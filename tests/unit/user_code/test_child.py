@@ -351,6 +351,14 @@ def test_the_traceback_of_a_script_begins_at_its_own_first_line(tmp_path: Path) 
     assert "runpy" not in run.printed
 
 
+def test_a_script_may_have_a_module_named_as_one_of_the_job(tmp_path: Path) -> None:
+    (tmp_path / "code_errors.py").write_text("ERRORS_IN_CODE = ()\nRATES = {}\n")
+
+    run = Run(tmp_path, "from code_errors import RATES\nRATES['lr']\n").end()
+
+    assert run.folder.read_failure() == failed(Cause.CODE, "KeyError: 'lr'")
+
+
 @pytest.mark.trains  # needs torchrun
 def test_of_several_processes_the_first_one_is_recorded_and_all_are_in_the_log(tmp_path: Path) -> None:
     text = "import os\nprint(f\"rank {os.environ['RANK']} is here\")\nprint(f\"val_f1: 0.{os.environ['RANK']}5\")\n"
