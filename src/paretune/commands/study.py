@@ -88,7 +88,8 @@ def _requested(texts: Mapping[str, str]) -> StudyRequest:
     typed = {name: text for name, text in texts.items() if sets_value(name, text) and name not in own}
     of_study = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
     job = {name: text for name, text in typed.items() if name not in of_study}
-    job = with_own_options(job, {*JobSpec.model_fields, *StudyFile.model_fields, *StudyOptions.model_fields})
+    known_names = {*JobSpec.model_fields, *StudyFile.model_fields, *StudyOptions.model_fields}
+    job = with_own_options(job, known_names, listed_by="study")
     strange = [name for name in job if name.partition(".")[0] not in JobSpec.model_fields]
     types: Sequence[str] | None = None
     kind, launcher = job.get("instance_type", ""), known().get(job.get("launcher", ""))

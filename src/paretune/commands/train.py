@@ -30,7 +30,10 @@ class TrainRequest(NamedTuple):
 
 def _read(values: Mapping[str, Any]) -> TrainRequest:
     options, job = ({n: v for n, v in values.items() if (n == "wait") is own} for own in (True, False))
-    waits, spec = TrainOptions.read(options).wait, JobSpec.read(with_own_options(job, JobSpec.model_fields))
+    waits, spec = (
+        TrainOptions.read(options).wait,
+        JobSpec.read(with_own_options(job, JobSpec.model_fields, listed_by="train")),
+    )
     refuse(missing_files(spec.as_text()))
     faults = data_faults(spec)
     if not spec.runs_user_code:

@@ -104,14 +104,19 @@ class ScriptSearch:
 def search_of_script(job: JobSpec, metric: str, *, has_types: bool) -> ScriptSearch:
     """Return what to search for a script: a range of learning rates and choices of batch sizes, around its defaults.
 
-    The search is empty if the request sets both. Raises BadInput if neither can be searched, unless the request sets
-    one of them or the study has instance types to search (`has_types`).
+    The request sets them by paretune's names or by the script's own; the search is empty if it sets both. Raises
+    BadInput if neither can be searched, unless the request sets one of them or the study has instance types to
+    search (`has_types`).
     """
     script, search, left_out = script_of(job), dict[str, Any](), list[LeftOut]()
     rate = argument_of(script, "learning_rate")
     batch = next((name for name in OF_THE_BATCH if name not in OF_THE_BATCH[1:2] and argument_of(script, name)), None)
+    given = {script.argument(name) or name for name in job.training_arguments}  # by the script's own names
+    sets_rate = "learning_rate" in job.model_fields_set or rate in given
+    sets_batch = bool(job.model_fields_set.intersection(OF_THE_BATCH))
+    sets_batch |= batch is not None and argument_of(script, batch) in given
     lacking = list[str]()
-    if rate is not None and "learning_rate" not in job.model_fields_set:
+    if rate is not None and not sets_rate:
         if (default := _positive(script, rate)) is None:
             lacking.append("learning_rate")
             left_out.append(LeftOut(name="learning_rate", why=_unseen(rate), entry=_RATES))
@@ -119,7 +124,7 @@ def search_of_script(job: JobSpec, metric: str, *, has_types: bool) -> ScriptSea
             search["learning_rate"] = {"low": default / _FACTOR, "high": default * _FACTOR, "log": True}
     elif rate is None:
         left_out.append(LeftOut(name="learning_rate", why="the script declares no argument for it"))
-    if batch is not None and not job.model_fields_set.intersection(OF_THE_BATCH):
+    if batch is not None and not sets_batch:
         own_name = str(argument_of(script, batch))
         if (default := _positive(script, own_name)) is None:
             lacking.append(batch)
@@ -130,8 +135,7 @@ def search_of_script(job: JobSpec, metric: str, *, has_types: bool) -> ScriptSea
     elif batch is None:
         left_out.append(LeftOut(name="global_batch_size", why="the script declares no argument for it"))
     left_out += _others(job, script)
-    is_given = job.model_fields_set.intersection(("learning_rate", *OF_THE_BATCH))
-    if not (search or is_given or has_types):
+    if not (search or sets_rate or sets_batch or has_types):
         raise BadInput([script.syntax_fault or _nothing(job, script, lacking, left_out, metric)])
     return ScriptSearch(search=search, left_out=left_out)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from paretune.core import code_errors, watchdog
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
-from paretune.core.reading import LARGEST_SETTINGS, at_home, exists, read_text
+from paretune.core.reading import LARGEST_SETTINGS, at_home, exists, is_file, read_text
 from paretune.core.shell import split_words
 from paretune.launchers import archive
 from paretune.specification.container import RUNNER, Command, JobInputs, UserCode
@@ -44,24 +44,26 @@ def script_faults(spec: JobSpec) -> list[str]:
     return list(bind(spec, script_of(spec)).faults)
 
 
-def with_own_options(values: Mapping[str, Any], ours: Collection[str]) -> dict[str, Any]:
+def with_own_options(values: Mapping[str, Any], ours: Collection[str], *, listed_by: str) -> dict[str, Any]:
     """Return the values of a request in which the options of its script are `training_arguments`.
 
-    `ours` has the names of all parameters. Any other name is passed to the script if the script's text or --help shows
-    an option of that name. Raises BadInput for names that are neither, with the nearest of all names, if the script's
-    names are all known.
+    `ours` has the names of all parameters, which the help of the command `listed_by` lists. Any other name is passed to
+    the script if the script's text or --help shows an option of that name. Raises BadInput for names that are neither,
+    with the nearest of all names, if the script's names are all known.
     """
     others = [name for name in values if name.partition(".")[0] not in ours]
-    path = at_home(str(values.get("entry_script") or "")).resolve()
-    if not (others and values.get("entry_script") and path.is_file()):
+    given = str(values.get("entry_script") or "")
+    if not (others and is_file(given)):
         return dict(values)
+    path = at_home(given).resolve()
     command = next(iter(split_words(str(values.get("script_words") or ""))), "")
     script = Script.read(path, may_ask=str(values.get("ask_script")) == "true", command=command)
     own = {name: f"training_arguments.{script.argument(name)}" for name in others if script.argument(name)}
     faults = [f"{name} is given twice, also as {key}" for name, key in own.items() if key in values]
     for name in others if script.is_complete and script.names else ():
         if name not in own:
-            meant = did_you_mean(name, [*script.names, *ours], most=1) or f"it has {', '.join(sorted(script.names))}"
+            has = f"it has {', '.join(sorted(script.names))}; `paretune {listed_by} --help all` lists all parameters"
+            meant = did_you_mean(name, [*script.names, *ours], most=1) or has
             faults.append(f"unknown parameter {name}, which {path.name} does not have either: {meant}")
     refuse(faults)
     return {own.get(name, name): value for name, value in values.items()}

@@ -44,7 +44,7 @@ def test_a_machine_without_an_account_is_in_order_for_local_jobs(
         ["ok", name] for name in ("environment", "torch", "mlflow", "aws")
     ]
     assert "local and simulated jobs do not need AWS" in lines[3]
-    assert "`paretune doctor --paid true` runs a small job in your account, for at most 0.50 USD" in lines[-1]
+    assert "`paretune doctor --paid true` runs a small job in your account, for at most 0.500 USD" in lines[-1]
     assert not (workplace / ".paretune").exists()
 
 

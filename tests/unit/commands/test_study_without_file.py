@@ -118,8 +118,14 @@ def test_a_metric_whose_name_leaves_doubt_is_asked_for_its_direction(
         (["--metric", "VAL_F1"], "train.py does not report VAL_F1: did you mean val_f1?"),
         (["--minimize", "loss,lr"], "loss,lr is not the name of a metric"),
         (["--minimize", "val_f1"], "val_f1 is better when it is higher: say --maximize val_f1"),
-        (["--maximise", "val_f1"], "unknown parameter maximise: did you mean maximize"),
-        (["--metrics", "val_f1"], "unknown parameter metrics: did you mean metric?"),
+        (
+            ["--maximise", "val_f1"],
+            "unknown parameter maximise, which train.py does not have either: did you mean maximize?",
+        ),
+        (
+            ["--metrics", "val_f1"],
+            "unknown parameter metrics, which train.py does not have either: did you mean metric?",
+        ),
         (["--metric", "val_f1", "--bogus", "1"], "`paretune study --help all` lists all parameters"),
         (["--metric", "cost_usd"], "cost_usd is always minimized: name a metric that the script reports"),
         (["--maximize", "val_f1", "--minimize", "ms"], "one metric besides dollars, got --minimize ms and --maximize"),
@@ -328,13 +334,16 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
         (["--dataset", "no.csv", "--budget_usd", "3"], "no.csv"),
         (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "x"], "budget_usd must be a number"),
         (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "3", "--metric", "f1"], "metric is for a script"),
-        (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--learning_rate", "1", "--batch_size", "8"], "batch"),
+        (
+            ["train.py", "--budget_usd", "3", "--metric", "val_f1", "--learning_rate", "1", "--batch_size", "8"],
+            "nothing is left to search: leave learning_rate or the batch size open",
+        ),
         (
             ["broken.py", "--budget_usd", "3", "--metric", "val_f1"],
             "entry_script broken.py, line 2: Python cannot read it",
         ),
         (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--launcher", "sagemaker"], "needs an instance_type"),
-        ([*REHEARSED[1:], "--budget_usd", "0.01"], "budget_usd 0.01 pays for fewer than 4 of these jobs"),
+        ([*REHEARSED[1:], "--budget_usd", "0.01"], "budget_usd, 0.0100 USD, pays for fewer than 4 of these jobs"),
         (
             [*REHEARSED[1:], "--budget_usd", "900", "--model", "falcon-40b", "--task", "causal-lm"],
             ", or choose a smaller model or fine_tuning=lora",
@@ -357,6 +366,16 @@ def test_a_wrong_wish_is_refused_in_one_sentence_before_anything_starts(
     (workplace / "broken.py").write_text("import argparse\nprint 1\n")
     assert main(["study", *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_batch_that_is_given_by_the_script_s_own_option_is_not_searched(
+    workplace: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*ASKED, "--metric", "val_f1", "--batch_size", "8"]) == 0, capsys.readouterr().err
+
+    study = yaml.safe_load(capsys.readouterr().out)
+    assert list(study["search"]) == ["learning_rate"]
+    assert study["job"]["training_arguments"] == {"batch-size": 8}
 
 
 RICH_SCRIPT = """import argparse
@@ -461,7 +480,7 @@ def test_clusters_that_are_searched_are_not_listed_as_left_out(
 
     assert "# instance_type" not in text
     assert "# where: SageMaker, 1 x ml.g5.xlarge; SageMaker, 1 x ml.g6.xlarge\n" in text
-    assert re.search(r"# worst case of a job: [\d.]+ to [\d.]+ USD\n", text)
+    assert re.search(r"# worst case of a job: [\d.]+ USD to [\d.]+ USD\n", text)
     assert re.search(r"# budget: 20.00 USD cover \d+ to \d+ such jobs", text)
 
 

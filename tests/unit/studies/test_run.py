@@ -358,7 +358,7 @@ def test_mlflow_s_column_of_names_shows_the_answer_of_a_study_and_what_each_tria
     (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
     (trial,) = client.search_runs(["0"], "tags.`paretune.trial` = '0'")
     rate = trial.data.params["learning_rate"].replace("0.0001", "1e-4")
-    result, model = "F1 .900, 0.0230 USD", "all-MiniLM-L6-v2"
+    result, model = "F1 .900, 0.0235 USD", "all-MiniLM-L6-v2"
 
     assert parent.info.run_name == f"study survival: g5.xlarge b16 lr1e-4 simulated, {result}"
     assert trial.info.run_name == f"trial 0: b16 lr{rate} g5.xlarge simulated: {result}, {model}"
@@ -658,7 +658,7 @@ def test_a_budget_below_the_rows_of_a_design_is_refused_until_the_design_has_beg
     for more in ([], ["--dry_run"]):
         assert main([*poor, *more]) == 4
         assert "the 2 rows cost at worst " in (message := capsys.readouterr().err)
-        assert "USD together, and budget_usd is 0.1: raise it, take rows out" in message
+        assert "USD together, and budget_usd is 0.100 USD: raise it, take rows out" in message
 
     assert main(["study", "design.yaml", "--budget_usd", "9"]) == 0
     assert main([*poor, "--dry_run"]) == 0
