@@ -60,7 +60,7 @@ the weight itself in fp32. Measured with transformers 5.23 on a CPU, 2026-11-30.
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """What an optimizer needs, in addition to weights and gradients. Bytes are of GPU memory per trained weight.
+    """The memory of an optimizer, in addition to weights and gradients, in bytes of GPU memory per trained weight.
 
     The states and copies were measured on a CPU with torch 2.13, transformers 5.23 and bitsandbytes 0.50 on 2026-11-30
     (`foreach=True` stands for the default on GPUs). Only that paged states take no memory is read in the source of

@@ -63,7 +63,7 @@ def gpus() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Begun:
-    """What is known of a job's beginning. Times are in seconds since the epoch; a process is an id and its start."""
+    """The beginning of a job, as recorded. Times are in seconds since the epoch; a process is an id and its start."""
 
     started: float
     max_seconds: float = math.inf

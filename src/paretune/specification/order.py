@@ -123,7 +123,7 @@ class Limits(_Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Payload(_Value):
-    """What a job runs.
+    """The program of a job, with its parameters.
 
     Attributes:
         kind: paretune's own training, or a script or a project of the user.

@@ -69,7 +69,7 @@ class StudyPreview:
 
     @property
     def script(self) -> dict[str, str]:
-        """What the first job passes to the user's training, by heading; empty for paretune's own."""
+        """The arguments of the first job for the user's training, by heading; empty for paretune's own."""
         inputs = next((trial.plan.inputs for trial in self.trials if trial.plan is not None), None)
         if inputs is None or inputs.code is None:
             return {}

@@ -40,7 +40,7 @@ _QUOTED = re.compile(r"[\"']\s*([A-Za-z_][\w ./@-]{0,60}?)\s*(?:[:=][^\"'\n]{0,4
 
 @dataclass(frozen=True, kw_only=True)
 class Reported:
-    """What the text of a script says about its metrics.
+    """The metrics of a script, as its text names them.
 
     Attributes:
         metrics: names of numbers that it prints, logs or writes.

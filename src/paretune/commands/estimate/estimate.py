@@ -47,7 +47,7 @@ _Facts = Mapping[str, float] | None
 
 @dataclass(frozen=True, kw_only=True)
 class _Known:
-    """What is known of a job's model and rows."""
+    """The known facts of a job's model and rows."""
 
     built: Architecture
     facts: _Facts  # such as the number of rows, or None

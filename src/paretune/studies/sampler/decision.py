@@ -502,7 +502,7 @@ class Decision:
 
     @cached_property
     def growth_per_job(self) -> float:
-        """What the best candidate is expected to add to the front for the dollars of a median job, as a share of it."""
+        """The expected gain of the best candidate for the dollars of a median job, as a share of the front."""
         volume = float(hypervolume(self._believed_front, ref=self._reference))
         worth = float(np.exp(self._log_worth_of(self._log_gains_here).max(initial=-math.inf)))
         return worth * self._median_usd / max(volume, 1e-300)
