@@ -191,7 +191,8 @@ class Case:
             probe_steps=10,
             training_arguments={"logging_steps": 100},
         )
-        prepared = prepare(self.spec, *read_rows(self.spec), tokenizer, folder / "prepared")
+        data = self.spec.data_arguments
+        prepared = prepare(data, *read_rows(data), tokenizer, folder / "prepared")
         self.folder.make()
         for link, target in ((self.folder.dataset, prepared.folder), (self.folder.model_source, self.model_folder)):
             if link.is_dir():

@@ -77,7 +77,9 @@ def train(spec: JobSpec, workspace: Path, model: Path) -> JobFolder:
 
     splits = {"train": rows(sentences(48)), "validation": rows(VALIDATION)}
     labels = LABELS if spec.task == "classification" else ()
-    made = tokenized.prepare(spec, splits, labels, AutoTokenizer.from_pretrained(model), workspace / "prepared")
+    made = tokenized.prepare(
+        spec.data_arguments, splits, labels, AutoTokenizer.from_pretrained(model), workspace / "prepared"
+    )
     folder = JobFolder(workspace / "job")
     folder.make()
     for link, source in ((folder.dataset, made.folder), (folder.model_source, model)):

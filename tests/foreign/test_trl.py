@@ -67,8 +67,8 @@ def test_ids_labels_loss_and_weights_are_those_of_trl(kind: str, tmp_path: Path)
         training_arguments={"max_steps": STEPS, "lr_scheduler_type": "constant", "warmup_steps": 0},
     )
 
-    read, names = read_rows(spec)
-    prepared = prepare(spec, read, names, chats.tokenizer(chats.MARKED), tmp_path / "prepared")
+    read, names = read_rows(spec.data_arguments)
+    prepared = prepare(spec.data_arguments, read, names, chats.tokenizer(chats.MARKED), tmp_path / "prepared")
     made = TokenRows(prepared.folder / "train", pad_id=0)
     batches = [made.batch([number]) for number in range(len(made))]
     data = trainer.train_dataset

@@ -9,14 +9,9 @@ The columns have the names that TRL's SFTTrainer reads.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from paretune.specification import metrics
-
-if TYPE_CHECKING:
-    from paretune.specification.job import JobSpec
+from typing import Any, NamedTuple
 
 MESSAGES = "messages"  # column with conversations
 PROMPT, COMPLETION = "prompt", "completion"  # columns with texts, or with lists of messages
@@ -52,26 +47,11 @@ Document = str | Chat | Completion
 """One row of a language model's data."""
 
 
-def text_columns(spec: "JobSpec", columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns with the texts of a job: `text_column`, unless a language model's data are conversations.
-
-    If text_column was not given, a language model reads the columns prompt and completion if there are both, and
-    otherwise messages if there is such a column.
-    """
-    names = {*columns}
-    if spec.task == metrics.CAUSAL_LM and "text_column" not in spec.model_fields_set:
-        if {PROMPT, COMPLETION} <= names:
-            return PROMPT, COMPLETION
-        if MESSAGES in names:
-            return (MESSAGES,)
-    return (spec.text_column,)
-
-
 def document_faults(source: str, split: str, columns: Mapping[str, Sequence[object]]) -> list[str]:
     """Return a fault if rows of a language model's data cannot be read, with the numbers of the first ones.
 
-    `source` is the name of the file or data set; `columns` are those of `text_columns`. Rows that lack a cell are not
-    examined: `column_faults` reports them.
+    `source` is the name of the file or data set; `columns` are those of
+    `DataArguments.text_columns`. Rows that lack a cell are not examined: `column_faults` reports them.
     """
     wrong, total = list[str](), 0
     for total, cells in enumerate(zip(*columns.values(), strict=True), 1):
@@ -97,7 +77,7 @@ def first_of(wrong: Sequence[str]) -> str:
 def read_document(names: Sequence[str], cells: Sequence[object]) -> Document:
     """Return the text, the conversation, or the prompt with its completion in the cells of a row.
 
-    `names` are the columns of the cells, as `text_columns` returns them. Raises ValueError with the reason if the cells
+    `names` are the columns of the cells: `DataArguments.text_columns`. Raises ValueError with the reason if the cells
     hold anything else.
     """
     if len(names) == 1:

@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -20,7 +21,7 @@ from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.core.reading import at_home, exists, is_file, is_folder
 from paretune.core.shell import options
 from paretune.specification import metrics
-from paretune.specification.chats import COMPLETION, MESSAGES, PROMPT, document_faults, text_columns
+from paretune.specification.chats import COMPLETION, MESSAGES, PROMPT, document_faults
 from paretune.specification.declaration import split_list
 
 if TYPE_CHECKING:
@@ -56,6 +57,51 @@ _LARGEST = 20_000_000  # bytes of the largest file that is checked here, which t
 _TEXT = (".csv", ".tsv", ".jsonl")
 _NUMBER, _FRACTION = re.compile(r"-?\d+(?:\.\d*)?"), re.compile(r"-?\d+\.\d*[1-9]\d*")
 NUMBERS_REMEDY = ": a script of your own (entry_script) can predict numbers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataArguments:
+    """Which rows a training reads, and how: the parameters of a job with these names (`JobSpec.data_arguments`)."""
+
+    dataset: str
+    validation_file: str | None
+    test_file: str | None
+    text_column: str
+    label_column: str
+    task: str
+    missing_rows: str
+    max_train_samples: int | None
+    max_eval_samples: int | None
+    max_seq_length: int
+    prefers_chats: bool  # whether columns of conversations come before text_column
+
+    def text_columns(self, columns: Collection[str]) -> tuple[str, ...]:
+        """Return the columns with the texts: text_column, or those of conversations.
+
+        A language model for which text_column was not given reads the columns prompt and completion if there are both,
+        and otherwise messages if there is such a column.
+        """
+        if self.prefers_chats and PROMPT in columns and COMPLETION in columns:
+            return PROMPT, COMPLETION
+        return (MESSAGES,) if self.prefers_chats and MESSAGES in columns else (self.text_column,)
+
+    def label_columns(self, columns: Collection[str]) -> tuple[str, ...]:
+        """Return the label columns: usually one, several if a multi-label job lists them, and none for causal-lm."""
+        if self.task == metrics.CAUSAL_LM:
+            return ()
+        if self.task == metrics.MULTI_LABEL and "," in self.label_column and self.label_column not in columns:
+            return split_list(self.label_column)
+        return (self.label_column,)
+
+    def used_columns(self, columns: Collection[str]) -> list[tuple[str, str]]:
+        """Return pairs of a parameter and a column that it names: first the text columns, then the label columns."""
+        texts = (("text_column", name) for name in self.text_columns(columns))
+        return [*texts, *(("label_column", name) for name in self.label_columns(columns))]
+
+    @property
+    def looks_for_blanks(self) -> bool:
+        """Whether blank cells count as missing: only in local data, and not for language models."""
+        return self.task != metrics.CAUSAL_LM and exists(self.dataset)
 
 
 def current_name(text: str) -> str:
@@ -125,7 +171,7 @@ def data_faults(spec: "JobSpec") -> list[str]:
             continue
         try:
             with collecting(faults):
-                faults += _file_faults(spec, parameter, name)
+                faults += _file_faults(spec.data_arguments, parameter, name)
         except OSError as error:
             way = "change its permissions, or name another file"
             faults.append(f"{parameter} {name} cannot be read ({error.strerror}): {way}")
@@ -149,7 +195,7 @@ def text_lengths(dataset: str, text_column: str) -> list[int]:
     return [sum(lengths) for lengths in zip(*(sizes[name] for name in chosen), strict=True)]
 
 
-def _file_faults(spec: "JobSpec", parameter: str, name: str) -> list[str]:
+def _file_faults(data: DataArguments, parameter: str, name: str) -> list[str]:
     """Return the faults of a data file or folder; none if `name` is neither.
 
     Raises OSError if it cannot be read, and BadInput like `_columns`.
@@ -166,15 +212,15 @@ def _file_faults(spec: "JobSpec", parameter: str, name: str) -> list[str]:
         return [kind_fault(parameter, path)]
     if path.suffix.lower() not in _TEXT or path.stat().st_size > _LARGEST:
         return []
-    columns = _columns(path, parameter, drops=spec.missing_rows == "drop")
+    columns = _columns(path, parameter, drops=data.missing_rows == "drop")
     split = SCRIPT_CHANNELS[parameter]
-    found = column_faults(spec, split, columns) if columns else []
+    found = column_faults(data, split, columns) if columns else []
     if not columns or found:
         return found
-    if spec.task == metrics.CAUSAL_LM:
-        texts = {column: columns[column] for column in text_columns(spec, columns)}
+    if data.task == metrics.CAUSAL_LM:
+        texts = {column: columns[column] for column in data.text_columns(columns)}
         return document_faults(f"{parameter} {name}", split, texts)
-    return _class_faults(spec, columns) if split == "train" and spec.task == metrics.CLASSIFICATION else []
+    return _class_faults(data, columns) if split == "train" and data.task == metrics.CLASSIFICATION else []
 
 
 def kind_fault(parameter: str, path: Path) -> str:
@@ -184,9 +230,9 @@ def kind_fault(parameter: str, path: Path) -> str:
     return f"{parameter} must end in {', '.join(ROW_FILES)}, got {path}{remedy}"
 
 
-def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> list[str]:
+def _class_faults(data: DataArguments, columns: Mapping[str, Sequence[object]]) -> list[str]:
     """Return a fault if the labels are numbers with fractions, or the fault that `class_faults` finds."""
-    cells, texts = (columns[name] for name in (spec.label_column, spec.text_column))
+    cells, texts = (columns[name] for name in (data.label_column, data.text_column))
     pairs = zip(cells, texts, strict=True)
     labels = [
         str(cell).strip() for cell, text in pairs if not (is_missing(cell) or _is_no_label(cell) or is_missing(text))
@@ -194,26 +240,26 @@ def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> l
     if labels and any(_FRACTION.fullmatch(label) for label in labels) and all(map(_NUMBER.fullmatch, labels)):
         wrong = [number for number, cell in enumerate(cells) if _FRACTION.fullmatch(str(cell).strip())]
         examples = ", ".join(f"row {number + 1} has {str(cells[number]).strip()}" for number in wrong[:5])
-        rule = f"label_column {spec.label_column!r} must have one class per row, as text or a whole number"
+        rule = f"label_column {data.label_column!r} must have one class per row, as text or a whole number"
         have = "rows have other values" if len(wrong) > 1 else "row has another value"
         return [f"{rule}; {len(wrong)} train {have}: {examples}{NUMBERS_REMEDY}"]
-    return class_faults(spec, {*labels}, {*labels}, len(labels))
+    return class_faults(data, {*labels}, {*labels}, len(labels))
 
 
-def class_faults(spec: "JobSpec", used: Collection[str], names: Collection[str], rows: int) -> list[str]:
+def class_faults(data: DataArguments, used: Collection[str], names: Collection[str], rows: int) -> list[str]:
     """Return a fault if there is no label, a single class, or more classes than half the number of training rows.
 
     Two classes are never too many, and the task token-classification may have any number. `used` has the classes of the
     training rows, `names` all classes; `rows` is the number of training rows.
     """
-    column = f"label_column {spec.label_column!r}"
+    column = f"label_column {data.label_column!r}"
     if not used:
         return [f"{column} has no label in any training row: there is nothing to learn"]
     if len(used) < 2:
         remedy = "set task=classification, and give the other rows a class, too"
-        way = remedy if spec.task == metrics.MULTI_LABEL else "there is nothing to learn"
+        way = remedy if data.task == metrics.MULTI_LABEL else "there is nothing to learn"
         return [f"{column} has only one class ({min(used)}): {way}"]
-    if len(names) > max(2, rows / 2) and spec.task != metrics.TOKEN_CLASSIFICATION:
+    if len(names) > max(2, rows / 2) and data.task != metrics.TOKEN_CLASSIFICATION:
         question = "is it the right column, and are several labels separated by | or commas?"
         return [f"{column} has {len(names)} classes in {rows} rows: {question}"]
     return []
@@ -340,43 +386,28 @@ def encoding_fault(parameter: str, name: str, content: bytes, at: int) -> str:
     return f"{parameter} {name} {fault}: `{way}` converts it"
 
 
-def label_columns(spec: "JobSpec", columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the label columns: usually one, several if a multi-label job lists them, and none for causal-lm."""
-    if spec.task == metrics.CAUSAL_LM:
-        return ()
-    if spec.task == metrics.MULTI_LABEL and "," in spec.label_column and spec.label_column not in columns:
-        return split_list(spec.label_column)
-    return (spec.label_column,)
-
-
-def used_columns(spec: "JobSpec", columns: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of a parameter and a column that it names: first the text columns, then the label columns."""
-    texts = (("text_column", name) for name in text_columns(spec, columns))
-    return [*texts, *(("label_column", name) for name in label_columns(spec, columns))]
-
-
-def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[object]]) -> list[str]:
+def column_faults(data: DataArguments, split: str, columns: Mapping[str, Sequence[object]]) -> list[str]:
     """Return a fault for each required column that is missing or, with missing_rows=refuse, has missing cells.
 
     If a file of conversations has no text column, this is the only fault: the remedy is another task or column.
     """
     faults = []
-    for parameter, column in used_columns(spec, [*columns]):
+    for parameter, column in data.used_columns(columns):
         if column not in columns:
             same = [name for name in columns if name.lower() == column.lower()]
             meant = f"did you mean {same[0]}? " if same else did_you_mean(column, columns, most=1) + " "
-            source = {"validation": spec.validation_file, "test": spec.test_file}.get(split) or spec.dataset
+            source = {"validation": data.validation_file, "test": data.test_file}.get(split) or data.dataset
             absent = f"{parameter} {column!r} is not in the {split} rows of {source}"
             names, remedy = ", ".join(columns), f"set {parameter} to one of them"
             if parameter == "text_column" and (chats := {MESSAGES, PROMPT, COMPLETION} & {*columns}):
-                return [f"{absent}: they have {names}; {_chat_remedy(spec, chats)}"]
+                return [f"{absent}: they have {names}; {_chat_remedy(data, chats)}"]
             if "," in names and len(columns) == 1:
                 meant, remedy = "", "its columns are separated by commas: name it .csv"
             elif any(name in cells for name, cells in columns.items()):
-                meant, remedy = "", f"the first line must name the columns: put {_header(spec, columns)} above it"
+                meant, remedy = "", f"the first line must name the columns: put {_header(data, columns)} above it"
             faults.append(f"{absent}: {meant.lstrip()}they have {names}; {remedy}")
-        elif spec.missing_rows == "refuse" and (rows := missing_rows(spec, parameter, column, columns[column])):
-            kind = "missing or blank" if _looks_for_blanks(spec) else "missing"
+        elif data.missing_rows == "refuse" and (rows := missing_rows(data, parameter, column, columns[column])):
+            kind = "missing or blank" if data.looks_for_blanks else "missing"
             if parameter == "label_column" and any(_is_no_label(columns[column][row - 1]) for row in rows):
                 kind += f" (such as {next(filter(_is_no_label, columns[column]))})"
             missing = f"{column!r} is {kind} in {len(rows)} of {len(columns[column])} {split} rows"
@@ -385,25 +416,20 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
     return faults
 
 
-def _chat_remedy(spec: "JobSpec", columns: Collection[str]) -> str:
+def _chat_remedy(data: DataArguments, columns: Collection[str]) -> str:
     """Return what to do with a file that has some of the columns of conversations, but no text column."""
-    if spec.task == metrics.CAUSAL_LM and MESSAGES not in columns and len(columns) == 1:
+    if data.task == metrics.CAUSAL_LM and MESSAGES not in columns and len(columns) == 1:
         missing = COMPLETION if PROMPT in columns else PROMPT
         return f"give each row a column {missing} too, or set text_column to one of them"
-    way = f"set task={metrics.CAUSAL_LM}" if spec.task != metrics.CAUSAL_LM else "leave out text_column"
+    way = f"set task={metrics.CAUSAL_LM}" if data.task != metrics.CAUSAL_LM else "leave out text_column"
     return f"{way} to train on their conversations"
 
 
-def _header(spec: "JobSpec", columns: Collection[str]) -> str:
+def _header(data: DataArguments, columns: Collection[str]) -> str:
     """Return a header line for a file without one: the columns of the job, then made-up names for the others."""
-    names = [name for _, name in used_columns(spec, [*columns])]
+    names = [name for _, name in data.used_columns(columns)]
     others = [f"column{number}" for number in range(len(names) + 1, len(columns) + 1)]
     return ",".join([*names, *others][: max(len(columns), len(names))])
-
-
-def _looks_for_blanks(spec: "JobSpec") -> bool:
-    """Return whether blank cells count as missing: only in local data, and not for language models."""
-    return spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
 
 
 def is_missing(cell: object) -> bool:
@@ -420,10 +446,10 @@ def _is_no_label(cell: object) -> bool:
     return str(cell).strip().lower() in _NO_LABELS
 
 
-def missing_rows(spec: "JobSpec", parameter: str, column: str, cells: Sequence[object]) -> list[int]:
+def missing_rows(data: DataArguments, parameter: str, column: str, cells: Sequence[object]) -> list[int]:
     """Return the numbers (from 1) of the rows that have no value in a column. A label such as NaN is no value."""
-    is_label, blanks = parameter == "label_column", _looks_for_blanks(spec)
-    if is_label and spec.task == metrics.MULTI_LABEL and column == spec.label_column:
+    is_label, blanks = parameter == "label_column", data.looks_for_blanks
+    if is_label and data.task == metrics.MULTI_LABEL and column == data.label_column:
         return [number for number, cell in enumerate(cells, 1) if _is_no_label(cell)]  # empty: a row without labels
     return [
         number

@@ -7,6 +7,7 @@ reference page and the parameters of MLflow runs. Rules between parameters are i
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from functools import cached_property
 from statistics import NormalDist
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -26,7 +27,14 @@ from paretune.specification.declaration import (
     parameter,
     spell,
 )
-from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
+from paretune.specification.inputs import (
+    BUNDLED_DATASET,
+    BUNDLED_MODEL,
+    INPUT_FILES,
+    OTHER_TASKS,
+    DataArguments,
+    current_name,
+)
 from paretune.specification.launchers import AUTO, LOCAL, LauncherTraits, known_launcher
 from paretune.specification.parallelism import (
     DEVICE_MAP,
@@ -408,6 +416,16 @@ class JobSpec(Parameters):
     def checkpoints_activations(self) -> bool:
         """Whether the backward pass recomputes activations to save memory."""
         return bool(self.training_arguments.get("gradient_checkpointing"))
+
+    @property
+    def data_arguments(self) -> DataArguments:
+        """The parameters that say which rows the training reads, and how."""
+        prefers_chats = self.task == metrics.CAUSAL_LM and "text_column" not in self.model_fields_set
+        return DataArguments(**self._values_of(DataArguments), prefers_chats=prefers_chats)
+
+    def _values_of(self, kind: type) -> dict[str, Any]:
+        """Return the values of the parameters that are fields of a dataclass."""
+        return {each.name: getattr(self, each.name) for each in fields(kind) if each.name in type(self).model_fields}
 
     def instance(self, instance_type: str | None = None) -> catalog.Instance:
         """Return the hardware of an instance type, by default the job's own. Raises BadInput if it is unknown."""

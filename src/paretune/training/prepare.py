@@ -60,6 +60,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
     from paretune.training.rows import chats, findings, sources, tokenized
 
     datasets.disable_progress_bars()
+    data = spec.data_arguments
     faults = device.device_faults(spec)
     if spec.training_arguments:
         from paretune.training.arguments import argument_faults  # imports peft
@@ -77,13 +78,13 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):
         _print_progress(f"reading {spec.dataset}")
-        rows, labels = sources.read_rows(spec)
+        rows, labels = sources.read_rows(data)
     refuse(faults)
     is_causal = spec.task == metrics.CAUSAL_LM
     if any(isinstance(row, Chat) for part in rows.values() for row in part.chats):
         chats.check_tokenizer(spec.model, tokenizer)
     joins = is_causal and not rows["train"].chats and model.keeps_texts_apart(config)
-    prepared = tokenized.prepare(spec, rows, labels, tokenizer, cache, _print_progress, joins=joins)
+    prepared = tokenized.prepare(data, rows, labels, tokenizer, cache, _print_progress, joins=joins)
     for split in ("train", "validation") if is_causal else ("train",):
         learned = tokenized.TokenRows(prepared.folder / split, pad_id=0).label_counts
         if prepared.facts[f"{split}_tokens"] == 0 or (is_causal and not learned.sum()):
@@ -95,7 +96,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         of_each = f"an embedding for each token of its tokenizer, up to {highest}, but has {vocabulary}"
         rule = f"model {spec.model} must have {of_each}"
         raise BadInput([f"{rule}: call model.resize_token_embeddings({highest + 1}), and save the model"])
-    described = findings.data_findings(spec, rows, labels, prepared, positions_of(config.to_dict()))
+    described = findings.data_findings(data, rows, labels, prepared, spec.model, positions_of(config.to_dict()))
     return {"dataset": str(prepared.folder), "model": str(folder), "findings": asdict(described)}
 
 

@@ -28,8 +28,7 @@ from paretune.core.errors import refuse
 from paretune.core.reading import parse_json
 from paretune.specification import metrics
 from paretune.specification.container import MOST_CLASSES_IN_MATRIX
-from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns
-from paretune.specification.job import JobSpec
+from paretune.specification.inputs import NUMBERS_REMEDY, DataArguments, class_faults
 from paretune.training.output_layer import summed_entropy
 
 if TYPE_CHECKING:
@@ -219,39 +218,41 @@ def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dic
     return {metrics.BASELINE_WORDS: word_metrics(truth, predicted)[metrics.F1]}
 
 
-def read_targets(spec: JobSpec, tables: dict[str, "datasets.Dataset"]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+def read_targets(
+    data: DataArguments, tables: dict[str, "datasets.Dataset"]
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Return the labels of each split and the C class names; both are empty for causal-lm.
 
     Removes a test split from `tables` if its labels are hidden: if the data set declares the names of its classes, and
     all test labels are -1. Raises BadInput if cells contain anything but labels, if words lack labels, or if labels are
     neither declared nor in any training row.
     """
-    if spec.task == metrics.CAUSAL_LM:
+    if data.task == metrics.CAUSAL_LM:
         return {}, ()
     import datasets  # jobs read prepared rows and do not need it
 
-    columns = label_columns(spec, tables["train"].column_names)
-    if spec.task == metrics.MULTI_LABEL and len(columns) > 1:
+    columns = data.label_columns(tables["train"].column_names)
+    if data.task == metrics.MULTI_LABEL and len(columns) > 1:
         return _flags(columns, tables), columns
-    feature = tables["train"].features[spec.label_column]
+    feature = tables["train"].features[data.label_column]
     feature = getattr(feature, "feature", feature)
     declared = tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else ()
-    cells = {split: _whole_numbers(cells_of(table, spec.label_column)) for split, table in tables.items()}
+    cells = {split: _whole_numbers(cells_of(table, data.label_column)) for split, table in tables.items()}
     if declared and set(map(str, cells.get("test", ()))) == {"-1"}:
         del cells["test"], tables["test"]
-    rows = _rows_of_labels(spec, cells, declared)
-    if spec.task == metrics.TOKEN_CLASSIFICATION:
-        refuse(_word_faults(spec, tables, rows))
+    rows = _rows_of_labels(data, cells, declared)
+    if data.task == metrics.TOKEN_CLASSIFICATION:
+        refuse(_word_faults(data, tables, rows))
     names = declared or tuple(sorted({label for row in rows["train"] for label in row}, key=_numbers_first))
-    refuse(_label_faults(spec, names, rows))
-    return {split: _as_targets(spec.task, part, names) for split, part in rows.items()}, names
+    refuse(_label_faults(data, names, rows))
+    return {split: _as_targets(data.task, part, names) for split, part in rows.items()}, names
 
 
 def _rows_of_labels(
-    spec: JobSpec, cells: Mapping[str, Sequence[Any]], declared: Sequence[str]
+    data: DataArguments, cells: Mapping[str, Sequence[Any]], declared: Sequence[str]
 ) -> dict[str, list[list[str]]]:
     has_bars = any(isinstance(cell, str) and "|" in cell for split in cells.values() for cell in split)
-    has_one = spec.task == metrics.CLASSIFICATION
+    has_one = data.task == metrics.CLASSIFICATION
     rule = "one class per row, as text or a whole number"
     if not has_one:
         rule = "lists of texts or whole numbers, or text such as a|b"
@@ -260,7 +261,7 @@ def _rows_of_labels(
         rule = f"only numbers below {len(declared)}, or only names that the data set declares ({names})"
     rows, faults = {}, []
     for split, values in cells.items():
-        parsed = [_labels_of(spec.task, cell, "|" if has_bars else ",") for cell in values]
+        parsed = [_labels_of(data.task, cell, "|" if has_bars else ",") for cell in values]
         known = _declared_names(parsed, declared) if declared else None
         wrong = [
             number
@@ -270,7 +271,7 @@ def _rows_of_labels(
         if wrong:
             others = f"{len(wrong)} {split} rows contain something else: {_examples(wrong, values)}"
             remedy = _REMEDIES.get(type(values[wrong[0]]), "") if has_one else ""
-            faults.append(f"label_column {spec.label_column!r} must hold {rule}; {others}{remedy}")
+            faults.append(f"label_column {data.label_column!r} must hold {rule}; {others}{remedy}")
             continue
         rows[split] = [[str(item) if known is None else known[item] for item in row or ()] for row in parsed]
     refuse(faults)
@@ -290,23 +291,23 @@ def _declared_names(rows: Sequence[Sequence[Any] | None], declared: Sequence[str
 
 
 def _word_faults(
-    spec: JobSpec, tables: Mapping[str, "datasets.Dataset"], rows: Mapping[str, list[list[str]]]
+    data: DataArguments, tables: Mapping[str, "datasets.Dataset"], rows: Mapping[str, list[list[str]]]
 ) -> list[str]:
     faults = []
     for split, labels in rows.items():
-        texts = cells_of(tables[split], spec.text_column)
+        texts = cells_of(tables[split], data.text_column)
         counts = [(len(words_of(text)), len(row)) for text, row in zip(texts, labels, strict=True)]
         wrong = [number for number, (words, of_words) in enumerate(counts) if words != of_words]
         if wrong:
-            rule = f"label_column {spec.label_column!r} must hold a label for each word of {spec.text_column!r}"
+            rule = f"label_column {data.label_column!r} must hold a label for each word of {data.text_column!r}"
             first = "row {} has {} words and {} labels".format(wrong[0] + 1, *counts[wrong[0]])
             faults.append(f"{rule}; {len(wrong)} of {len(labels)} {split} rows do not: {first}")
     return faults
 
 
-def _label_faults(spec: JobSpec, names: Sequence[str], rows: Mapping[str, list[list[str]]]) -> list[str]:
+def _label_faults(data: DataArguments, names: Sequence[str], rows: Mapping[str, list[list[str]]]) -> list[str]:
     used = {label for row in rows["train"] for label in row}
-    if faults := class_faults(spec, used, names, len(rows["train"])):
+    if faults := class_faults(data, used, names, len(rows["train"])):
         return faults
     faults, learned = [], {*names}
     for split, labels in rows.items():
@@ -327,14 +328,16 @@ def _as_targets(task: str, rows: Sequence[Sequence[str]], names: Sequence[str]) 
     return np.fromiter(numbers, dtype=object, count=len(rows))  # rows have different lengths
 
 
-def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str], *, is_limited: bool) -> list[str]:
+def missing_faults(
+    data: DataArguments, labels: np.ndarray | None, names: Sequence[str], *, is_limited: bool
+) -> list[str]:
     """Return a fault if any class or label in `names` is missing from the sampled training rows; none for words.
 
     `is_limited` says whether max_train_samples has left rows out.
     """
-    if labels is None or spec.task == metrics.TOKEN_CLASSIFICATION:
+    if labels is None or data.task == metrics.TOKEN_CLASSIFICATION:
         return []
-    present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
+    present = np.unique(labels) if data.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
     missing = [name for number, name in enumerate(names) if number not in present]
     lacking = f"the training rows lack {len(missing)} of {len(names)} labels ({', '.join(missing[:_EXAMPLES])})"
     remedy = "raise max_train_samples" if is_limited else "give more rows of each"

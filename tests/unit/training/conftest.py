@@ -85,7 +85,7 @@ def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     splits = {"train": rows(24), "validation": rows(8), "test": rows(5)}
-    made = tokenized.prepare(SPEC, splits, ("a", "b"), tokenizer, tmp_path / "prepared")
+    made = tokenized.prepare(SPEC.data_arguments, splits, ("a", "b"), tokenizer, tmp_path / "prepared")
     folder = JobFolder(tmp_path / "job")
     folder.make()
     give(folder, made, tiny_model)

@@ -89,7 +89,7 @@ def test_losses_norms_and_weights_are_those_of_the_trainer(
     folder.make()
     labels = () if is_language_model else ("a", "b", "c")
     splits = {"train": rows_of(spec.task, 43), "validation": rows_of(spec.task, 8)}  # the last step is smaller
-    give(folder, tokenized.prepare(spec, splits, labels, tokenizer, tmp_path / "prepared"), source)
+    give(folder, tokenized.prepare(spec.data_arguments, splits, labels, tokenizer, tmp_path / "prepared"), source)
 
     report_of(spec, folder)
 

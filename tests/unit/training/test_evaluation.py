@@ -30,7 +30,7 @@ def rows(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenRow
     split = Rows(texts=texts, labels=random.integers(0, 3, size=50))
     tokenizer, folder = AutoTokenizer.from_pretrained(tiny_model), tmp_path_factory.mktemp("prepared")
     splits = {"train": split, "validation": split}
-    made = tokenized.prepare(JobSpec(max_seq_length=32), splits, ("a", "b", "c"), tokenizer, folder)
+    made = tokenized.prepare(JobSpec(max_seq_length=32).data_arguments, splits, ("a", "b", "c"), tokenizer, folder)
     return TokenRows(made.folder / "validation", pad_id=0, longest_first=True)
 
 

@@ -254,7 +254,7 @@ def test_several_labels_a_row_are_learned(folder: JobFolder, tmp_path: Path) -> 
 def prepared_for(spec: JobSpec, folder: JobFolder) -> PreparedDataset:
     """Return the data set of `spec`, and put it into the job's folder."""
     source = folder.model_source.resolve()
-    read, names = read_rows(spec)
-    prepared = tokenized.prepare(spec, read, names, load_tokenizer(source), folder.root.parent / "other")
+    read, names = read_rows(spec.data_arguments)
+    prepared = tokenized.prepare(spec.data_arguments, read, names, load_tokenizer(source), folder.root.parent / "other")
     give(folder, prepared, source)
     return prepared

@@ -42,14 +42,14 @@ def jsonl(path: Path, labels: list[Any], **columns: list[Any]) -> Path:
 def read(path: Path, **parameters: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the labels of the rows in the order of the file, and their names."""
     spec = JobSpec(dataset=str(path), task="multi-label", validation_file=str(path), **parameters)
-    rows, names = read_rows(spec)
+    rows, names = read_rows(spec.data_arguments)
     assert rows["train"].labels is not None
     return rows["train"].labels, names
 
 
 def faults_of(path: Path, task: str, **parameters: Any) -> str:
     with pytest.raises(BadInput) as caught:
-        read_rows(JobSpec(dataset=str(path), task=task, **parameters))
+        read_rows(JobSpec(dataset=str(path), task=task, **parameters).data_arguments)
     return str(caught.value)
 
 
@@ -62,7 +62,7 @@ def read_declared(
     datasets.Dataset.from_dict(columns, features=features).to_parquet(folder / "rows.parquet")
     (folder / "mine.csv").write_text("text,label\n" + "".join(f"some words,{label}\n" for label in test))
     rows, names = read_rows(
-        JobSpec(dataset=str(folder / "rows.parquet"), test_file=str(folder / "mine.csv"), task=task)
+        JobSpec(dataset=str(folder / "rows.parquet"), test_file=str(folder / "mine.csv"), task=task).data_arguments
     )
     assert rows["test"].labels is not None
     return rows["test"].labels.tolist(), names
@@ -166,7 +166,7 @@ def test_words_and_their_labels_are_read_however_they_are_written(tmp_path: Path
     with (tmp_path / "rows.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *[(write(words), write(labels))] * 20])
 
-    read, names = read_rows(JobSpec(dataset=str(tmp_path / "rows.csv"), task="token-classification"))
+    read, names = read_rows(JobSpec(dataset=str(tmp_path / "rows.csv"), task="token-classification").data_arguments)
 
     assert names == ("B-LOC", "O")
     assert read["train"].labels is not None
@@ -181,13 +181,15 @@ def test_whole_numbers_as_numpy_writes_them_are_labels(tmp_path: Path) -> None:
 
 def test_rows_with_equally_many_words_are_rows_of_words() -> None:
     rows = {"text": [["a", "b"], ["c", "d"]], "label": [["O", "B-X"], ["B-X", "O"]]}
-    labels, names = read_targets(JobSpec(task="token-classification"), {"train": datasets.Dataset.from_dict(rows)})
+    labels, names = read_targets(
+        JobSpec(task="token-classification").data_arguments, {"train": datasets.Dataset.from_dict(rows)}
+    )
 
     assert names == ("B-X", "O")
     assert labels["train"].tolist() == [[1, 0], [0, 1]]
     rows["label"][1] = ["O"]
     with pytest.raises(BadInput, match="1 of 2 train rows do not: row 2 has 2 words and 1 labels"):
-        read_targets(JobSpec(task="token-classification"), {"train": datasets.Dataset.from_dict(rows)})
+        read_targets(JobSpec(task="token-classification").data_arguments, {"train": datasets.Dataset.from_dict(rows)})
 
 
 # --- losses

@@ -21,10 +21,11 @@ from sklearn.model_selection import train_test_split
 from paretune.core.errors import BadInput, causes, collecting, first_line, refuse
 from paretune.core.reading import LARGEST_SETTINGS, at_home, is_file, is_folder
 from paretune.specification import metrics
-from paretune.specification.chats import MESSAGES, document_faults, read_document, text_columns
+from paretune.specification.chats import MESSAGES, document_faults, read_document
 from paretune.specification.inputs import (
     BUNDLED,
     ROW_FILES,
+    DataArguments,
     column_faults,
     encoding_fault,
     kind_fault,
@@ -32,9 +33,7 @@ from paretune.specification.inputs import (
     ragged_lines,
     separator,
     split_configuration,
-    used_columns,
 )
-from paretune.specification.job import JobSpec
 from paretune.training import downloads
 from paretune.training.rows.tokenized import DroppedRows, Rows
 from paretune.training.tasks import cells_of, missing_faults, read_targets, words_of
@@ -43,7 +42,7 @@ SPLIT_SEED = 0  # for the 90/10 split and for samples; fixed, so that all jobs a
 VALIDATION_SHARE = 0.1
 
 
-def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
+def read_rows(data: DataArguments) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """Read the rows of each split and the class names. Raises BadInput with all faults of the first step that fails.
 
     If there is no validation split, a tenth of the training rows, drawn with a fixed seed, becomes one. For
@@ -52,27 +51,27 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     ninth of max_train_samples.
     """
     ragged = dict[str, list[int]]()
-    tables = _read_tables(spec, ragged)
-    refuse(_column_faults(spec, tables))
-    dropped = _drop(spec, tables, ragged) if spec.missing_rows == "drop" else {}
-    ids, names = read_targets(spec, tables)
+    tables = _read_tables(data, ragged)
+    refuse(_column_faults(data, tables))
+    dropped = _drop(data, tables, ragged) if data.missing_rows == "drop" else {}
+    ids, names = read_targets(data, tables)
     rows = {
         split: Rows(
-            **_documents(spec, tables[origin], index),
+            **_documents(data, tables[origin], index),
             labels=ids[origin][index] if ids else None,
-            source=_source(spec, origin),
+            source=_source(data, origin),
             numbers=(dropped[origin].kept[index] if origin in dropped else index + 1).tolist(),
             dropped=dropped.get(split),
             is_limited=is_limited,
         )
-        for split, (origin, index, is_limited) in _pick(spec, tables, ids).items()
+        for split, (origin, index, is_limited) in _pick(data, tables, ids).items()
     }
-    refuse(missing_faults(spec, rows["train"].labels, names, is_limited=rows["train"].is_limited))
+    refuse(missing_faults(data, rows["train"].labels, names, is_limited=rows["train"].is_limited))
     return rows, names
 
 
 def _drop(
-    spec: JobSpec, tables: dict[str, datasets.Dataset], ragged: Mapping[str, Sequence[int]]
+    data: DataArguments, tables: dict[str, datasets.Dataset], ragged: Mapping[str, Sequence[int]]
 ) -> dict[str, DroppedRows]:
     """Remove rows without text or label from `tables`. Return a description of the rows that each split lost.
 
@@ -80,8 +79,8 @@ def _drop(
     """
     dropped, empty = dict[str, DroppedRows](), list[str]()
     for split, table in tables.items():
-        columns = used_columns(spec, table.column_names)
-        missing = (missing_rows(spec, parameter, name, cells_of(table, name)) for parameter, name in columns)
+        columns = data.used_columns(table.column_names)
+        missing = (missing_rows(data, parameter, name, cells_of(table, name)) for parameter, name in columns)
         numbers = sorted({number for part in missing for number in part})
         lines = ragged.get(split, [])
         if not (numbers or lines):
@@ -90,7 +89,7 @@ def _drop(
         counted = ", not counting the lines with more fields" if lines else ""  # the lines were removed before
         parts = [f"{len(numbers)} without text or label ({_first('row', numbers)}{counted})"] if numbers else []
         parts += [f"{len(lines)} with more fields than the header ({_first('line', lines)})"] if lines else []
-        count, source = len(numbers) + len(lines), _source(spec, split)
+        count, source = len(numbers) + len(lines), _source(data, split)
         sentence = f"{count} of {len(table) + len(lines)} rows of {source} are left out: {', '.join(parts)}"
         dropped[split] = DroppedRows(rows=count, sentence=sentence, kept=kept + 1)
         tables[split] = table.select(kept)
@@ -103,40 +102,40 @@ def _first(kind: str, numbers: Sequence[int]) -> str:
     return f"{kind}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:5]))}{', ...' * (len(numbers) > 5)}"
 
 
-def _source(spec: JobSpec, split: str) -> str:
+def _source(data: DataArguments, split: str) -> str:
     """Return the file of a split, or the data set with the split in parentheses."""
-    named = {"train": spec.dataset, "validation": spec.validation_file, "test": spec.test_file}.get(split)
-    is_own = split == "train" and at_home(spec.dataset).suffix.lower() in ROW_FILES
-    return str(named) if named is not None and (is_own or split != "train") else f"{spec.dataset} ({split})"
+    named = {"train": data.dataset, "validation": data.validation_file, "test": data.test_file}.get(split)
+    is_own = split == "train" and at_home(data.dataset).suffix.lower() in ROW_FILES
+    return str(named) if named is not None and (is_own or split != "train") else f"{data.dataset} ({split})"
 
 
-def _documents(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> dict[str, Any]:
+def _documents(data: DataArguments, table: datasets.Dataset, index: np.ndarray) -> dict[str, Any]:
     """Return the field `texts` or `chats` of `Rows`."""
-    names = text_columns(spec, table.column_names)
+    names = data.text_columns(table.column_names)
     columns = [cells_of(table.select(index), name) for name in names]
-    if spec.task == metrics.CAUSAL_LM and not _is_plain(table, names):
+    if data.task == metrics.CAUSAL_LM and not _is_plain(table, names):
         return {"chats": [read_document(names, cells) for cells in zip(*columns, strict=True)]}
     (cells,) = columns
-    if spec.task != metrics.TOKEN_CLASSIFICATION:
+    if data.task != metrics.TOKEN_CLASSIFICATION:
         return {"texts": cells}
     return {"texts": [" ".join("_".join(word.split()) or "_" for word in words_of(cell)) for cell in cells]}
 
 
-def _read_tables(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datasets.Dataset]:
+def _read_tables(data: DataArguments, ragged: dict[str, list[int]]) -> dict[str, datasets.Dataset]:
     """Read the table of each split. `ragged` receives, by split, the numbers of lines that are left out."""
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
     with collecting(faults):
-        tables = _read_bundled(spec.dataset) if spec.dataset.startswith(BUNDLED) else _read_named(spec, ragged)
-    for split, path in (("validation", spec.validation_file), ("test", spec.test_file)):
+        tables = _read_bundled(data.dataset) if data.dataset.startswith(BUNDLED) else _read_named(data, ragged)
+    for split, path in (("validation", data.validation_file), ("test", data.test_file)):
         if path is not None:
             with collecting(faults):
-                tables[split] = _read_file(spec, at_home(path), f"{split}_file", split, ragged)
+                tables[split] = _read_file(data, at_home(path), f"{split}_file", split, ragged)
     refuse(faults)
     if "train" not in tables:
         others = f", only {' and '.join(tables)}" if tables else ""
-        raise BadInput([f"dataset {spec.dataset} has no train split{others}"])
-    refuse([f"{_source(spec, split)} has no rows" for split, table in tables.items() if len(table) == 0])
+        raise BadInput([f"dataset {data.dataset} has no train split{others}"])
+    refuse([f"{_source(data, split)} has no rows" for split, table in tables.items() if len(table) == 0])
     return tables
 
 
@@ -148,25 +147,25 @@ def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
     return {"train": datasets.Dataset.from_pandas(frame, preserve_index=False)}
 
 
-def _read_named(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datasets.Dataset]:
-    dataset, configuration = split_configuration(spec.dataset)
+def _read_named(data: DataArguments, ragged: dict[str, list[int]]) -> dict[str, datasets.Dataset]:
+    dataset, configuration = split_configuration(data.dataset)
     path = at_home(dataset)
     is_local = is_folder(path)  # Spark and Dask write folders with names such as rows.csv
     if not is_local and (path.suffix.lower() in ROW_FILES or is_file(path)):
-        return {"train": _read_file(spec, path, "dataset", "train", ragged)}
+        return {"train": _read_file(data, path, "dataset", "train", ragged)}
     name = str(path.resolve()) if is_local else downloads.MOVED_DATASETS.get(dataset, dataset)
     try:
         # Data sets on the hub get no options: offline, `datasets` finds only data fetched with the same options.
         builder = datasets.load_dataset_builder(name) if is_local else None
         is_csv = builder is not None and isinstance(builder.config, CsvConfig)
-        options = {**_csv_options(spec), **_separator_of(builder)} if is_csv else {}
+        options = {**_csv_options(data), **_separator_of(builder)} if is_csv else {}
         tables = dict(datasets.load_dataset(name, configuration, **options))
     except Exception as error:
         raise BadInput([_load_fault("dataset", dataset, error, is_local=is_local)]) from error
     if "valid" in tables:
         tables.setdefault("validation", tables["valid"])
     splits = [split for split in ("train", "validation", "test") if split in tables]
-    return {split: _with_numbers(spec, tables[split]) if options else tables[split] for split in splits}
+    return {split: _with_numbers(data, tables[split]) if options else tables[split] for split in splits}
 
 
 def _separator_of(builder: datasets.DatasetBuilder) -> dict[str, str]:
@@ -178,36 +177,38 @@ def _separator_of(builder: datasets.DatasetBuilder) -> dict[str, str]:
     return {"sep": marks.pop()} if len(marks) == 1 else {}
 
 
-def _csv_options(spec: JobSpec) -> dict[str, Any]:
+def _csv_options(data: DataArguments) -> dict[str, Any]:
     """Return pandas' options for a CSV file: only empty cells are missing ("NA" may be text), and labels are text."""
     options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
-    return options if spec.task == metrics.CAUSAL_LM else options | {"converters": {spec.label_column: _label}}
+    return options if data.task == metrics.CAUSAL_LM else options | {"converters": {data.label_column: _label}}
 
 
 def _label(cell: str) -> str | None:
     return cell.strip() or None  # not as a number: 01 would become 1
 
 
-def _with_numbers(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
+def _with_numbers(data: DataArguments, table: datasets.Dataset) -> datasets.Dataset:
     """Convert a CSV file's labels to floats if all are numbers and some have fractions. A later check refuses them."""
-    column = spec.label_column
+    column = data.label_column
     texts = cells_of(table, column) if column in table.column_names else []
     numbers = pd.to_numeric(pd.Series(texts), errors="coerce")
     has_fractions = numbers.notna().all() and (numbers % 1).any()
     return table.cast_column(column, datasets.Value("float64")) if has_fractions else table
 
 
-def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: dict[str, list[int]]) -> datasets.Dataset:
+def _read_file(
+    data: DataArguments, path: Path, parameter: str, split: str, ragged: dict[str, list[int]]
+) -> datasets.Dataset:
     suffix = path.suffix.lower()
     if is_folder(path):
         raise BadInput([f"{parameter} must be a file, and {path} is a folder: name a file in it"])
     if suffix not in ROW_FILES:
         raise BadInput([kind_fault(parameter, path)])
-    options = _csv_options(spec) if ROW_FILES[suffix] == "csv" else {}
+    options = _csv_options(data) if ROW_FILES[suffix] == "csv" else {}
     if options:  # the separator may also be a semicolon or a tab
         with path.open("rb") as file:
             options["sep"] = separator(path, file.readline(LARGEST_SETTINGS))
-        if spec.missing_rows == "drop" and (lines := ragged_lines(path, options["sep"])):
+        if data.missing_rows == "drop" and (lines := ragged_lines(path, options["sep"])):
             ragged[split] = lines
     try:
         with _without_lines(path, options.get("sep", ""), ragged.get(split, ())) as file:
@@ -215,7 +216,7 @@ def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: di
             table = datasets.load_dataset(ROW_FILES[suffix], data_files=files, split="train", **options)
     except Exception as error:
         raise BadInput([_load_fault(parameter, str(path), error, is_local=True)]) from error
-    return _with_numbers(spec, table) if options else table
+    return _with_numbers(data, table) if options else table
 
 
 @contextmanager
@@ -253,26 +254,26 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     return downloads.explain(parameter, name, error)
 
 
-def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:
-    faults, of_train = list[str](), text_columns(spec, tables["train"].column_names)
+def _column_faults(data: DataArguments, tables: Mapping[str, datasets.Dataset]) -> list[str]:
+    faults, of_train = list[str](), data.text_columns(tables["train"].column_names)
     for split, table in tables.items():
-        used = {column for _, column in used_columns(spec, table.column_names)}
+        used = {column for _, column in data.used_columns(table.column_names)}
         try:
             columns = {name: cells_of(table, name) if name in used else () for name in table.column_names}
         except UnicodeDecodeError:  # the JSON reader accepts any bytes as text
             faults.append(
-                f"dataset {spec.dataset} has {split} rows that are not UTF-8 text: convert them, e.g. with iconv"
+                f"dataset {data.dataset} has {split} rows that are not UTF-8 text: convert them, e.g. with iconv"
             )
             continue
-        faults += (own := column_faults(spec, split, columns))
-        texts = text_columns(spec, table.column_names)
+        faults += (own := column_faults(data, split, columns))
+        texts = data.text_columns(table.column_names)
         if texts != of_train:
             both = f"{_named(of_train)} in the train rows, and {_named(texts)} in the {split} rows"
             faults.append(f"the rows of all splits must have the same columns of texts, got {both}")
-        elif spec.task != metrics.CAUSAL_LM or _is_plain(table, texts):
-            faults += _type_faults(spec, table)
+        elif data.task != metrics.CAUSAL_LM or _is_plain(table, texts):
+            faults += _type_faults(data, table)
         elif not own:
-            faults += document_faults(_source(spec, split), split, {name: columns[name] for name in texts})
+            faults += document_faults(_source(data, split), split, {name: columns[name] for name in texts})
     return faults
 
 
@@ -285,19 +286,19 @@ def _named(columns: Sequence[str]) -> str:
     return " and ".join(map(repr, columns))
 
 
-def _type_faults(spec: JobSpec, table: datasets.Dataset) -> list[str]:
+def _type_faults(data: DataArguments, table: datasets.Dataset) -> list[str]:
     """Return a fault if the text column has something other than texts, or lists of them for token-classification."""
-    kind = table.features.get(spec.text_column)
-    inner = getattr(kind, "feature", kind) if spec.task == metrics.TOKEN_CLASSIFICATION else kind
+    kind = table.features.get(data.text_column)
+    inner = getattr(kind, "feature", kind) if data.task == metrics.TOKEN_CLASSIFICATION else kind
     is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}
     if kind is None or is_text:
         return []
     content = getattr(kind, "dtype", kind)
-    return [f"text_column {spec.text_column!r} must contain text, but contains {content}"]
+    return [f"text_column {data.text_column!r} must contain text, but contains {content}"]
 
 
 def _pick(
-    spec: JobSpec, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
+    data: DataArguments, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[str, np.ndarray, bool]]:
     """Return, for each split of the job, a split of the data set and the indices of the rows to take from it.
 
@@ -305,14 +306,14 @@ def _pick(
     """
     picked = {split: (split, np.arange(len(table)), False) for split, table in tables.items()}
     if "validation" not in picked:
-        classes = ids["train"] if spec.task == metrics.CLASSIFICATION else None
+        classes = ids["train"] if data.task == metrics.CLASSIFICATION else None
         train, validation = _split(len(tables["train"]), classes)
         picked |= {"train": ("train", train, False), "validation": ("train", validation, False)}
     generator = np.random.default_rng(SPLIT_SEED)
     ninth = VALIDATION_SHARE / (1 - VALIDATION_SHARE)
-    default = None if spec.max_train_samples is None else max(1, round(spec.max_train_samples * ninth))
+    default = None if data.max_train_samples is None else max(1, round(data.max_train_samples * ninth))
     for split, (origin, index, _) in picked.items():
-        limit = spec.max_train_samples if split == "train" else spec.max_eval_samples or default
+        limit = data.max_train_samples if split == "train" else data.max_eval_samples or default
         order = generator.permutation(index)  # always drawn, so that a limit does not change later splits
         if limit is not None and limit < len(index):
             picked[split] = (origin, np.sort(order[:limit]), True)

@@ -29,7 +29,7 @@ import torch
 from paretune.core.errors import BadInput
 from paretune.specification.chats import Chat, Completion, Document, first_of
 from paretune.specification.container import PreparedDataset
-from paretune.specification.job import JobSpec
+from paretune.specification.inputs import DataArguments
 from paretune.specification.metrics import (
     CAUSAL_LM,
     KEPT_SHARE,
@@ -282,7 +282,7 @@ def masked(batch: dict[str, torch.Tensor], form: torch.dtype | None = None) -> d
 
 
 def prepare(
-    spec: JobSpec,
+    data: DataArguments,
     rows: Mapping[str, Rows],
     labels: tuple[str, ...],
     tokenizer: Any,
@@ -299,16 +299,16 @@ def prepare(
     each text is a row, or several if it is long. Raises BadInput if conversations cannot be written as text.
     """
     digests = {split: _digest(part) for split, part in sorted(rows.items())}
-    key = _key(spec, digests, labels, tokenizer, joins=joins)
+    key = _key(data, digests, labels, tokenizer, joins=joins)
     folder = cache / key
     if not (folder / "dataset.json").exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", dir=cache) as draft:
             made = Path(draft) / key
             made.mkdir()
-            facts = _write_splits(spec, rows, tokenizer, made, say, joins=joins)
+            facts = _write_splits(data, rows, tokenizer, made, say, joins=joins)
             say("computing baselines to compare with")
-            facts |= _baselines(spec, rows, labels)
+            facts |= _baselines(data, rows, labels)
             short = {split: digest[:_SHOWN_DIGEST] for split, digest in digests.items()}
             PreparedDataset(key=key, folder=made, labels=labels, facts=facts, digests=short).write()
             try:
@@ -320,26 +320,28 @@ def prepare(
     return PreparedDataset.read(folder)
 
 
-def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
+def _baselines(data: DataArguments, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
     pairs = [(part.texts, part.labels) for part in (rows["train"], rows["validation"]) if part.labels is not None]
     if not pairs:
         return {}
     train, validation = pairs
-    if spec.task == TOKEN_CLASSIFICATION:
+    if data.task == TOKEN_CLASSIFICATION:
         return word_baselines(train, validation, labels)
     return text_baselines(train, validation)
 
 
-def _key(spec: JobSpec, digests: Mapping[str, str], labels: tuple[str, ...], tokenizer: Any, *, joins: bool) -> str:
+def _key(
+    data: DataArguments, digests: Mapping[str, str], labels: tuple[str, ...], tokenizer: Any, *, joins: bool
+) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         rules: Any = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
     else:  # without truncation and padding, which the last call has set
         rules = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
     rules = [rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)]
-    if spec.task == CAUSAL_LM:
+    if data.task == CAUSAL_LM:
         rules += [tokenizer.chat_template, joins]
-    header = [_FORMAT, spec.task, spec.max_seq_length, rules, labels, digests]
+    header = [_FORMAT, data.task, data.max_seq_length, rules, labels, digests]
     return hashlib.sha256(json.dumps(header).encode()).hexdigest()[:32]
 
 
@@ -375,7 +377,7 @@ class _Tokens:
 
 
 def _write_splits(
-    spec: JobSpec,
+    data: DataArguments,
     rows: Mapping[str, Rows],
     tokenizer: Any,
     folder: Path,
@@ -386,26 +388,26 @@ def _write_splits(
     facts: dict[str, float] = {}
     for split, part in rows.items():
         say(f"tokenizing {len(part):,} {split} rows")
-        if spec.task == CAUSAL_LM:
-            tokens = _of_language_model(split, part, tokenizer, spec.max_seq_length, joins=joins)
+        if data.task == CAUSAL_LM:
+            tokens = _of_language_model(split, part, tokenizer, data.max_seq_length, joins=joins)
             if tokens.dropped is not None:
                 facts[f"{split}_dropped_tokens"] = tokens.dropped
             if tokens.dropped:
                 share = tokens.dropped / (tokens.dropped + sum(map(len, tokens.ids)))
                 say(f"{tokens.dropped:,} {split} tokens after the last whole row are left out ({share:.1%})")
-        elif spec.task == TOKEN_CLASSIFICATION and part.labels is not None:
-            tokens = tokenize_words(part.texts, part.labels, tokenizer, spec.max_seq_length)
+        elif data.task == TOKEN_CLASSIFICATION and part.labels is not None:
+            tokens = tokenize_words(part.texts, part.labels, tokenizer, data.max_seq_length)
         else:
-            tokens = replace(_tokenize(part.texts, tokenizer, spec.max_seq_length), labels=part.labels)
+            tokens = replace(_tokenize(part.texts, tokenizer, data.max_seq_length), labels=part.labels)
         _write_split(folder / split, tokens.ids, tokens.labels, documents=tokens.documents)
         facts |= {f"{split}_rows": len(tokens.ids), f"{split}_tokens": sum(map(len, tokens.ids))}
         if split != "train":
             continue
-        facts |= tokens.facts(spec.max_seq_length)
+        facts |= tokens.facts(data.max_seq_length)
         facts["train_padded_tokens"] = padded_tokens(np.array([len(row) for row in tokens.ids], dtype=np.int64))
         if tokens.uncut is not None:
             np.save(folder / split / "uncut.npy", np.array(tokens.uncut, np.int64))
-        if spec.task == CAUSAL_LM and tokens.labels is not None:
+        if data.task == CAUSAL_LM and tokens.labels is not None:
             learned = sum(label != -100 for row in tokens.labels for label in row)
             facts[LEARNED_SHARE] = learned / max(1, facts["train_tokens"])
             facts[UNLEARNED_ROWS] = tokens.unlearned

@@ -42,8 +42,8 @@ def test_tokens_and_labels_are_those_of_trl(kind: str, tmp_path: Path) -> None:
     path = chats.write_jsonl(tmp_path / "rows.jsonl", recorded["rows"])
     spec = JobSpec(task="causal-lm", dataset=str(path), validation_file=str(path), max_seq_length=limit)
 
-    rows, names = read_rows(spec)
-    prepared = prepare(spec, rows, names, chats.tokenizer(chats.MARKED), tmp_path / "prepared")
+    rows, names = read_rows(spec.data_arguments)
+    prepared = prepare(spec.data_arguments, rows, names, chats.tokenizer(chats.MARKED), tmp_path / "prepared")
 
     made = TokenRows(prepared.folder / "train", pad_id=0)
     batches = [made.batch([number]) for number in range(len(made))]
@@ -74,10 +74,10 @@ def test_what_a_template_refuses_is_named_by_file_and_row(tmp_path: Path) -> Non
     rows = [{"messages": chats.turns("Hi", "Hello")}] * 3 + [{"messages": TALK}]
     path = chats.write_jsonl(tmp_path / "rows.jsonl", rows)
     spec = JobSpec(task="causal-lm", dataset=str(path), validation_file=str(path))
-    read, names = read_rows(spec)
+    read, names = read_rows(spec.data_arguments)
 
     with pytest.raises(BadInput) as refused:
-        prepare(spec, read, names, chats.tokenizer(chats.WITHOUT_SYSTEM), tmp_path / "prepared")
+        prepare(spec.data_arguments, read, names, chats.tokenizer(chats.WITHOUT_SYSTEM), tmp_path / "prepared")
 
     rule = f"1 of 4 train rows of {path} cannot be learned"
     assert refused.value.faults == (f"{rule}: row 4: the model's chat template refuses it (System role not supported)",)
@@ -98,9 +98,9 @@ def test_a_conversation_is_cut_at_its_end_and_left_out_if_nothing_to_learn_remai
     long = {"messages": chats.turns("why " * 30, "because")}
     path = chats.write_jsonl(tmp_path / "rows.jsonl", [{"messages": chats.turns("Hi", "Hello " * 20)}] * 9 + [long])
     spec = JobSpec(task="causal-lm", dataset=str(path), validation_file=str(path), max_seq_length=40)
-    rows, names = read_rows(spec)
+    rows, names = read_rows(spec.data_arguments)
 
-    prepared = prepare(spec, rows, names, chats.tokenizer(), tmp_path / "prepared")
+    prepared = prepare(spec.data_arguments, rows, names, chats.tokenizer(), tmp_path / "prepared")
 
     lengths = np.load(prepared.folder / "train" / "lengths.npy")
     assert lengths.tolist() == [40] * 9

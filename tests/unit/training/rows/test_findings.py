@@ -18,13 +18,13 @@ def found_in(tmp_path: Path, text: str, **values: Any) -> DataFindings:
     """Return the findings in a CSV file whose rows have three tokens each."""
     path = tmp_path / "rows.csv"
     path.write_text(text)
-    job = JobSpec(dataset=str(path), **values)
-    rows, names = read_rows(job)
+    data = JobSpec(dataset=str(path), **values).data_arguments
+    rows, names = read_rows(data)
     folder = tmp_path / "prepared"
     (folder / "train").mkdir(parents=True)
     np.save(folder / "train" / "lengths.npy", np.full(len(rows["train"]), 3))
     return data_findings(
-        job, rows, names, PreparedDataset(key="", folder=folder, labels=names, facts={}, digests={}), None
+        data, rows, names, PreparedDataset(key="", folder=folder, labels=names, facts={}, digests={}), "M", None
     )
 
 
@@ -98,7 +98,7 @@ def test_rows_that_are_left_out_are_counted_by_file_row_and_line(tmp_path: Path)
     (tmp_path / "rows.csv").write_text(text)
 
     with pytest.raises(BadInput):
-        read_rows(JobSpec(dataset=str(tmp_path / "rows.csv")))
+        read_rows(JobSpec(dataset=str(tmp_path / "rows.csv")).data_arguments)
     found = found_in(tmp_path, text, missing_rows="drop")
 
     assert found.facts == {"dropped_rows": 3.0}
@@ -132,7 +132,7 @@ def test_a_file_of_blank_rows_has_nothing_left_to_train_on(tmp_path: Path) -> No
 def test_texts_that_are_cut_are_said_with_the_length_that_keeps_most_of_their_tokens(
     positions: int | None, remedy: str, tmp_path: Path
 ) -> None:
-    job, uncut = JobSpec(model="M", max_seq_length=64), np.array([6002, 12] * 18)
+    data, uncut = JobSpec(max_seq_length=64).data_arguments, np.array([6002, 12] * 18)
     (tmp_path / "train").mkdir()
     np.save(tmp_path / "train" / "lengths.npy", np.minimum(uncut, 64))
     np.save(tmp_path / "train" / "uncut.npy", uncut)
@@ -141,7 +141,7 @@ def test_texts_that_are_cut_are_said_with_the_length_that_keeps_most_of_their_to
     rows = Rows(texts=[str(number) for number in range(36)], labels=np.arange(36) % 2)
     validation = Rows(texts=[f"other {number}" for number in range(36)], labels=np.arange(36) % 2)
 
-    found = data_findings(job, {"train": rows, "validation": validation}, ("x", "y"), prepared, positions)
+    found = data_findings(data, {"train": rows, "validation": validation}, ("x", "y"), prepared, "M", positions)
 
     rule = "max_seq_length=64 keeps 1% of the tokens: it cuts the end off 50% of the 36 training rows"
     assert found.warnings == (f"{rule}; {remedy}",)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.specification.inputs import DataArguments
 from paretune.specification.job import JobSpec
 from paretune.training.rows.sources import read_rows
 
@@ -36,8 +37,8 @@ def write(
     return path
 
 
-def spec(dataset: Path, **values: Any) -> JobSpec:
-    return JobSpec(dataset=str(dataset), **values)
+def spec(dataset: Path, **values: Any) -> DataArguments:
+    return JobSpec(dataset=str(dataset), **values).data_arguments
 
 
 def faults(dataset: Path, **values: Any) -> tuple[str, ...]:

@@ -15,13 +15,14 @@ from tokenizers.pre_tokenizers import Whitespace
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from paretune.specification.container import PreparedDataset
+from paretune.specification.inputs import DataArguments
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import TRUNCATED_SHARE
 from paretune.training.rows import tokenized
 from paretune.training.rows.tokenized import Rows, TokenRows, _write_split, padded_tokens, prepare, tokenize_words
 
 PAD = 9
-SPEC = JobSpec(max_seq_length=8)
+DATA = JobSpec(max_seq_length=8).data_arguments
 TOKEN_CLASSIFICATION = {"[UNK]": 0, "[END]": 1, "a": 2, "b": 3, "c": 4, "d": 5, "e": 6}
 LABELS = ("bad", "good")
 
@@ -54,14 +55,14 @@ def some_rows(**changed: Rows) -> dict[str, Rows]:
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the numbers of classes for which baselines were computed."""
     calls: list[int] = []
-    monkeypatch.setattr(tokenized, "_baselines", lambda _spec, _rows, names: calls.append(len(names)) or {})
+    monkeypatch.setattr(tokenized, "_baselines", lambda _data, _rows, names: calls.append(len(names)) or {})
     return calls
 
 
 def prepare_words(
-    cache: Path, spec: JobSpec = SPEC, rows: Mapping[str, Rows] | None = None, **arguments: Any
+    cache: Path, data: DataArguments = DATA, rows: Mapping[str, Rows] | None = None, **arguments: Any
 ) -> PreparedDataset:
-    return prepare(spec, some_rows() if rows is None else rows, LABELS, word_tokenizer(**arguments), cache)
+    return prepare(data, some_rows() if rows is None else rows, LABELS, word_tokenizer(**arguments), cache)
 
 
 def tokens_of(prepared: PreparedDataset, split: str) -> list[list[int]]:
@@ -120,7 +121,7 @@ def test_short_texts_next_to_a_long_one_are_padded_to_a_multiple_of_8_and_not_to
 
 
 def test_texts_are_cut_at_the_limit_and_the_share_of_cut_ones_is_reported(tmp_path: Path) -> None:
-    prepared = prepare_words(tmp_path, SPEC.replace(max_seq_length=4))
+    prepared = prepare_words(tmp_path, replace(DATA, max_seq_length=4))
 
     assert tokens_of(prepared, "train") == [[2, 3, 4], [5], [2, 3, 4, 5]]
     assert prepared.facts[TRUNCATED_SHARE] == pytest.approx(1 / 3)
@@ -173,29 +174,29 @@ def test_a_change_of_anything_that_matters_gives_another_key(tmp_path: Path) -> 
     variants = [
         prepare_words(tmp_path, rows=without_labels),
         prepare_words(tmp_path),
-        prepare_words(tmp_path, SPEC.replace(max_seq_length=9)),
-        prepare_words(tmp_path, SPEC.replace(task="causal-lm"), without_labels),
+        prepare_words(tmp_path, replace(DATA, max_seq_length=9)),
+        prepare_words(tmp_path, replace(DATA, task="causal-lm"), without_labels),
         prepare_words(tmp_path, rows=some_rows(train=replace(train, texts=["a b", "cd", "a b c d e a b c d e"]))),
         prepare_words(tmp_path, rows=some_rows(train=replace(train, labels=1 - train.labels))),
         prepare_words(tmp_path, rows=some_rows(test=train)),
         prepare_words(tmp_path, truncation_side="left"),
         prepare_words(tmp_path, eos_token="e"),  # noqa: S106
-        prepare(SPEC, some_rows(), ("good", "bad"), word_tokenizer(), tmp_path),
+        prepare(DATA, some_rows(), ("good", "bad"), word_tokenizer(), tmp_path),
     ]
     other_words = word_tokenizer()
     other_words.add_tokens(["f"])
-    variants.append(prepare(SPEC, some_rows(), LABELS, other_words, tmp_path))
+    variants.append(prepare(DATA, some_rows(), LABELS, other_words, tmp_path))
 
     assert len({prepared.key for prepared in variants}) == len(variants)
     assert all(prepared.folder == tmp_path / prepared.key for prepared in variants)
 
 
 def test_causal_text_is_joined_with_an_end_after_each_and_cut_into_equal_blocks(tmp_path: Path) -> None:
-    spec = SPEC.replace(task="causal-lm", max_seq_length=4)
+    data = replace(DATA, task="causal-lm", max_seq_length=4)
     rows = {"train": Rows(texts=["a b c", "d", "", "a b c d e"]), "validation": Rows(texts=["a b"])}
 
     messages: list[str] = []
-    prepared = prepare(spec, rows, (), word_tokenizer(), tmp_path, messages.append)
+    prepared = prepare(data, rows, (), word_tokenizer(), tmp_path, messages.append)
 
     stream = [2, 3, 4, 1, 5, 1, 1, 2, 3, 4, 5, 6, 1]
     assert tokens_of(prepared, "train") == [stream[0:4], stream[4:8], stream[8:12]]
