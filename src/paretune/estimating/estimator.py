@@ -39,6 +39,7 @@ from paretune.specification.price import Price
 from paretune.specification.program import Program
 
 if TYPE_CHECKING:
+    from paretune.tracking.kept_runs import KeptRuns
     from paretune.tracking.store import Tracking
 
 _MOST_POWERS = 15  # powers of two that are tried as the largest batch: 1 to 16,384 rows
@@ -307,7 +308,7 @@ class Forecast:
     Without `tracking`, there is no evidence.
     """
 
-    def __init__(self, tracking: "Tracking | None", *, simulated: bool = False) -> None:
+    def __init__(self, tracking: "Tracking | KeptRuns | None", *, simulated: bool = False) -> None:
         self._tracking = tracking
         self._simulated = simulated
 

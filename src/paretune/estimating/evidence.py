@@ -23,6 +23,7 @@ from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
 
 if TYPE_CHECKING:
+    from paretune.tracking.kept_runs import KeptRuns
     from paretune.tracking.store import Tracking
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}
@@ -64,7 +65,7 @@ class Evidence:
         return work.constants["network"] in own
 
 
-def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "") -> Evidence:
+def collect(tracking: "Tracking | KeptRuns", *, simulated: bool = False, machine: str = "") -> Evidence:
     """Collect evidence from the newest runs that have ended, and from the newest that ran out of memory.
 
     Simulated runs are read only if `simulated` is True, because their seconds are estimates, which are evidence only

@@ -191,7 +191,7 @@ class TimeModel:
         covariance = np.diag(np.concatenate([np.zeros(known), deviations**2]))
         covariance[:known, :known] = self._covariance
         parts_at, all_ = _parts(works, names), _stacked(works)
-        slopes = _gradient(lambda theta: np.log(_observables(all_, parts_at(theta))[_TOTAL]), mean)
+        slopes = _gradient(lambda theta: np.log(_observables(all_, parts_at(theta))[..., _TOTAL, :]), mean)
         is_repeat = np.array([not self._steps or _step_of(work) in self._steps for work in works])
         noise = np.hypot(self._noise, np.where(is_repeat, 0.0, _NOISE_OF_OTHER_STEPS))
         noise = noise * np.where(all_.is_local, _NOISE_OF_LOCAL, 1.0)
@@ -255,13 +255,13 @@ def fit(measurements: Sequence[Measurement] = ()) -> TimeModel:
     is_around = kind == _AROUND
 
     def misfits(theta: np.ndarray) -> np.ndarray:
-        predicted = _observables(all_, parts(theta))[kind, index]
+        predicted = _observables(all_, parts(theta))[..., kind, index]
         return np.asarray((np.log(predicted) - np.log(measured)) / scatter)
 
     def residuals(theta: np.ndarray) -> np.ndarray:
         scaled = misfits(theta) / np.where(is_around, 1.0, noise)
         robust = np.sign(scaled) * np.sqrt(_T_DEGREES * np.log1p(scaled**2 / _T_DEGREES))
-        return np.concatenate([np.where(is_foreign, robust, scaled), (theta - medians) / deviations])
+        return np.concatenate([np.where(is_foreign, robust, scaled), (theta - medians) / deviations], axis=-1)
 
     for _ in range(3):
         found = least_squares(residuals, mean, partial(_gradient, residuals), method="lm", ftol=1e-6)
@@ -297,21 +297,21 @@ def _observed(measurements: Sequence[Measurement]) -> Iterator[tuple[int, int, f
 
 
 def _observables(work: Work, parts: Mapping[str, Any]) -> np.ndarray:
-    """Return an array (3, N) for N jobs: seconds per step, around the steps, and in total."""
+    """Return an array (..., 3, N) for N jobs: seconds per step, around the steps, and in total."""
     step = sum(parts[name] for name in _OF_A_STEP)
     around = sum(parts[name] for name in PARTS if name not in _OF_A_STEP)
-    return np.stack([step, around, around + work.steps * step])
+    return np.stack([step, around, around + work.steps * step], axis=-2)
 
 
 def _parts(works: Sequence[Work], names: Sequence[str]) -> Callable[[np.ndarray], dict[str, Any]]:
-    """Return a function that computes the parts of N jobs from the logarithms of the named constants."""
+    """Return a function that computes the parts (..., N) of N jobs from logarithms (..., K) of the named constants."""
     places = {name: index for index, name in enumerate(names)}
     roles, stacked = works[0].constants, _stacked(works)
     at = {role: np.array([places.get(work.constants[role], len(names)) for work in works]) for role in roles}
 
     def parts(theta: np.ndarray) -> dict[str, Any]:
-        values = np.exp(np.append(theta, 0.0))
-        return seconds(stacked, {role: values[indices] for role, indices in at.items()})
+        values = np.exp(np.append(theta, np.zeros((*theta.shape[:-1], 1)), axis=-1))
+        return seconds(stacked, {role: values[..., indices] for role, indices in at.items()})
 
     return parts
 
@@ -335,6 +335,10 @@ def _prior(names: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
-    """Return the derivatives (M, K) of M values of `function` with respect to K arguments, from central differences."""
+    """Return the derivatives (M, K) of M values of `function` with respect to K arguments, from central differences.
+
+    `function` maps an array (..., K) to an array (..., M), so one call computes all differences.
+    """
     steps = np.eye(len(at)) * _SLOPE
-    return np.stack([(function(at + step) - function(at - step)) / (2 * _SLOPE) for step in steps], axis=1)
+    above, below = function(at + np.stack([steps, -steps]))
+    return np.asarray((above - below).T / (2 * _SLOPE))

@@ -31,6 +31,7 @@ from paretune.specification.plan import Plan
 from paretune.specification.profile import charged
 from paretune.storage.database import address_fault
 from paretune.tracking import schema
+from paretune.tracking.kept_runs import KeptRuns
 
 if TYPE_CHECKING:
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus, ReservedJob
@@ -75,6 +76,20 @@ def has_store(environment: Mapping[str, str]) -> bool:
         except OSError:  # a folder above the file cannot be entered, which `open_tracking` reports
             return True
     return Path("mlflow.db").exists() or Path("mlruns").exists()
+
+
+def runs_of(environment: Mapping[str, str]) -> "Tracking | KeptRuns | None":
+    """Return where recorded runs are read: None without a store, and without opening MLflow if it has not changed.
+
+    Raises TrackingUnavailable.
+    """
+    if not has_store(environment):
+        return None
+    address = environment.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+    store = Path(address.removeprefix("sqlite:///"))
+    if "mlflow" in sys.modules or not address.startswith("sqlite:///") or not store.is_file():
+        return open_tracking(environment, SystemClock())
+    return KeptRuns(store, home_of(environment), lambda: open_tracking(environment, SystemClock()))
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from paretune.commands.estimate import OF_THE_DATA, EstimateRequest
 from paretune.commands.estimate.table import EstimateTable
@@ -24,7 +23,7 @@ from paretune.estimating.timing import Measurement
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS, data_of
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.warnings import ForeseenJob, warnings_of
-from paretune.jobs.workplace import has_store, home_of, open_tracking
+from paretune.jobs.workplace import home_of, open_tracking, runs_of
 from paretune.launchers.disk import bytes_on_disk
 from paretune.presentation.text import usd
 from paretune.pricing import PriceList, usual_price
@@ -38,9 +37,6 @@ from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
 from paretune.user_code.code import training_in_script
-
-if TYPE_CHECKING:
-    pass
 
 _Facts = Mapping[str, float] | None
 
@@ -118,8 +114,8 @@ def estimated(request: EstimateRequest, is_recorded: bool = False, probe: Measur
 
     priced = [(spec, price_of(spec)) for spec in request.specs]
     known = [] if first.runs_user_code else _known(request.specs, environment, request.row_tokens)
-    is_there = is_recorded or has_store(environment)
-    forecast = Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
+    runs = open_tracking(environment, SystemClock()) if is_recorded else runs_of(environment)
+    forecast = Forecast(runs, simulated=first.is_simulated)
     if first.runs_user_code:
         own = [(spec, _of_script(spec, price, forecast, environment, probe)) for spec, price in priced]
         remark = (
