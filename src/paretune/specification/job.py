@@ -7,10 +7,10 @@ reference page and the parameters of MLflow runs. Rules between parameters are i
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from statistics import NormalDist
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator
 
@@ -55,6 +55,7 @@ _FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), 
 _ADAPTERS_OVER_FULL = 10.0
 """Learning rate of adapters divided by that of full fine-tuning (Schulman et al., "LoRA Without Regret", Thinking
 Machines Lab, 2025)."""
+_Part = TypeVar("_Part", DataArguments, "ModelArguments")
 _ONE_TRAINING = "a study compares settings of the same training code and environment"
 
 
@@ -71,6 +72,24 @@ class Lora(Parameters):
     """linear layers that get adapters"""
     merge: bool = parameter(True, "launcher")
     """merge the adapters into the weights; false: save adapters and the name of their base"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelArguments:
+    """Which model a training starts from, and what of it is trained: the parameters of a job with these names."""
+
+    model: str
+    init: str
+    task: str
+    max_seq_length: int
+    fine_tuning: str
+    lora: Lora
+    checkpoints_activations: bool
+
+    @property
+    def adapts(self) -> bool:
+        """Whether adapters are trained, and the other weights are frozen."""
+        return self.fine_tuning in ADAPTERS
 
 
 class SageMaker(Parameters):
@@ -420,12 +439,20 @@ class JobSpec(Parameters):
     @property
     def data_arguments(self) -> DataArguments:
         """The parameters that say which rows the training reads, and how."""
-        prefers_chats = self.task == metrics.CAUSAL_LM and "text_column" not in self.model_fields_set
-        return DataArguments(**self._values_of(DataArguments), prefers_chats=prefers_chats)
+        return self._part(DataArguments)
 
-    def _values_of(self, kind: type) -> dict[str, Any]:
-        """Return the values of the parameters that are fields of a dataclass."""
-        return {each.name: getattr(self, each.name) for each in fields(kind) if each.name in type(self).model_fields}
+    @property
+    def model_arguments(self) -> ModelArguments:
+        """The parameters that say which model is trained, and how much of it."""
+        return self._part(ModelArguments)
+
+    def _part(self, kind: type[_Part]) -> _Part:
+        return kind(**{each.name: getattr(self, each.name) for each in fields(kind)})
+
+    @property
+    def prefers_chats(self) -> bool:
+        """Whether columns of conversations come before text_column: for a language model, if it was not given."""
+        return self.task == metrics.CAUSAL_LM and "text_column" not in self.model_fields_set
 
     def instance(self, instance_type: str | None = None) -> catalog.Instance:
         """Return the hardware of an instance type, by default the job's own. Raises BadInput if it is unknown."""
@@ -445,7 +472,7 @@ class JobSpec(Parameters):
 
     @property
     def degrees(self) -> ParallelDegrees:
-        """The degrees of parallelism of the whole cluster."""
+        """How the devices of the whole cluster share the model and the rows."""
         devices = self.processes * self.instance_count
         return ParallelDegrees(
             devices=devices,
@@ -453,6 +480,8 @@ class JobSpec(Parameters):
             tensor=self.tensor_parallel_degree or 1,
             pipeline=devices if self.strategy == DEVICE_MAP else self.pipeline_parallel_degree or 1,
             hybrid_shard=self.hybrid_shard_degree,
+            strategy=self.strategy,
+            cpu_offload=self.cpu_offload,
         )
 
     @property

@@ -42,7 +42,7 @@ LARGEST_BATCH_SIZE = 1_000_000  # per device and globally; messages never sugges
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelDegrees:
-    """The degrees of parallelism of one job. A degree of 1 means that this kind of parallelism is not used.
+    """The strategy and the degrees of parallelism of one job. A degree of 1 means that such parallelism is not used.
 
         rank = ((stage x replicas + replica) x sharers + sharer) x tensor + member
 
@@ -62,6 +62,8 @@ class ParallelDegrees:
     tensor: int = 1
     pipeline: int = 1
     hybrid_shard: int | None = None
+    strategy: str = "ddp"
+    cpu_offload: bool = False
 
     @property
     def data(self) -> int:

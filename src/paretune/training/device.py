@@ -4,6 +4,7 @@ import contextlib
 import os
 import platform
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -11,8 +12,8 @@ import torch
 
 from paretune.core import machine
 from paretune.estimating import hardware
+from paretune.specification.catalog import Instance
 from paretune.specification.container import ALLOW_NO_GPU
-from paretune.specification.job import JobSpec
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -72,37 +73,38 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text)
 
 
-def device_faults(spec: JobSpec) -> list[str]:
+def device_faults(precision: str, instances: Sequence[Instance], processes: int) -> list[str]:
     """Return reasons why the devices cannot run the job; empty if they can.
 
-    For a job on instances, only the precision is checked, against the data sheets of its instance types. For a job on
-    this machine, the machine's devices must support the precision, and there must be enough of them.
+    For a job on `instances`, only the precision is checked, against the data sheets of these types. A job on this
+    machine has none: the machine's devices must support the precision, and there must be enough for its `processes`.
     """
-    if spec.has_instances:
-        types = map(spec.instance, spec.instance_types())
-        return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]
+    if instances:
+        return [fault for instance in instances for fault in hardware.precision_faults(precision, instance)]
     faults = list[str]()
-    if spec.precision in {"bf16", "bf16-true"} and not has_bf16():
-        rule = f"precision {spec.precision} needs a device that supports it"
+    if precision in {"bf16", "bf16-true"} and not has_bf16():
+        rule = f"precision {precision} needs a device that supports it"
         faults.append(f"{rule}, and {device_name()} does not: use auto or fp32")
-    elif spec.precision == "fp16" and not has_gpu():
+    elif precision == "fp16" and not has_gpu():
         faults.append("precision fp16 needs a GPU: use auto, bf16 or fp32")
     most, unit = (torch.cuda.device_count(), "GPU") if has_gpu() else (machine.usable_cores(), "CPU core")
-    if spec.instance_count > most:
+    if processes > most:
         rule = f"instance_count must be at most {most} on this machine (one {unit} per process)"
-        faults.append(f"{rule}, got {spec.instance_count}")
+        faults.append(f"{rule}, got {processes}")
     return faults
 
 
-def machine_faults(spec: JobSpec) -> list[str]:
-    """Return reasons why the instance of this process cannot do its share of a SageMaker job; empty if it can."""
+def machine_faults(instance: Instance | None) -> list[str]:
+    """Return reasons why this machine, an instance of SageMaker, cannot do its share of a job; empty if it can."""
+    if instance is None:
+        return []
     if has_gpu():
-        if spec.processes <= torch.cuda.device_count():
+        if instance.accelerator_count <= torch.cuda.device_count():
             return []
-        visible = f"PyTorch sees {torch.cuda.device_count()} GPUs on {spec.instance_type}"
-        return [f"{visible}, and the job needs {spec.processes}: set sagemaker.training_image to another image"]
-    instance = spec.instance() if spec.has_instances else None
-    if instance is None or not instance.has_gpu or os.environ.get(ALLOW_NO_GPU) == "1":
+        visible = f"PyTorch sees {torch.cuda.device_count()} GPUs on {instance.instance_type}"
+        needed = f"the job needs {instance.accelerator_count}"
+        return [f"{visible}, and {needed}: set sagemaker.training_image to another image"]
+    if not instance.has_gpu or os.environ.get(ALLOW_NO_GPU) == "1":
         return []
     hardware_of_type = f"{instance.instance_type} has {instance.accelerator_count} x {instance.accelerator}"
     build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for CPUs only"

@@ -17,7 +17,7 @@ from paretune.specification import metrics
 from paretune.specification.container import GPU_IDLE_SHARE, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Order
-from paretune.specification.parallelism import BatchPlan
+from paretune.specification.parallelism import DEVICE_MAP, BatchPlan, ParallelDegrees, pipeline_parts
 from paretune.training import cpu, device, mlflow_model, processes, strategies
 from paretune.training.arguments import training_arguments
 from paretune.training.evaluation import evaluate
@@ -48,7 +48,7 @@ def train(order: Order, folder: JobFolder, stop_requested: Callable[[], bool]) -
     # On recent GPUs, PyTorch prefers cuDNN's attention, which makes a plan for each new batch shape. A plan takes a
     # second on a B200 (modelscope/FunASR issue 3704). So only causal-lm uses it: nearly all its batches have one shape.
     torch.backends.cuda.enable_cudnn_sdp(spec.task == metrics.CAUSAL_LM)
-    strategies.begin(spec)
+    strategies.begin(spec.degrees)
     job = _Job(spec, order.batch, folder)
     is_resumed = job.loop.resume()
     if not job.loop.run(stop_requested, spec.profile_steps):
@@ -88,20 +88,26 @@ class _Job:
 
     def _build(self, drawn: Sequence[str] | None = None, *, packs: bool = True) -> tuple[Any, list[str]]:
         spec, source, inputs = self._spec, self._folder.model_source.resolve(), (self._labels, self._tokenizer)
-        model, missing = build_model(spec, source, *inputs, self._formats, drawn=drawn, packs=packs)
-        strategies.checkpoint_activations(model, spec)
+        spreads = spec.strategy == DEVICE_MAP
+        model, missing = build_model(
+            spec.model_arguments, source, *inputs, self._formats, drawn=drawn, packs=packs, spreads=spreads
+        )
+        if spec.checkpoints_activations:
+            strategies.checkpoint_activations(model, on_cpu=spec.activation_offloading)
         if not device.has_gpu() and not spec.is_compiled:
             cpu.use_cpu_kernels(model, spec.max_seq_length)
-        use_causal_attention(model, spec, self._formats, has_joined_texts=self._has_joined_texts)
-        use_fused_norms(model, spec)
+        use_causal_attention(model, spec.max_seq_length, self._formats, has_joined_texts=self._has_joined_texts)
+        if spec.fine_tuning == "full":
+            use_fused_norms(model)
         return model, missing
 
     def _make_loop(self) -> Loop:
         spec, plan, rows = self._spec, self._plan, self._rows("train")
         arguments = training_arguments(spec, spec.probe_steps or training_steps(spec, plan, len(rows)))
-        strategy, optimizer = strategies.begin_training(
-            _kind_for(spec), spec, self._formats, self._build, arguments, plan.learning_rate
-        )
+        parts = pipeline_parts(spec.plan().per_device_train_batch_size, spec.degrees.pipeline, spec.max_seq_length)
+        strategy = _kind_for(spec.degrees)(spec.degrees, self._formats, self._build, parts)
+        is_causal = spec.task == metrics.CAUSAL_LM
+        optimizer = strategies.begin_training(strategy, arguments, plan.learning_rate, is_causal=is_causal)
         return Loop(
             strategy,
             optimizer,
@@ -179,7 +185,7 @@ class _Job:
             write_model(
                 strategy.model,
                 folder,
-                self._spec,
+                self._spec.model_arguments,
                 self._formats,
                 lambda text: loop.events.write(0, {}, message=text),
                 shards,
@@ -212,15 +218,15 @@ class _Job:
         return measured
 
 
-def _kind_for(spec: JobSpec) -> type[Replicas]:
+def _kind_for(degrees: ParallelDegrees) -> type[Replicas]:
     """Return the class of the job's strategy."""
-    if not strategies.divides(spec):
+    if not strategies.divides(degrees):
         return Replicas
-    if spec.degrees.pipeline > 1:
+    if degrees.pipeline > 1:
         from paretune.training.experiments.pipeline import Stages
 
         return Stages
-    if spec.degrees.tensor > 1:
+    if degrees.tensor > 1:
         from paretune.training.experiments.tensor import TensorGroups
 
         return TensorGroups

@@ -21,8 +21,7 @@ from paretune.estimating.architecture import length_faults, positions_of
 from paretune.estimating.formats import PLAIN_DECODERS, Formats, formats_of, is_plain, kind_of, stored_in
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
-from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
-from paretune.specification.parallelism import DEVICE_MAP
+from paretune.specification.job import ALL_LINEAR, JobSpec, ModelArguments
 from paretune.training import device, downloads, processes
 
 _FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary and largest width of the model that `_padding_faults` tries
@@ -96,28 +95,28 @@ def load_config(name: str, folder: Path) -> Any:
         raise BadInput([fault]) from error
 
 
-def model_faults(spec: JobSpec, folder: Path) -> list[str]:
+def model_faults(given: ModelArguments, folder: Path) -> list[str]:
     """Return reasons why the model in `folder` does not suit the job (task, row length, adapters, padding).
 
     The list is empty if the model suits the job. Adapters and padding are checked only if there is no other fault.
     """
-    config, faults = load_config(spec.model, folder), list[str]()
+    config, faults = load_config(given.model, folder), list[str]()
     kind = config.model_type
     is_encoder = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
-    model_classes = auto_class(spec.task)._model_mapping
-    if spec.task != metrics.CAUSAL_LM and type(config) not in model_classes:
-        head = "token" if spec.task == metrics.TOKEN_CLASSIFICATION else "text"
-        faults.append(f"model {spec.model} is a {kind} model, which has no {head} classification head in transformers")
-    if spec.task == metrics.CAUSAL_LM and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
+    model_classes = auto_class(given.task)._model_mapping
+    if given.task != metrics.CAUSAL_LM and type(config) not in model_classes:
+        head = "token" if given.task == metrics.TOKEN_CLASSIFICATION else "text"
+        faults.append(f"model {given.model} is a {kind} model, which has no {head} classification head in transformers")
+    if given.task == metrics.CAUSAL_LM and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
         needs = "task causal-lm needs a causal language model such as gpt2 or llama"
-        faults.append(f"{needs}; {spec.model} is a {kind} model: set model to another one")
-    faults += length_faults(spec.model, positions_of(config.to_dict()), spec.max_seq_length)
-    faults = faults or (_adapter_faults(spec, folder) if spec.fine_tuning in ADAPTERS else [])
-    return faults or ([] if spec.task == metrics.CAUSAL_LM else _padding_faults(spec, config))
+        faults.append(f"{needs}; {given.model} is a {kind} model: set model to another one")
+    faults += length_faults(given.model, positions_of(config.to_dict()), given.max_seq_length)
+    faults = faults or (_adapter_faults(given, folder) if given.adapts else [])
+    return faults or ([] if given.task == metrics.CAUSAL_LM else _padding_faults(given, config))
 
 
 @torch.no_grad()
-def _padding_faults(spec: JobSpec, config: Any) -> list[str]:
+def _padding_faults(given: ModelArguments, config: Any) -> list[str]:
     """Return a fault if padding after a row changes the model's output for the row, as it does with XLNet.
 
     Each row is padded to the longest row of its batch, so the output for a row would depend on the other rows of the
@@ -131,16 +130,16 @@ def _padding_faults(spec: JobSpec, config: Any) -> list[str]:
         torch.manual_seed(0)
         sizes = {"num_hidden_layers": 1, "vocab_size": _FEW_TOKENS, "pad_token_id": 0}
         changed = type(config).from_dict({**config.to_dict(), **sizes})
-        model = auto_class(spec.task).from_config(changed).eval()
+        model = auto_class(given.task).from_config(changed).eval()
         tokens = torch.randint(1, _FEW_TOKENS, (1, 8))
         for padding in (0, 5):
             padded = torch.nn.functional.pad(tokens, (0, padding))
             mask = torch.nn.functional.pad(torch.ones_like(tokens), (0, padding))
             logits = model(input_ids=padded, attention_mask=mask).logits
-            answers.append(logits[:, :8] if spec.task == metrics.TOKEN_CLASSIFICATION else logits)
+            answers.append(logits[:, :8] if given.task == metrics.TOKEN_CLASSIFICATION else logits)
     if len(answers) < 2 or torch.allclose(answers[0], answers[1], rtol=1e-3, atol=1e-5):
         return []
-    rule = f"model {spec.model} is a {config.model_type} model, whose output depends on the padding after a text"
+    rule = f"model {given.model} is a {config.model_type} model, whose output depends on the padding after a text"
     return [f"{rule}: the rows of a batch would affect each other; set model to another one, such as bert-base-uncased"]
 
 
@@ -174,16 +173,16 @@ def keeps_texts_apart(config: Any) -> bool:
     return False
 
 
-def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
-    layers = _linear_layers(_from_config(spec, folder))
+def _adapter_faults(given: ModelArguments, folder: Path) -> list[str]:
+    layers = _linear_layers(_from_config(given, folder))
     if not layers:
-        rule = f"fine_tuning={spec.fine_tuning} trains adapters on linear layers"
-        return [f"{rule}, and {spec.model} has none below its head: set fine_tuning to full or head"]
-    unknown = [name for name in spec.lora.target_modules if not any(_is_target(layer, name) for layer in layers)]
+        rule = f"fine_tuning={given.fine_tuning} trains adapters on linear layers"
+        return [f"{rule}, and {given.model} has none below its head: set fine_tuning to full or head"]
+    unknown = [name for name in given.lora.target_modules if not any(_is_target(layer, name) for layer in layers)]
     if not unknown:
         return []
     allowed = ", ".join(sorted({layer.rpartition(".")[2] for layer in layers}))
-    return [f"lora.target_modules must name linear layers of {spec.model}: {allowed}; got {', '.join(unknown)}"]
+    return [f"lora.target_modules must name linear layers of {given.model}: {allowed}; got {', '.join(unknown)}"]
 
 
 def find_formats(spec: JobSpec, folder: Path) -> Formats:
@@ -193,7 +192,7 @@ def find_formats(spec: JobSpec, folder: Path) -> Formats:
 
 
 def build_model(
-    spec: JobSpec,
+    given: ModelArguments,
     folder: Path,
     labels: tuple[str, ...],
     tokenizer: Any,
@@ -201,6 +200,7 @@ def build_model(
     *,
     drawn: Sequence[str] | None = None,
     packs: bool = True,
+    spreads: bool = False,
 ) -> tuple[Any, list[str]]:
     """Build the model with a head for `labels`. The job's `fine_tuning` decides which parameters are trainable.
 
@@ -210,46 +210,47 @@ def build_model(
 
     Trained weights have the number format in which the optimizer updates them. If the model computes in another format,
     the optimizer later keeps these weights and gives the model rounded copies. With qlora, the frozen weights of linear
-    layers below the head have 4 bits, unless they are loaded with `packs` false.
+    layers below the head have 4 bits, unless they are loaded with `packs` false. `spreads` says whether the layers are
+    loaded onto all devices of this process.
     """
     if drawn is None:
-        model, missing = _load(spec, folder, labels, formats, packs=packs)
+        model, missing = _load(given, folder, labels, formats, packs=packs, spreads=spreads)
     else:
-        model, missing = _from_config(spec, folder, labels, form=_loaded_in(spec, formats)), list(drawn)
-        if spec.fine_tuning == "qlora":
+        model, missing = _from_config(given, folder, labels, form=_loaded_in(given, formats)), list(drawn)
+        if given.fine_tuning == "qlora":
             _give_four_bits(model, formats, missing)
     config = model.config
     if config.pad_token_id is None or config.model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         config.pad_token_id = tokenizer.pad_token_id  # decoders use it to find the last token of a padded row
-    if spec.fine_tuning == "head":
+    if given.fine_tuning == "head":
         model.base_model.requires_grad_(False)
         for name in missing:  # otherwise, drawn layers such as a pooler would stay random
             model.get_submodule(name).requires_grad_(True)
-        if spec.task == metrics.CAUSAL_LM:  # even if the output layer is tied to the embeddings
+        if given.task == metrics.CAUSAL_LM:  # even if the output layer is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
-    if spec.fine_tuning in ADAPTERS:
+    if given.adapts:
         with nullcontext() if drawn is None else torch.device("meta"):
-            model = _with_adapters(spec, model, missing)
+            model = _with_adapters(given, model, missing)
     return model, missing
 
 
 def _load(
-    spec: JobSpec, folder: Path, labels: tuple[str, ...], formats: Formats, *, packs: bool
+    given: ModelArguments, folder: Path, labels: tuple[str, ...], formats: Formats, *, packs: bool, spreads: bool
 ) -> tuple[Any, list[str]]:
     """Load the model with the weights in `folder`, or with random weights if init is random.
 
     Also return the names of the layers whose weights the folder lacks; none if all weights are random.
     """
-    if spec.init == "random":
-        return _from_config(spec, folder, labels, form=_loaded_in(spec, formats), place="cpu"), []
-    kind, head = auto_class(spec.task), _head_settings(spec.task, labels)
-    options: dict[str, Any] = {"dtype": _loaded_in(spec, formats)}
+    if given.init == "random":
+        return _from_config(given, folder, labels, form=_loaded_in(given, formats), place="cpu"), []
+    kind, head = auto_class(given.task), _head_settings(given.task, labels)
+    options: dict[str, Any] = {"dtype": _loaded_in(given, formats)}
     if head:
         options["ignore_mismatched_sizes"] = True
-    packs = packs and spec.fine_tuning == "qlora"
+    packs = packs and given.fine_tuning == "qlora"
     if packs:
-        options |= _four_bits(formats, _heads(_from_config(spec, folder)))
-    if spec.strategy == DEVICE_MAP:
+        options |= _four_bits(formats, _heads(_from_config(given, folder)))
+    if spreads:
         options["device_map"] = "balanced" if device.has_gpu() else "cpu"
     # transformers 5.23 does not quantize subclasses of torch.nn.Linear, such as FalconLinear, which computes the same.
     with patch("transformers.models.falcon.modeling_falcon.FalconLinear", torch.nn.Linear):
@@ -279,12 +280,12 @@ def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
     return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers, **several}
 
 
-def _loaded_in(spec: JobSpec, formats: Formats) -> torch.dtype:
-    return device.DTYPES[formats.frozen if spec.fine_tuning in ADAPTERS else formats.updated]
+def _loaded_in(given: ModelArguments, formats: Formats) -> torch.dtype:
+    return device.DTYPES[formats.frozen if given.adapts else formats.updated]
 
 
 def _from_config(
-    spec: JobSpec,
+    given: ModelArguments,
     folder: Path,
     labels: tuple[str, ...] = (),
     *,
@@ -292,10 +293,10 @@ def _from_config(
     place: str = "meta",
 ) -> Any:
     """Build the model in `folder` with random weights. On PyTorch's meta device, the weights take no memory."""
-    head = _head_settings(spec.task, labels)
+    head = _head_settings(given.task, labels)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
     with torch.device(place):
-        return auto_class(spec.task).from_config(config, dtype=form)
+        return auto_class(given.task).from_config(config, dtype=form)
 
 
 def _heads(model: Any) -> list[str]:
@@ -315,23 +316,25 @@ def _is_target(layer: str, *names: str) -> bool:
     return names == (ALL_LINEAR,) or any(f".{layer}".endswith(f".{name}") for name in names)
 
 
-def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
+def _with_adapters(given: ModelArguments, model: Any, drawn: Iterable[str]) -> Any:
     """Add low-rank adapters to `model`, and freeze the rest except the classification head and the layers `drawn`.
 
     The layers `drawn` are saved with the adapters, because loading the model again would draw other random weights.
     """
     from peft import LoraConfig, get_peft_model
 
-    heads = [] if spec.task == metrics.CAUSAL_LM else _heads(model)
+    heads = [] if given.task == metrics.CAUSAL_LM else _heads(model)
     # Drawn layers inside a head are left out: peft would wrap them twice, and train a copy that no forward pass uses.
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers = [name for name in _linear_layers(model) if name not in whole]
     adapters = LoraConfig(
-        task_type={metrics.CAUSAL_LM: "CAUSAL_LM", metrics.TOKEN_CLASSIFICATION: "TOKEN_CLS"}.get(spec.task, "SEQ_CLS"),
-        r=spec.lora.r,
-        lora_alpha=spec.lora.lora_alpha,
-        lora_dropout=spec.lora.lora_dropout,
-        target_modules=[layer for layer in layers if _is_target(layer, *spec.lora.target_modules)],
+        task_type={metrics.CAUSAL_LM: "CAUSAL_LM", metrics.TOKEN_CLASSIFICATION: "TOKEN_CLS"}.get(
+            given.task, "SEQ_CLS"
+        ),
+        r=given.lora.r,
+        lora_alpha=given.lora.lora_alpha,
+        lora_dropout=given.lora.lora_dropout,
+        target_modules=[layer for layer in layers if _is_target(layer, *given.lora.target_modules)],
         modules_to_save=whole or None,
     )
     adapted = get_peft_model(model, adapters)
@@ -428,8 +431,8 @@ def four_bit_layers(model: torch.nn.Module) -> dict[str, Any]:
     return {f"{name}.weight": layer for name, layer in model.named_modules() if isinstance(layer, Linear4bit)}
 
 
-def use_causal_attention(model: Any, spec: JobSpec, formats: Formats, *, has_joined_texts: bool = False) -> None:
-    """Let a plain decoder in bf16 attend without masks, unless its sliding window is shorter than a row.
+def use_causal_attention(model: Any, longest: int, formats: Formats, *, has_joined_texts: bool = False) -> None:
+    """Let a plain decoder in bf16 attend without masks, unless its sliding window is shorter than the `longest` row.
 
     Rows with several texts (`has_joined_texts`) need masks. For others, this is correct because padding is at the end
     of a row, where no earlier token sees it. Given masks, transformers reads each of them, which makes the host wait,
@@ -437,7 +440,7 @@ def use_causal_attention(model: Any, spec: JobSpec, formats: Formats, *, has_joi
     registered, so its own sdpa function is registered under a new name. In fp32 and fp16, masks are kept: if heads
     share keys, PyTorch runs its fast kernels only with masks.
     """
-    config, longest = model.config, spec.max_seq_length
+    config = model.config
     is_causal = config.model_type in PLAIN_DECODERS and getattr(config, "is_causal", True)
     is_whole = longest <= (getattr(config, "sliding_window", None) or longest) and not has_joined_texts
     if is_causal and is_whole and formats.compute == "bf16" and config._attn_implementation == "sdpa":
@@ -454,14 +457,14 @@ def needs_masks(model: Any) -> bool:
     return getattr(model.config, "_attn_implementation", None) != _CAUSAL
 
 
-def use_fused_norms(model: Any, spec: JobSpec) -> None:
+def use_fused_norms(model: Any) -> None:
     """Replace the RMS norms of plain decoders with PyTorch's, which run one kernel instead of seven.
 
-    The results differ only by rounding. Only full fine-tuning allows this: there, norms have the number format of their
+    The results differ only by rounding. This is for full fine-tuning only: there, norms have the number format of their
     inputs, as the kernel requires.
     """
     has_kernel = hasattr(torch.ops.aten, "_fused_rms_norm")  # since PyTorch 2.9
-    if spec.fine_tuning != "full" or model.config.model_type not in PLAIN_DECODERS or not has_kernel:
+    if model.config.model_type not in PLAIN_DECODERS or not has_kernel:
         return
     for name, norm in list(model.named_modules()):
         if type(norm).__name__.endswith("RMSNorm"):
@@ -484,7 +487,7 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 def write_model(
     model: Any,
     folder: Path,
-    spec: JobSpec,
+    given: ModelArguments,
     formats: Formats,
     say: Callable[[str], None],
     division: Any = None,
@@ -495,13 +498,13 @@ def write_model(
     Adapters are merged into the model, or written alone if `lora` has merge=false. If merging fails, the folder keeps
     the adapters, because the user has paid for them, and `say` is called with the reason.
     """
-    if spec.fine_tuning not in ADAPTERS:
+    if not given.adapts:
         _write(model, folder, formats, division)
         return
-    path = at_home(spec.model)
-    base_name = str(path.resolve()) if path.is_dir() else spec.model
+    path = at_home(given.model)
+    base_name = str(path.resolve()) if path.is_dir() else given.model
     for config in model.peft_config.values():  # peft finds the base model by this name
-        config.base_model_name_or_path = BUNDLED_MODEL_ID if spec.model.startswith(BUNDLED) else base_name
+        config.base_model_name_or_path = BUNDLED_MODEL_ID if given.model.startswith(BUNDLED) else base_name
     state = {name: processes.whole(item.detach()) for name, item in model.named_parameters() if item.requires_grad}
     base = model.get_base_model()
     if processes.is_first():  # save_embedding_layers="auto" would ask the hub for the vocabulary
@@ -510,8 +513,8 @@ def write_model(
     base.hf_quantizer = None
     if hasattr(base.config, "quantization_config"):
         del base.config.quantization_config
-    if not spec.lora.merge:
-        _write_class_names(base, folder, spec.task)
+    if not given.lora.merge:
+        _write_class_names(base, folder, given.task)
         return
     try:
         _merge_adapters(base)
@@ -519,7 +522,7 @@ def write_model(
     except (MemoryError, RuntimeError, OSError, SafetensorError) as error:  # out of memory, or the disk is full
         for path in folder.glob("model*.safetensors*"):
             path.unlink()
-        _write_class_names(base, folder, spec.task)
+        _write_class_names(base, folder, given.task)
         reason = f"{type(error).__name__}: {first_line(error)}"
         say(f"the adapters could not be merged; the model folder has only the adapters ({reason})")
         return

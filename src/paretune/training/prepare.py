@@ -23,7 +23,8 @@ from paretune.specification import metrics
 from paretune.specification.chats import Chat
 from paretune.specification.container import TELLS, write_json
 from paretune.specification.inputs import BUNDLED
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, ModelArguments
+from paretune.specification.parallelism import ParallelDegrees
 from paretune.training.processes import watch_parent
 
 
@@ -60,8 +61,9 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
     from paretune.training.rows import chats, findings, sources, tokenized
 
     datasets.disable_progress_bars()
-    data = spec.data_arguments
-    faults = device.device_faults(spec)
+    data, given = spec.data_arguments, spec.model_arguments
+    instances = [*map(spec.instance, spec.instance_types())] if spec.has_instances else []
+    faults = device.device_faults(spec.precision, instances, spec.instance_count)
     if spec.training_arguments:
         from paretune.training.arguments import argument_faults  # imports peft
 
@@ -72,9 +74,9 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
     with collecting(faults):
         _print_progress(f"looking at {spec.model}")
         folder = model.find_model(spec.model, spec.init, revision)
-        faults += model.model_faults(spec, folder)
+        faults += model.model_faults(given, folder)
         config = model.load_config(spec.model, folder)
-        faults += division_faults(spec, config)
+        faults += division_faults(given, spec.degrees, spec.precision, config)
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):
         _print_progress(f"reading {spec.dataset}")
@@ -104,28 +106,28 @@ def _print_progress(text: str) -> None:
     print(f"{TELLS}{text}", flush=True)  # the launching process reads this line
 
 
-def division_faults(spec: JobSpec, config: Any) -> list[str]:
+def division_faults(given: ModelArguments, degrees: ParallelDegrees, precision: str, config: Any) -> list[str]:
     """Return reasons why the job cannot divide the model of `config` or checkpoint its activations; empty if it can."""
-    degrees, faults = spec.degrees, list[str]()
-    if spec.strategy == "fsdp" and degrees.tensor > 1:
+    faults = list[str]()
+    if degrees.strategy == "fsdp" and degrees.tensor > 1:
         from paretune.training.experiments.tensor import tensor_faults  # takes a second, to import DTensor
 
-        faults += tensor_faults(config, degrees.tensor, spec.model)
-    if spec.strategy == "fsdp" and degrees.pipeline > 1:
+        faults += tensor_faults(config, degrees.tensor, given.model)
+    if degrees.strategy == "fsdp" and degrees.pipeline > 1:
         from paretune.training.experiments.pipeline import stage_faults
 
-        faults += stage_faults(spec, config)
+        faults += stage_faults(config, degrees.pipeline, given.model, precision)
     divided = {"tensor_parallel_degree": degrees.tensor, "pipeline_parallel_degree": degrees.pipeline}
     names = " and ".join(name for name, degree in divided.items() if degree > 1)
-    if spec.strategy == "fsdp" and names and spec.fine_tuning != "full":
+    if degrees.strategy == "fsdp" and names and given.fine_tuning != "full":
         remedy = "set it to 1; strategy=fsdp alone shards frozen weights and adapters too"
-        faults.append(f"{names} works only with fine_tuning=full, got {spec.fine_tuning}: {remedy}")
-    if spec.checkpoints_activations:
+        faults.append(f"{names} works only with fine_tuning=full, got {given.fine_tuning}: {remedy}")
+    if given.checkpoints_activations:
         from paretune.training.model import auto_class
 
-        kind = auto_class(spec.task)._model_mapping.get(type(config), None)  # None: `model_faults` has reported it
+        kind = auto_class(given.task)._model_mapping.get(type(config), None)  # None: `model_faults` has reported it
         if kind is not None and not getattr(kind, "supports_gradient_checkpointing", False):
-            rule = f"transformers cannot recompute the layers of {spec.model} in the backward pass"
+            rule = f"transformers cannot recompute the layers of {given.model} in the backward pass"
             faults.append(f"gradient_checkpointing: {rule}: leave it out")
     return faults
 

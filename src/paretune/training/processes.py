@@ -24,7 +24,6 @@ from paretune.core.errors import refuse
 from paretune.specification.container import Hosts, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Order
-from paretune.specification.parallelism import DEVICE_MAP
 from paretune.training import device
 
 GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint is killed
@@ -36,30 +35,22 @@ Value = TypeVar("Value")
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
-def world_size(spec: JobSpec, hosts: Hosts | None) -> int:
-    """Return the number of training processes of the whole job. Without `hosts`, all of them are on this machine."""
-    if spec.strategy == DEVICE_MAP:  # one process uses all GPUs
-        return 1
-    return spec.processes * (spec.instance_count if hosts is None else len(hosts.names))
-
-
 def network_environment(hosts: Hosts, environment: Mapping[str, str]) -> dict[str, str]:
     """Return variables that name the network interface for NCCL, gloo and TensorPipe, if `environment` lacks them."""
     return {name: hosts.network_interface for name in _INTERFACES if name not in environment}
 
 
-def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
-    """Return torchrun's arguments for this instance. Without `hosts`, all processes are on this machine.
+def torchrun_arguments(processes: int, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
+    """Return torchrun's arguments for the `processes` of this machine. Without `hosts`, there is no other machine.
 
     `root` is the job's folder. On SIGTERM, torchrun waits `grace_s` seconds before it kills its processes.
     """
     if hosts is None:
-        arguments = ["--standalone", f"--nproc-per-node={spec.instance_count}"]
+        arguments = ["--standalone"]
     else:
         arguments = [
             f"--nnodes={len(hosts.names)}",
             f"--node-rank={hosts.rank}",
-            f"--nproc-per-node={spec.processes}",
             f"--master-addr={hosts.names[0]}",
             f"--master-port={os.environ.get('SM_MASTER_PORT', '7777')}",
         ]
@@ -71,7 +62,7 @@ def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_
     else:  # torch 2.9, in AWS's newest Hugging Face image, has no such option, only a default in its code
         close: Any = PContext.close
         close.__defaults__ = (None, int(grace_s))
-    return [*arguments, "-m", "paretune.training", str(root)]
+    return [*arguments, f"--nproc-per-node={processes}", "-m", "paretune.training", str(root)]
 
 
 def run_on_all_devices(order: Order, hosts: Hosts | None, folder: JobFolder, *, grace_s: float) -> bool:
@@ -82,11 +73,11 @@ def run_on_all_devices(order: Order, hosts: Hosts | None, folder: JobFolder, *, 
     """
     spec = JobSpec.read(order.training)
     if hosts is not None:
-        refuse(device.machine_faults(spec))
+        refuse(device.machine_faults(spec.instance() if spec.has_instances else None))
         os.environ.update(network_environment(hosts, os.environ))
-    if world_size(spec, hosts) == 1:
+    if spec.processes_here == 1 and (hosts is None or len(hosts.names) == 1):
         return False
-    run_torchrun(torchrun_arguments(spec, hosts, folder.root, grace_s=grace_s), folder)
+    run_torchrun(torchrun_arguments(spec.processes_here, hosts, folder.root, grace_s=grace_s), folder)
     return True
 
 

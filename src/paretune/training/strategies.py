@@ -28,8 +28,7 @@ from torch.utils.checkpoint import checkpoint
 from paretune.core.errors import BadInput
 from paretune.core.packages import can_be_imported
 from paretune.estimating.formats import Formats, is_plain, kind_of
-from paretune.specification import metrics
-from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import ParallelDegrees
 from paretune.training import device, processes
 from paretune.training.arguments import Arguments
 from paretune.training.model import four_bit_layers, layers_of, needs_masks, pack
@@ -47,12 +46,12 @@ Build = Callable[..., tuple[Any, list[str]]]
 Batch = Mapping[str, torch.Tensor]
 
 
-def begin(spec: JobSpec) -> None:
+def begin(degrees: ParallelDegrees) -> None:
     """Connect the processes of the job if there are several, or if the model is sharded.
 
     Raises BadInput if the image lacks smddp's library.
     """
-    if spec.strategy == "smddp" and "RANK" in os.environ:
+    if degrees.strategy == "smddp" and "RANK" in os.environ:
         if not can_be_imported("smdistributed"):
             rule = "strategy=smddp needs the package smdistributed, which this image lacks"
             raise BadInput([f"{rule}: set sagemaker.training_image to an image that has it, or use ddp or fsdp"])
@@ -62,7 +61,7 @@ def begin(spec: JobSpec) -> None:
         importlib.import_module("smdistributed.dataparallel.torch.torch_smddp")  # registers the backend
         _join("smddp")
         processes.exchange_objects_with("gloo")  # SMDDP is for tensors of GPUs
-    elif divides(spec) or "RANK" in os.environ:
+    elif divides(degrees) or "RANK" in os.environ:
         _join("cpu:gloo,cuda:nccl" if device.has_gpu() else "gloo")  # objects and offloaded weights use the CPU
 
 
@@ -77,18 +76,18 @@ def _join(backend: str) -> None:
     distributed.init_process_group(backend, timeout=timedelta(seconds=PROCESS_TIMEOUT_S), **options)
 
 
-def divides(spec: JobSpec) -> bool:
+def divides(degrees: ParallelDegrees) -> bool:
     """Return whether the job divides its model (`Shards`). A single process does this only to offload the model."""
-    return spec.strategy == "fsdp" and ("RANK" in os.environ or spec.cpu_offload)
+    return degrees.strategy == "fsdp" and ("RANK" in os.environ or degrees.cpu_offload)
 
 
-def checkpoint_activations(model: Any, spec: JobSpec) -> None:
-    """Make each layer keep only its input and recompute the rest in the backward pass, if the job asks for it.
+def checkpoint_activations(model: Any, *, on_cpu: bool) -> None:
+    """Make each layer keep only its input and recompute the rest in the backward pass.
 
-    With `activation_offloading`, the inputs are kept in main memory.
+    With `on_cpu`, the inputs are kept in main memory.
     """
-    run = _checkpoint_on_cpu if spec.activation_offloading else partial(checkpoint, use_reentrant=False)
-    for module in model.modules() if spec.checkpoints_activations else ():
+    run = _checkpoint_on_cpu if on_cpu else partial(checkpoint, use_reentrant=False)
+    for module in model.modules():
         if hasattr(module, "gradient_checkpointing"):  # subclasses of transformers' GradientCheckpointingLayer
             module.gradient_checkpointing = True
             module._gradient_checkpointing_func = run
@@ -107,25 +106,26 @@ class Replicas:
     """Keeps the whole model in each process. Processes train on different rows and average their gradients.
 
     `rank` is the index of this process's share of the rows, and `shares` is the number of shares. If several processes
-    have the same rows, only one of them `reports` its evaluation. `begin_training` makes a strategy and its optimizer.
+    have the same rows, only one of them `reports` its evaluation. `parts` is the number of parts into which a pipeline
+    splits a micro-batch. `begin_training` makes the optimizer.
     """
 
     reports = True
 
-    def __init__(self, spec: JobSpec, formats: Formats, build: Build) -> None:
+    def __init__(self, degrees: ParallelDegrees, formats: Formats, build: Build, parts: int = 1) -> None:
         self.device = torch.device("cuda", torch.cuda.current_device()) if device.has_gpu() else torch.device("cpu")
         is_alone = not distributed.is_initialized()
         self.rank, self.shares = (0, 1) if is_alone else (distributed.get_rank(), distributed.get_world_size())
-        self.formats = formats
-        self._build(spec, build)
+        self.formats, self._degrees, self._parts = formats, degrees, parts
+        self._build(build)
         self._wrapped = self.model
         self._output_layer: OutputLayer | None = None
-        self._is_plain = spec.fine_tuning == "full" and is_plain(kind_of(self.model.config.to_dict()))
+        self._is_plain = self.counts[0] == self.counts[1] and is_plain(kind_of(self.model.config.to_dict()))
         self.uses_cache = bool(getattr(self.model.config, "use_cache", False))  # of keys and values, to generate text
         if self.uses_cache:  # training does not need it, and each layer would copy its keys and values
             self.model.config.use_cache = False
 
-    def _build(self, spec: JobSpec, build: Build) -> None:
+    def _build(self, build: Build) -> None:
         self.model, _ = build()
         self.counts = self.model.num_parameters(), self.model.num_parameters(only_trainable=True)
         if getattr(self.model, "hf_device_map", None) is None:  # else transformers has placed its layers
@@ -229,8 +229,8 @@ class Shards(Replicas):
 
     _gathers_again = True  # whether the weights of a layer are gathered again in the backward pass
 
-    def _build(self, spec: JobSpec, build: Build) -> None:
-        self._degrees = degrees = spec.degrees
+    def _build(self, build: Build) -> None:
+        degrees = self._degrees
         shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
         names = ("pipeline", "replicate", "shard", "tensor")  # in the order of ranks: a tensor group has adjacent ranks
         mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=names)
@@ -243,10 +243,10 @@ class Shards(Replicas):
         self.counts = self.model.num_parameters(), self.model.num_parameters(only_trainable=True)
         for layer in four_bit_layers(self.model).values():  # Params4bit cannot be sharded
             layer.weight = torch.nn.Parameter(torch.empty_like(layer.weight.data), requires_grad=False)
-        self._divide(spec, mesh)
-        is_sharded = degrees.replicas * degrees.sharers > 1 or spec.cpu_offload
+        self._divide(mesh)
+        is_sharded = degrees.replicas * degrees.sharers > 1 or degrees.cpu_offload
         if is_sharded:
-            offload = CPUOffloadPolicy(pin_memory=device.has_gpu()) if spec.cpu_offload else OffloadPolicy()
+            offload = CPUOffloadPolicy(pin_memory=device.has_gpu()) if degrees.cpu_offload else OffloadPolicy()
             for module in (*layers_of(self.model), self.model):
                 fully_shard(
                     module,
@@ -257,7 +257,7 @@ class Shards(Replicas):
                     offload_policy=offload,
                     reshard_after_forward=None if self._gathers_again else False,
                 )
-        self._fill(whole, torch.device("cpu") if spec.cpu_offload else self.device)
+        self._fill(whole, torch.device("cpu") if degrees.cpu_offload else self.device)
 
     def backward(self, batch: Batch, loss: SummedLoss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
         """Compute a micro-batch like `Replicas`. Gradients are averaged over replicas only after a step's last one."""
@@ -265,7 +265,7 @@ class Shards(Replicas):
             self.model.set_requires_all_reduce(is_last)
         return super().backward(batch, loss, scale=scale, is_last=is_last)
 
-    def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
+    def _divide(self, mesh: DeviceMesh) -> None:
         """Divide the model before it is sharded. This does nothing, but subclasses override it."""
 
     def wrap(self, arguments: Arguments) -> None:
@@ -326,21 +326,18 @@ class Shards(Replicas):
         return ((name, processes.whole(item)) for name, item in model.state_dict().items() if name not in copies)
 
 
-def begin_training(
-    kind: type[Replicas], spec: JobSpec, formats: Formats, build: Build, arguments: Arguments, learning_rate: float
-) -> tuple[Replicas, MasterAdamW]:
-    """Build the model of the job with the strategy class `kind`. Returns the strategy and the optimizer.
+def begin_training(strategy: Replicas, arguments: Arguments, learning_rate: float, *, is_causal: bool) -> MasterAdamW:
+    """Return the optimizer of the strategy's model, which is ready to be trained afterward.
 
-    The order matters. First the model is built and divided. Then the optimizer casts the model's weights to their
-    format in training. Then the output layer of a language model is looked for. DDP and the compiler come last, because
-    they need weights in their final format.
+    The order matters. The strategy has built and divided the model. Now the optimizer casts the model's weights to
+    their format in training. Then the output layer of a language model is looked for. DDP and the compiler come last,
+    because they need weights in their final format.
     """
-    strategy = kind(spec, formats, build)
-    optimizer = MasterAdamW(strategy.model.named_parameters(), arguments, learning_rate, formats)
-    if spec.task == metrics.CAUSAL_LM:
+    optimizer = MasterAdamW(strategy.model.named_parameters(), arguments, learning_rate, strategy.formats)
+    if is_causal:
         strategy.find_output_layer()
     strategy.wrap(arguments)
-    return strategy, optimizer
+    return optimizer
 
 
 def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from paretune.core.machine import usable_cores
-from paretune.specification.job import JobSpec
+from paretune.specification.catalog import instance
 from paretune.training import device
 
 
@@ -25,7 +25,7 @@ def test_auto_on_a_gpu_without_bf16_is_fp16(monkeypatch: pytest.MonkeyPatch) -> 
 def test_fp16_and_too_many_processes_are_refused_together_on_a_processor() -> None:
     places = usable_cores()
 
-    faults = device.device_faults(JobSpec(precision="fp16", instance_count=places + 1))
+    faults = device.device_faults("fp16", [], places + 1)
 
     assert faults == [
         "precision fp16 needs a GPU: use auto, bf16 or fp32",
@@ -37,7 +37,7 @@ def test_fp16_and_too_many_processes_are_refused_together_on_a_processor() -> No
 def test_bf16_is_refused_on_a_device_that_would_emulate_it(monkeypatch: pytest.MonkeyPatch, precision: Any) -> None:
     monkeypatch.setattr(device, "has_bf16", lambda: False)
 
-    (fault,) = device.device_faults(JobSpec(precision=precision))
+    (fault,) = device.device_faults(precision, [], 1)
 
     assert fault.startswith(f"precision {precision} needs a device that supports it, and ")
 
@@ -48,13 +48,13 @@ def test_a_gpu_instance_without_a_visible_gpu_is_refused_with_the_versions_that_
     monkeypatch.setattr(device, "has_gpu", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
 
-    (fault,) = device.machine_faults(JobSpec(instance_type="ml.g5.12xlarge"))
+    (fault,) = device.machine_faults(instance("ml.g5.12xlarge"))
 
     assert f"ml.g5.12xlarge has 4 x NVIDIA A10G, but PyTorch {torch.__version__}, built for CUDA 12.8, sees" in fault
     monkeypatch.setenv("PARETUNE_ALLOW_NO_GPU", "0")
-    assert device.machine_faults(JobSpec(instance_type="ml.g5.12xlarge")) == [fault]
-    assert device.machine_faults(JobSpec(instance_type="ml.m5.large")) == []
-    assert device.machine_faults(JobSpec()) == []
+    assert device.machine_faults(instance("ml.g5.12xlarge")) == [fault]
+    assert device.machine_faults(instance("ml.m5.large")) == []
+    assert device.machine_faults(None) == []
 
 
 @pytest.mark.parametrize("has_nvml", [True, False])
@@ -92,7 +92,7 @@ def test_measuring_the_load_takes_no_memory_of_gpus_that_this_process_does_not_u
 def test_a_sagemaker_job_is_checked_against_its_instances_and_not_this_machine(
     instance_type: str, precision: Any, fault: str | None
 ) -> None:
-    result = device.device_faults(JobSpec(instance_type=instance_type, precision=precision, instance_count=64))
+    result = device.device_faults(precision, [instance(instance_type)], 64)
 
     assert len(result) == (0 if fault is None else 1)
     assert fault is None or fault in result[0]

@@ -65,7 +65,7 @@ def test_a_decoder_needs_no_mask_and_reads_nothing_of_a_batch(kind: str, task: s
     inside = batch["attention_mask"].bool() if task == "causal-lm" else slice(None)
     expected = model(**batch).logits[inside]
 
-    use_causal_attention(model, JobSpec(max_seq_length=9), formats_of(JobSpec(), kind, "bf16"))
+    use_causal_attention(model, 9, formats_of(JobSpec(), kind, "bf16"))
     assert not needs_masks(model)
     with Calls(READS) as reads:
         logits = model(**batch).logits
@@ -82,7 +82,7 @@ def test_fused_norms_are_those_of_the_model_and_are_saved_as_they_were(kind: str
         weight.data += 0.1 * torch.randn_like(weight)
     logits, names = model(**batch).logits, list(model.state_dict())
 
-    use_fused_norms(model, JobSpec())
+    use_fused_norms(model)
 
     assert torch.allclose(model(**batch).logits, logits, atol=1e-5)
     assert list(model.state_dict()) == names
@@ -96,10 +96,9 @@ def test_masks_of_windows_of_other_models_and_in_other_formats_stay() -> None:
     windowed.config.sliding_window = 8
     sees_all, precise = small("llama"), small("llama")
     sees_all.config.is_causal = False
-    spec = JobSpec(max_seq_length=9)
     for model in (windowed, eager, encoder, sees_all, precise):
         precision = "fp32" if model is precise else "bf16"
-        use_causal_attention(model, spec, formats_of(spec, model.config.model_type, precision))
+        use_causal_attention(model, 9, formats_of(JobSpec(), model.config.model_type, precision))
         assert needs_masks(model)
 
 

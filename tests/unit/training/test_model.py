@@ -34,7 +34,7 @@ LABELS = ("bad", "fair", "good")
 def build(folder: Path, **values: Any) -> Any:
     labels = () if values.get("task") == "causal-lm" else LABELS
     spec = JobSpec(**{"precision": "fp32", **values})
-    return build_model(spec, folder, labels, load_tokenizer(folder), find_formats(spec, folder))[0]
+    return build_model(spec.model_arguments, folder, labels, load_tokenizer(folder), find_formats(spec, folder))[0]
 
 
 def trainable(model: Any) -> set[str]:
@@ -74,10 +74,10 @@ def test_code_that_comes_with_a_model_is_never_run(tiny_model: Path, tmp_path: P
     (folder / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nclass Evil: pass\n")
 
     with pytest.raises(BadInput, match="has no configuration that transformers can load"):
-        model_faults(JobSpec(model=str(folder)), folder)
+        model_faults(JobSpec(model=str(folder)).model_arguments, folder)
     formats = formats_of(JobSpec(), "", "fp32")
     with pytest.raises(ValueError, match="trust_remote_code"):
-        build_model(JobSpec(), folder, LABELS, load_tokenizer(tiny_model), formats)
+        build_model(JobSpec().model_arguments, folder, LABELS, load_tokenizer(tiny_model), formats)
     assert not mark.exists()
 
 
@@ -146,16 +146,16 @@ def test_rank_scale_dropout_and_layers_are_those_that_were_asked_for(tiny_model:
 
 
 def test_an_unknown_layer_is_refused_with_the_layers_that_there_are(tiny_model: Path) -> None:
-    request = {"fine_tuning": "lora", "model": "tiny", "max_seq_length": 64}
+    def faults_of(**values: Any) -> list[str]:
+        spec = JobSpec(fine_tuning="lora", model="tiny", max_seq_length=64, **values)
+        return model_faults(spec.model_arguments, tiny_model)
 
-    (fault,) = model_faults(
-        JobSpec(**request, lora={"target_modules": "query,q_proj,classifier,embeddings"}), tiny_model
-    )
+    (fault,) = faults_of(lora={"target_modules": "query,q_proj,classifier,embeddings"})
 
     reference = "lora.target_modules must name linear layers of tiny: dense, key, query, value"
     assert fault == f"{reference}; got q_proj, classifier, embeddings"
-    assert model_faults(JobSpec(**request, lora={"target_modules": "output.dense"}), tiny_model) == []
-    assert model_faults(JobSpec(**request), tiny_model) == []
+    assert faults_of(lora={"target_modules": "output.dense"}) == []
+    assert faults_of() == []
 
 
 # --- the folder of a trained model
@@ -181,7 +181,7 @@ class Trained:
 
     def write(self, **options: Any) -> None:
         formats = formats_of(self.spec, "", "fp32")
-        write_model(self.model, self.path, self.spec, formats, self.messages.append, **options)
+        write_model(self.model, self.path, self.spec.model_arguments, formats, self.messages.append, **options)
 
 
 Make = Callable[..., Trained]
@@ -216,7 +216,7 @@ def make(tmp_path: Path) -> Make:
     def trained(base: Path, **values: Any) -> Trained:
         spec = JobSpec(model=str(base), **{"precision": "fp32", "fine_tuning": "lora", **values})
         labels = () if spec.task == "causal-lm" else LABELS
-        model, _ = build_model(spec, base, labels, load_tokenizer(base), find_formats(spec, base))
+        model, _ = build_model(spec.model_arguments, base, labels, load_tokenizer(base), find_formats(spec, base))
         torch.manual_seed(1)
         with torch.no_grad():
             for item in model.parameters():
@@ -349,10 +349,10 @@ def test_a_model_comes_back_in_the_number_format_of_its_files(
     transformers.AutoModel.from_pretrained(base, dtype=torch.bfloat16).save_pretrained(base)
     spec = JobSpec(model=str(base), precision="fp32", fine_tuning=fine_tuning)
     formats = find_formats(spec, base)
-    model, _ = build_model(spec, base, LABELS, load_tokenizer(base), formats)
+    model, _ = build_model(spec.model_arguments, base, LABELS, load_tokenizer(base), formats)
     assert {item.dtype for item in model.parameters() if item.requires_grad} == {torch.float32}
 
-    write_model(model, tmp_path / "written", spec, formats, [].append)
+    write_model(model, tmp_path / "written", spec.model_arguments, formats, [].append)
 
     written = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "written")
     assert written.dtype == written.config.dtype == torch.bfloat16
@@ -366,6 +366,6 @@ def test_a_model_whose_answers_depend_on_padding_is_refused(tmp_path: Path, kind
     sizes |= {} if kind == "xlnet" else {"num_attention_heads": 2, "intermediate_size": 32}
     transformers.AutoConfig.for_model(kind, **sizes).save_pretrained(tmp_path)
 
-    faults = model_faults(JobSpec(model=str(tmp_path), max_seq_length=64), tmp_path)
+    faults = model_faults(JobSpec(model=str(tmp_path), max_seq_length=64).model_arguments, tmp_path)
 
     assert bool([fault for fault in faults if "output depends on the padding after a text" in fault]) is is_refused

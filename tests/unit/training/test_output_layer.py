@@ -64,7 +64,9 @@ def batch_of_rows() -> dict[str, torch.Tensor]:
 def strategy_of(model: Any, spec: JobSpec = SPEC, kind: str = "llama") -> Replicas:
     arguments = training_arguments(spec, 10)
     formats = formats_of(spec, kind, spec.precision)
-    return begin_training(Replicas, spec, formats, lambda: (model, []), arguments, 1e-4)[0]
+    strategy = Replicas(spec.degrees, formats, lambda: (model, []))
+    begin_training(strategy, arguments, 1e-4, is_causal=True)
+    return strategy
 
 
 def expected_of(model: Any, batch: dict[str, torch.Tensor]) -> tuple[float, dict[str, torch.Tensor]]:
@@ -215,9 +217,10 @@ def in_process(rank: int, port: int, kind: type[Replicas], precision: Any, resul
         with torch.device("cpu" if drawn is None else "meta"):
             return (model_of("llama", TIED) if drawn is None else small("llama", "causal-lm", **TIED)), []
 
-    begin(spec)
+    begin(spec.degrees)
     arguments = training_arguments(spec, 10)
-    strategy, _ = begin_training(kind, spec, formats_of(spec, "llama", precision), build, arguments, 1e-4)
+    strategy = kind(spec.degrees, formats_of(spec, "llama", precision), build)
+    begin_training(strategy, arguments, 1e-4, is_causal=True)
     batch = {name: item[rank::2] for name, item in batch_of_rows().items()}
     with Largest() as largest:
         factor = float(strategy.shares)  # gradients are averaged over the processes

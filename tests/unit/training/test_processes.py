@@ -14,11 +14,9 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from paretune.specification.container import Hosts, JobFolder
-from paretune.specification.job import JobSpec
 from paretune.training.processes import network_environment, run_torchrun, torchrun_arguments
 
 ROOT = Path("/opt/ml")
-TWO = JobSpec(instance_type="ml.g5.12xlarge", instance_count=2)
 
 
 def hosts(current: str, *names: str) -> Hosts:
@@ -27,7 +25,7 @@ def hosts(current: str, *names: str) -> Hosts:
 
 def test_an_instance_starts_its_processes_and_meets_the_others_at_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SM_MASTER_PORT", raising=False)
-    parsed = run.parse_args(torchrun_arguments(TWO, hosts("algo-2"), ROOT, grace_s=110))
+    parsed = run.parse_args(torchrun_arguments(4, hosts("algo-2"), ROOT, grace_s=110))
 
     assert (parsed.nnodes, parsed.node_rank, parsed.nproc_per_node) == ("2", 1, "4")
     assert (parsed.master_addr, parsed.master_port, parsed.rdzv_backend) == ("algo-1", 7777, "static")
@@ -41,7 +39,7 @@ def test_an_instance_starts_its_processes_and_meets_the_others_at_the_first(monk
 
 
 def test_processes_of_one_machine_meet_on_a_free_port() -> None:
-    parsed = run.parse_args(torchrun_arguments(JobSpec(instance_count=3), None, ROOT, grace_s=60))
+    parsed = run.parse_args(torchrun_arguments(3, None, ROOT, grace_s=60))
 
     assert parsed.standalone
     assert parsed.nproc_per_node == "3"
@@ -106,14 +104,13 @@ def test_a_second_request_to_stop_may_arrive_during_the_first() -> None:
 _WAITS = """
 import sys, time
 from pathlib import Path
-from paretune.specification.job import JobSpec
 from paretune.training import processes, strategies
 folder = Path(sys.argv[1])
 (folder / sys.argv[2]).touch()
 while len([*folder.iterdir()]) < 2:  # imports take longer than the limit on a busy machine
     time.sleep(0.05)
 strategies.PROCESS_TIMEOUT_S = 8
-strategies.begin(JobSpec(instance_count=2))
+strategies.begin(JobSpec(instance_count=2).degrees)
 if processes.is_first():
     time.sleep(20)  # writes a large model
 processes.wait_for_all()

@@ -40,7 +40,7 @@ def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(monke
     monkeypatch.setattr(device, "has_gpu", lambda: False)
     monkeypatch.setattr(processes, "_objects", None)
 
-    strategies.begin(JobSpec(strategy="smddp", **GPU))
+    strategies.begin(JobSpec(strategy="smddp", **GPU).degrees)
 
     assert (imported, request) == (["smdistributed.dataparallel.torch.torch_smddp"], ["smddp", "gloo"])
     assert "SM_FRAMEWORK_PARAMS" not in strategies.os.environ
@@ -55,7 +55,7 @@ distributed.Backend.register_backend("smddp", start, devices=["cuda"])
 PROCESS = """
 from paretune.specification.job import JobSpec
 from paretune.training import processes, strategies
-strategies.begin(JobSpec(strategy="smddp", instance_type="ml.p4d.24xlarge", instance_count=2))
+strategies.begin(JobSpec(strategy="smddp", instance_type="ml.p4d.24xlarge", instance_count=2).degrees)
 rank = strategies.distributed.get_rank()
 print(processes.gather({"rank": rank}), processes.of_first(rank + 7), flush=True)
 """
@@ -133,7 +133,7 @@ def test_copies_of_shards_exchange_gradients_after_the_last_micro_batch_only(mon
         with torch.device("cpu" if drawn is None else "meta"):
             return small("gpt2"), []
 
-    shards = strategies.Shards(spec, formats_of(spec, "gpt2", "fp32"), build)
+    shards = strategies.Shards(spec.degrees, formats_of(spec, "gpt2", "fp32"), build)
     batch = {"input_ids": torch.ones(2, 4).long(), "attention_mask": torch.ones(2, 4).long()}
     counts = []
     for is_last in (False, False, True):
@@ -160,13 +160,14 @@ def test_shards_of_four_bit_weights_are_merged_into_a_folder_that_answers_as_the
 ) -> None:
     options: dict[str, Any] = {"fine_tuning": "qlora", "lora": {"r": 4}, "strategy": "fsdp", "cpu_offload": True}
     spec, messages = JobSpec(model=str(tiny_model), precision="fp32", **options), list[str]()
-    strategies.begin(spec)
+    given = spec.model_arguments
+    strategies.begin(spec.degrees)
     formats, tokenizer = model.find_formats(spec, tiny_model), model.load_tokenizer(tiny_model)
 
     def build(drawn: Any = None, *, packs: bool = True) -> Any:
-        return model.build_model(spec, tiny_model, ("bad", "good"), tokenizer, formats, drawn=drawn, packs=packs)
+        return model.build_model(given, tiny_model, ("bad", "good"), tokenizer, formats, drawn=drawn, packs=packs)
 
-    shards = strategies.Shards(spec, formats, build)
+    shards = strategies.Shards(spec.degrees, formats, build)
     trained = shards.model.eval()
     with torch.no_grad():
         for name, weight in trained.named_parameters():
@@ -175,7 +176,7 @@ def test_shards_of_four_bit_weights_are_merged_into_a_folder_that_answers_as_the
         tokens = torch.arange(5, 13).reshape(1, 8)
         expected = trained(input_ids=tokens).logits
     shards.reshard()
-    model.write_model(trained, tmp_path / "model", spec, formats, messages.append, shards)
+    model.write_model(trained, tmp_path / "model", given, formats, messages.append, shards)
 
     loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     assert model.four_bit_layers(trained)
@@ -183,11 +184,11 @@ def test_shards_of_four_bit_weights_are_merged_into_a_folder_that_answers_as_the
     assert torch.allclose(loaded(input_ids=tokens).logits, expected, atol=1e-3)
 
 
-def gradients(spec: JobSpec, kept: list[torch.Size]) -> dict[str, torch.Tensor]:
+def gradients(kept: list[torch.Size], *, on_cpu: bool) -> dict[str, torch.Tensor]:
     """Return the gradients of a small model after one backward pass; `kept` gets the shapes that the hooks keep."""
     torch.manual_seed(0)
     trained = small("llama", "causal-lm").train()
-    strategies.checkpoint_activations(trained, spec)
+    strategies.checkpoint_activations(trained, on_cpu=on_cpu)
 
     class Noted(save_on_cpu):
         def __init__(self, **options: Any) -> None:
@@ -203,11 +204,10 @@ def gradients(spec: JobSpec, kept: list[torch.Size]) -> dict[str, torch.Tensor]:
 
 
 def test_offloaded_activations_are_the_inputs_of_the_layers_and_change_no_gradient() -> None:
-    checkpointed = JobSpec(training_arguments={"gradient_checkpointing": True})
     none, inputs = list[torch.Size](), list[torch.Size]()
 
-    expected = gradients(checkpointed, none)
-    offloaded = gradients(checkpointed.replace(activation_offloading=True), inputs)
+    expected = gradients(none, on_cpu=False)
+    offloaded = gradients(inputs, on_cpu=True)
 
     assert none == []
     config = small("llama", "causal-lm").config

@@ -19,8 +19,6 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
 
 from paretune.core.errors import BadInput
-from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import pipeline_parts
 from paretune.training import device, processes
 from paretune.training.strategies import Batch, Shards, sent
 from paretune.training.tasks import SummedLoss
@@ -50,18 +48,18 @@ _FAMILIES: Mapping[str, _Family] = {  # maps model types to the names of their m
 }
 
 
-def stage_faults(spec: JobSpec, config: Any) -> list[str]:
-    """Return reasons why the layers of a job's model cannot be divided into stages; empty if they can."""
-    stages, faults = spec.degrees.pipeline, list[str]()
+def stage_faults(config: Any, stages: int, name: str, precision: str) -> list[str]:
+    """Return reasons why the layers of the model `name` cannot be divided into stages; empty if they can."""
+    faults = list[str]()
     if config.model_type not in _FAMILIES:
         rule = f"pipeline_parallel_degree works only with models of type {', '.join(_FAMILIES)}"
         remedy = "set strategy=fsdp without it, which shards the weights"
-        faults.append(f"{rule}, got {spec.model} ({config.model_type}): {remedy}")
+        faults.append(f"{rule}, got {name} ({config.model_type}): {remedy}")
     elif (layers := config.num_hidden_layers) % stages:
         fits = ", ".join(str(number) for number in range(1, layers + 1) if layers % number == 0)
-        rule = f"pipeline_parallel_degree must divide the {layers} layers of {spec.model}"
+        rule = f"pipeline_parallel_degree must divide the {layers} layers of {name}"
         faults.append(f"{rule}, got {stages}: use {fits}")
-    if spec.precision == "fp16":
+    if precision == "fp16":
         faults.append("pipeline_parallel_degree works only with precision bf16 or fp32, got fp16: set precision=bf16")
     return faults
 
@@ -76,12 +74,12 @@ class Stages(Shards):
 
     _gathers_again = False  # otherwise each layer would be gathered again for each micro-batch
 
-    def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
+    def _divide(self, mesh: DeviceMesh) -> None:
         if self.formats.scales:  # each stage would choose its own scale of the loss
             raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
         self._group = mesh["pipeline"].get_group()
         self._number, self._stages = mesh.get_local_rank("pipeline"), self._degrees.pipeline
-        self._micro_batches = pipeline_parts(spec.plan().per_device_train_batch_size, self._stages, spec.max_seq_length)
+        self._micro_batches = self._parts
         self._is_first, self._is_last = self._number == 0, self._number == self._stages - 1
         self._schedules: dict[tuple[int, ...], Schedule1F1B] = {}
         model = self.model

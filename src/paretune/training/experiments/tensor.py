@@ -8,7 +8,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_module
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
-from paretune.specification.job import JobSpec
 from paretune.training.strategies import Shards
 
 _STYLES: Mapping[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
@@ -19,7 +18,7 @@ _GATHERED = ("colwise_gather_output", "colwise_rep")  # transformers 5.23 and 5.
 class TensorGroups(Shards):
     """Divides a model's matrices over the devices of a group, then shards them. A group trains on the same rows."""
 
-    def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
+    def _divide(self, mesh: DeviceMesh) -> None:
         divide_matrices(self.model, mesh["tensor"])
 
 
