@@ -184,15 +184,25 @@ def text_lengths(dataset: str, text_column: str) -> list[int]:
     The texts are in `text_column` or, if there is no such column, in those of conversations or in the longest one.
     """
     path = at_home(dataset)
-    if not is_file(path) or path.suffix.lower() not in _TEXT or path.stat().st_size > _LARGEST:
+    is_parquet = path.suffix.lower() == ".parquet"
+    if not is_file(path) or not (is_parquet or path.suffix.lower() in _TEXT) or path.stat().st_size > _LARGEST:
         return []
-    columns = _columns(path, "dataset", drops=True)
+    columns = _parquet_columns(path) if is_parquet else _columns(path, "dataset", drops=True)
     sizes = {name: [len(str(cell or "")) for cell in cells] for name, cells in columns.items()}
     chosen = [name for name in (text_column,) if name in sizes] or [
         name for name in (PROMPT, COMPLETION, MESSAGES) if name in sizes
     ]
     chosen = chosen or sorted(sizes, key=lambda name: -sum(sizes[name]))[:1]
     return [sum(lengths) for lengths in zip(*(sizes[name] for name in chosen), strict=True)]
+
+
+def _parquet_columns(path: Path) -> dict[str, Sequence[object]]:
+    """Read the columns of a Parquet file; empty if it cannot be read, which the preparation of the data reports."""
+    from pyarrow import parquet
+
+    with suppress(OSError, ValueError):  # the errors of pyarrow are ValueErrors
+        return dict(parquet.read_table(path).to_pydict())
+    return {}
 
 
 def _file_faults(data: DataArguments, parameter: str, name: str) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow.artifacts
+import pandas as pd
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
@@ -188,6 +189,25 @@ def test_the_mean_length_of_rows_can_be_typed_and_padding_follows(run: Command, 
     code, _, err = run(row_tokens="200", instance_type="ml.g5.xlarge")
     assert code == 2
     assert "row_tokens needs max_train_samples" in err
+
+
+def test_rows_of_a_local_parquet_file_are_counted_like_those_of_a_csv_file(run: Command, workplace: Path) -> None:
+    frame = pd.DataFrame(
+        {"text": ["a film about people in a small town, " * n for n in range(1, 41)], "label": [0, 1] * 20}
+    )
+    frame.to_parquet(workplace / "rows.parquet")
+    frame.to_csv(workplace / "rows.csv", index=False)
+
+    parquet, csv_file = (
+        run(dataset=name, instance_type="ml.g5.xlarge", max_seq_length="128")[1]
+        for name in ("rows.parquet", "rows.csv")
+    )
+
+    assert "data: rows.parquet, 36 rows of" in parquet
+    assert parquet.replace("rows.parquet", "rows.csv") == csv_file
+    (workplace / "rows.parquet").write_text("no parquet")
+    code, _, err = run(dataset="rows.parquet", instance_type="ml.g5.xlarge")
+    assert (code, "the number of rows of dataset rows.parquet is not known yet" in err) == (2, True)
 
 
 def test_rows_of_a_local_file_are_counted_and_it_is_said_that_they_are_cut(run: Command, workplace: Path) -> None:
