@@ -41,6 +41,7 @@ _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falc
 # Factors and limits of the logits of a language model; None or 1 if it has none.
 _OF_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 _COUNTED = ("parameters", "matrices", "layers", "hidden_size", "vocabulary", "adapted_widths")
+_OF_EXPERTS = ("experts", "idle_experts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,8 @@ class Architecture:
     positions: int | None = None  # longest row in tokens, or None if nothing limits it
     stored: str = "fp32"  # number format of the weights in its files
     changes_logits: bool = False  # whether a language model scales or caps what its output layer computes
+    experts: int = 0  # weights of the experts in a mixture among which a router chooses; 0 without a mixture
+    idle_experts: int = 0  # those of the experts that a token does not pass through, which `matrices` leaves out
 
 
 def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
@@ -134,7 +137,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
         tables += (_first(config, _POSITIONS) or 512) * embedding
     decoder = (_first(config, _DECODER_LAYERS) or layers) if config.get("is_encoder_decoder") else 0
     matrices = layers * block + decoder * (block + attention)
-    active, idle = _experts(config, layers, inner)
+    all_experts, active, idle = _experts(config, layers, inner)
     matrices += unit * active
     shared = layers - (_first(config, ("num_hidden_groups",)) or layers)  # blocks that share the weights of others
     if task == CAUSAL_LM:
@@ -153,6 +156,8 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
         positions=positions_of(config),
         stored=stored_in(config),
         changes_logits=any(config.get(name) not in (None, 1.0) for name in _OF_LOGITS),
+        experts=unit * all_experts,
+        idle_experts=unit * idle,
     )
 
 
@@ -172,23 +177,23 @@ def length_faults(model: str, positions: int | None, max_seq_length: int) -> lis
     return [f"max_seq_length must be at most {positions} for {model}, got {max_seq_length}"]
 
 
-def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, int]:
-    """Return two widths of a mixture of experts, each summed over the layers that have experts.
+def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, int, int]:
+    """Return three widths of a mixture of experts, each summed over the layers that have experts.
 
-    The first is the width of the experts that a token passes through, minus `inner`, which the caller has counted
-    already. The second is the width of all other experts. An expert is `inner` wide unless the configuration has
-    another width.
+    The first is the width of all experts that may be chosen. The second is the width of the experts that a token passes
+    through, minus `inner`, which the caller has counted already. The third is the width of all other experts. An expert
+    is `inner` wide unless the configuration has another width.
     """
     experts, chosen = _first(config, _EXPERTS) or 1, _first(config, _CHOSEN_EXPERTS) or 1
     if experts == 1:
-        return 0, 0
+        return 0, 0, 0
     width = _first(config, ("moe_intermediate_size",)) or inner
     common = _first(config, ("shared_expert_intermediate_size",))
     common = (_first(config, ("n_shared_experts",)) or 0) * width if common is None else common
     only_dense = config.get("mlp_only_layers")
     dense = (_first(config, ("first_k_dense_replace",)) or 0) + len(only_dense if isinstance(only_dense, list) else ())
     sparse = max(0, layers - dense)
-    return sparse * (chosen * width + common - inner), sparse * (experts - chosen) * width
+    return sparse * experts * width, sparse * (chosen * width + common - inner), sparse * (experts - chosen) * width
 
 
 def config_in(model: str | Path) -> Mapping[str, Any] | None:
@@ -283,7 +288,7 @@ def _architectures() -> Mapping[str, tuple[Architecture, int]]:
     return {
         row["model"]: (
             Architecture(
-                **{name: int(row[name]) for name in _COUNTED},  # type: ignore[arg-type]  # none of them is the bool
+                **{name: int(row[name]) for name in (*_COUNTED, *_OF_EXPERTS)},  # type: ignore[arg-type]  # no bool
                 kind=row["kind"],
                 stored=row["stored"],
                 positions=int(row["positions"]) if row["positions"] else None,

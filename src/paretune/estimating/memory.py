@@ -265,9 +265,9 @@ def _gathered_bytes(setting: Setting) -> float:
     spec, built, packed = setting.spec, setting.built, setting.work.packed_weights
     if spec.strategy not in SHARDED or (setting.share.sharers == 1 and not spec.cpu_offload):
         return 0.0
-    of_layers, each = built.matrices - setting.work.output_weights, BYTES[setting.formats.compute]
+    of_layers, each = built.matrices + built.idle_experts - setting.work.output_weights, BYTES[setting.formats.compute]
     layer, rest = of_layers / built.layers, built.parameters - of_layers
-    gathered = 2 * layer * (PACKED_BYTES if packed else each) + rest * each
+    gathered = 2 * (PACKED_BYTES * packed + each * (of_layers - packed)) / built.layers + rest * each
     gradients = layer * (each + 4.0) + rest * each if spec.fine_tuning == "full" else 0.0
     return gathered + gradients
 

@@ -27,6 +27,7 @@ PACKED_BYTES = 4 / 8  # bytes of a weight in nf4
 SCALE_BYTES = (8 / 64 + 32 / (64 * 256)) / 8
 """Bytes of quantization constants per weight in nf4 with double quantization, about 0.016: 8 bits for 64 weights, and
 32 bits for 256 of these constants (Dettmers et al., arXiv 2305.14314, section 3)."""
+_STACKS_EXPERTS = (5, 0)  # version of transformers since which the experts of a layer are one weight
 PROBE_STEPS = 40  # steps of a probe, a short job that measures the speed of a cluster: 4 warm up, 36 are measured
 
 
@@ -300,8 +301,15 @@ def gathered_bytes(packed: float, built: Architecture, formats: Formats) -> floa
 
 
 def quantized_weights(spec: JobSpec, built: Architecture) -> float:
-    """Return the number of 4-bit weights: with qlora, all matrices except the output layer, otherwise 0."""
-    return float(built.matrices - output_weights(spec, built)) if spec.fine_tuning == "qlora" else 0.0
+    """Return the number of 4-bit weights: with qlora, all matrices except the output layer, otherwise 0.
+
+    bitsandbytes packs linear layers. Since transformers 5, the experts of a layer are one stacked weight, which stays
+    in 16 bits.
+    """
+    if spec.fine_tuning != "qlora":
+        return 0.0
+    stacked = 0 if spec.trained_by.is_before(*_STACKS_EXPERTS) else built.experts
+    return float(built.matrices + built.idle_experts - stacked - output_weights(spec, built))
 
 
 def trained_weights(spec: JobSpec, built: Architecture) -> float:

@@ -81,6 +81,10 @@ def test_all_experts_are_weights_and_the_chosen_ones_are_multiplied(name: str) -
     assert found is not None
     assert found.parameters == pytest.approx(parameters, rel=0.01)
     assert found.matrices == pytest.approx(active, rel=0.1)  # publications include embeddings, which are looked up
+    embeddings = config["vocab_size"] * config["hidden_size"]
+    assert found.parameters == pytest.approx(found.matrices + found.idle_experts + embeddings, rel=1e-3)
+    if (known := well_known("Mixtral-8x7B-v0.1")) and name == "Mixtral-8x7B":
+        assert (known.experts, known.idle_experts) == (found.experts, found.idle_experts)
 
 
 GATED = {"feed_forward_proj": "gated-gelu"}

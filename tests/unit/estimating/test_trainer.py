@@ -220,6 +220,7 @@ MISTRAL = {
     "intermediate_size": 14_336,
     "vocab_size": 32_000,
 }
+MIXTRAL = MISTRAL | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
 POWERLM = {  # of ibm/PowerLM-3b
     "model_type": "granite",
     "hidden_size": 2304,
@@ -244,6 +245,12 @@ POWERLM = {  # of ibm/PowerLM-3b
         (MISTRAL, "qlora", 1, 4, 19.25),
         (MISTRAL, "qlora", 1, 8, 34.46),
         (MISTRAL, "qlora", 2, 4, 14.87),
+        (MIXTRAL, "lora", 2, 2, 53.60),  # all experts are in the layers that are gathered one after the other
+        (MIXTRAL, "lora", 2, 4, 60.40),
+        (MIXTRAL, "qlora", 1, 4, 39.86),
+        (MIXTRAL, "qlora", 1, 8, 56.39),
+        (MIXTRAL, "qlora", 2, 2, 19.68),
+        (MIXTRAL, "qlora", 2, 4, 26.21),
         (POWERLM, "full", 1, 4, 32.72),
         (POWERLM, "full", 1, 8, 43.83),  # the activations are more than the gradients and the copy
         (POWERLM, "full", 2, 2, 16.42),
@@ -271,6 +278,27 @@ def test_the_memory_of_a_trainer_is_that_of_published_peaks(
 
     assert 0.93 < peak.gib / published_gib < 1.08
     assert peak.gib_low < published_gib < peak.gib_high
+
+
+def test_the_experts_of_transformers_5_are_no_linear_layers_so_they_stay_in_16_bits() -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = {**MIXTRAL, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config |= {"num_key_value_heads": 2, "vocab_size": 100, "tie_word_embeddings": False}
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.MixtralConfig(**config))
+    linear = {name: module.weight.numel() for name, module in model.named_modules() if type(module) is torch.nn.Linear}
+    experts = sum(weight.numel() for name, weight in model.named_parameters() if ".experts." in name)
+    built = of_config(config, "causal-lm")
+    assert built is not None
+    job: dict[str, Any] = {"task": "causal-lm", "fine_tuning": "qlora", "instance_type": "ml.p4d.24xlarge"}
+    packed = {
+        program: setting(built, **job, program=program).work.packed_weights
+        for program in ("paretune", "trainer", "trainer-4.46")
+    }
+
+    assert (built.experts, built.idle_experts) == (experts, experts * 6 // 8)
+    assert packed["paretune"] == packed["trainer"] == sum(linear.values()) - linear["lm_head"]
+    assert packed["trainer-4.46"] == packed["trainer"] + experts  # a linear layer for each matrix of an expert
 
 
 def test_the_memory_of_an_optimizer_is_what_it_allocates() -> None:
