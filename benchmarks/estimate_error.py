@@ -21,7 +21,8 @@ the hours that `paretune estimate` prints for them, with its command.
 --table: published training rates, with the columns of estimate_error_cold.py; may be repeated. Each row is estimated as
 `paretune estimate` does, without any earlier job, and a table shows the errors by kind of job. It has two halves: the
 sources that constants were chosen on, where the width of each source's intervals is learned from the other sources, and
-the sources that were left out.
+the sources that were left out. The widths are learned from whole sources, so the share of rates inside their intervals
+is also shown as the mean of each source's share.
 
 --small: if no table is given, a formula makes up published jobs.
 """
@@ -241,7 +242,8 @@ def kinds(tables: Sequence[Path], most: int | None) -> list[str]:
             continue
         rows = [_of_kind(kind, values) for kind, values in sorted(found.items())]
         rows.append(_of_kind("all", [value for values in found.values() for value in values]))
-        header = [half, "rows", "sources", "median", "error", "in the 80 % interval", "its half-width"]
+        inside = ["in the 80 % interval", "each source once"]
+        header = [half, "rows", "sources", "median", "error", *inside, "its half-width"]
         lines += [*published.table(header, rows), ""]
     return [*lines, "Factors of the intervals, from the sources that constants were chosen on:", "", *factors]
 
@@ -258,13 +260,16 @@ def _estimated(rate: Any) -> tuple[float, float]:
 
 
 def _of_kind(kind: str, values: Sequence[tuple[str, float, float]]) -> list[str]:
-    inside = sum(1 / width <= ratio <= width for _, ratio, width in values)
+    of_source: dict[str, list[bool]] = {}
+    for source, ratio, width in values:
+        of_source.setdefault(source, []).append(1 / width <= ratio <= width)
+    inside = statistics.mean(one for some in of_source.values() for one in some)
+    by_source = statistics.mean(statistics.mean(some) for some in of_source.values())
     error = statistics.median(abs(math.log(ratio)) for _, ratio, _ in values)
     width = math.exp(statistics.mean(math.log(width) for *_, width in values))
     middle = statistics.median(ratio for _, ratio, _ in values)
-    sources = len({source for source, *_ in values})
-    cells = [f"{middle:.2f}", f"{math.expm1(error):.0%}", f"{inside / len(values):.0%}", f"x {width:.2f}"]
-    return [kind, str(len(values)), str(sources), *cells]
+    cells = [f"{middle:.2f}", f"{math.expm1(error):.0%}", f"{inside:.0%}", f"{by_source:.0%}", f"x {width:.2f}"]
+    return [kind, str(len(values)), str(len(of_source)), *cells]
 
 
 def small_table() -> pd.DataFrame:
