@@ -29,7 +29,7 @@ def test_a_sound_account_passes_every_check_and_the_paid_job_is_run(cloud: Cloud
     assert result.code == 0, result.text
     assert cloud.emulator.jobs() == []
     assert cloud.runs() == []
-    assert "at most 0.50 USD" in result.text
+    assert "at most 0.500 USD" in result.text
 
     with cloud.start("doctor", paid="true", json="true", **own_job) as running:
         assert running.wait(WITHIN_S) == 0, running.text
