@@ -38,13 +38,14 @@ _SOURCE_CODE = re.compile(
     r"\.(pyi?|pyx|ipynb|c|cc|cpp|cu|cuh|h|hpp|java|jl|js|ts|r|rs|go|md|rst|html|css)$", re.IGNORECASE
 )
 _NO_SECRET = re.compile(r"|-|true|false|none|null|[\d.]{1,6}", re.IGNORECASE)  # harmless values of use_auth_token etc.
-_PASSWORD = re.compile(r"(//|(?<=\w:)/)[^/@\s'\"]*:[^\s'\"]*@")
-"""User and password in an address. The password may even contain /, : and @. If the address was handled as a path, it
-has only one slash left."""
+_WITH_AT = re.compile(r"(?<![^\s'\"])[^\s'\"@]*@[^\s'\"]*")  # a whole word with an @: each is read once
+_BEFORE_USER = re.compile(r"(//|(?<=\w:)/)[^/@:]*:")
+"""The beginning of a user and password in an address. The password ends at the last @ of the word, because it may even
+contain /, : and @. If the address was handled as a path, it has only one slash left."""
 _BASIC = re.compile(r"(authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?basic\s{1,3})[\w+/-]{6,}=*", re.IGNORECASE)
 _KEY = re.compile(
     r"\bhf_\w{20,}|\b(AKIA|ASIA)[A-Z0-9]{16}|\bgh[pousr]_\w{30,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}|\bsk-[\w-]{20,}"
-    r"|\bnpm_\w{30,}|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*"
+    r"|\bnpm_\w{30,}|\beyJ[\w-]{8,1000}\.eyJ[\w-]{8,}\.[\w-]*"
     r"|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{35}|(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
     r"|(?:(?<=https://)|(?<=https:/))(?!(?P<organization>[\w-]+)@dev\.azure\.com/(?P=organization)/)"
     r"(?=[A-Za-z_-]*\d)[\w-]{20,}(?=@)"
@@ -181,7 +182,14 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("postgresql://ann:pass/wo@rd@host/studies")
     'postgresql://host/studies'
     """
-    return _KEY.sub("...", _BASIC.sub(r"\1...", _PASSWORD.sub(r"\1", text)))
+    return _KEY.sub("...", _BASIC.sub(r"\1...", _WITH_AT.sub(_without_password, text)))
+
+
+def _without_password(match: re.Match[str]) -> str:
+    word = match.group()
+    end = word.rindex("@")
+    user = _BEFORE_USER.search(word, 0, end)
+    return word if user is None else word[: user.end(1)] + word[end + 1 :]
 
 
 def is_secret_name(name: str) -> bool:

@@ -496,6 +496,8 @@ def unknown(cls: type[Parameters], name: str, listed_by: str = "") -> str:
         return f"unknown parameter {name}: did you mean {' or '.join(meant)}?"
     names = [other for other in inside if outer or "." not in other]
     all_names = f"there are {', '.join(names)}" if names else "there is none"
+    if len(names) == 1:
+        all_names = f"the only one is {names[0]}"
     if len(names) > 15:
         all_names = f"`paretune {listed_by or cls.listed_by} --help all` lists all parameters"
     return f"unknown parameter {name}: {did_you_mean(name, names, or_longer=True) or all_names}"

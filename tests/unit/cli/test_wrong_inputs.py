@@ -213,7 +213,7 @@ WRONG = {  # what is typed: parts of the only message
     "report --by strategy": ["by must be one of study,", "set view=compare"],
     "report --view scaling --region us-east-1": ["region has an effect only with view=runs"],
     "sync": ["there is no MLflow store here"],
-    "sync --all": ["unknown parameter all: there are adopt"],
+    "sync --all": ["unknown parameter all: the only one is adopt"],
     f"{SIMULATED} runs.csv --learning_rate 1e-3": ["no completed runs on all sides"],
     f"{SIMULATED.replace('g5', 'g6')} runs.csv": ["instance_type must be a value in"],
     f"{SIMULATED.replace('epochs 2', 'epochs 3')} runs.csv": ["num_train_epochs must be a value in"],

@@ -1,6 +1,7 @@
 """Text that is printed: without secrets, and without characters that would command a terminal."""
 
 import json
+import time
 
 import pytest
 
@@ -91,6 +92,15 @@ def test_a_value_that_a_text_gives_to_the_name_of_a_secret_is_masked(text: str, 
 
     assert masked == (r"""{\"password\": \"...\"}""" if shown is None else shown)
     assert printable(text) == masked
+
+
+@pytest.mark.parametrize("part", ["//a:", "eyJ-", "s3:/a:b", "password='", "//a:b@"])
+def test_a_long_line_of_a_log_is_masked_in_a_time_proportional_to_its_length(part: str) -> None:
+    began = time.process_time()
+
+    without_named_secrets(part * 50_000)
+
+    assert time.process_time() - began < 4  # CPU seconds: about 0.1, but 13 if every beginning reads the whole line
 
 
 @pytest.mark.parametrize(
