@@ -226,7 +226,7 @@ class Attempts:
         card = self.record.plan.card
         if self._launcher.jobs_outlive_submitter or card.kind != "script" or status.ended_at is None:
             return None
-        script = at_home(str(card.given["entry_script"]))
+        script = at_home(str(self.record.plan.identity.given["entry_script"]))
         is_changed = script.is_file() and script.stat().st_mtime > status.ended_at - status.seconds
         return script if is_changed else None
 

@@ -39,7 +39,6 @@ def opening_card(request: JobSpec) -> Card:
         kind=kind_of(request),
         code=_code(request),
         task=request.task,
-        given=request.given(),
         parameters=request.as_text(),
         command_line=request.command(),
         heads={each.instance_type: _head(each, takes_seed=True) for each in clusters},
@@ -58,6 +57,7 @@ def opening_card(request: JobSpec) -> Card:
 
 
 def card_of(
+    opened: Card,
     request: JobSpec,
     inputs: JobInputs,
     batch: BatchPlan,
@@ -70,6 +70,7 @@ def card_of(
     """Return the whole card of a job.
 
     Args:
+        opened: the card as far as the request alone decides it.
         request: the job.
         inputs: its prepared rows and model, or the user's code.
         batch: the batch plan of its first attempt.
@@ -78,7 +79,7 @@ def card_of(
         warnings: sentences for people.
         identity: the identity with the keys of data and code.
     """
-    card, command, dataset = opening_card(request), inputs.command, inputs.dataset
+    command, dataset = inputs.command, inputs.dataset
     tags = {
         schema.CHOSEN_BATCH: "" if batch == request.plan() else str(batch.per_device_train_batch_size),
         schema.CODE_KEY: identity.code_key or "",
@@ -87,9 +88,9 @@ def card_of(
         schema.DATASET_KEY: "" if dataset is None else dataset.key,
     }
     return replace(
-        card,
+        opened,
         params=params_of(request, command, batch),
-        tags={**card.tags, **{name: text for name, text in tags.items() if text}},
+        tags={**opened.tags, **{name: text for name, text in tags.items() if text}},
         facts={} if dataset is None else dict(dataset.facts),
         estimates={} if estimate is None else metrics.to_known_digits(estimate.as_metrics()),
         inputs=() if dataset is None else _splits(request, dataset),

@@ -128,7 +128,8 @@ class RemovedJob:
         removed = self.reservation.run_id
         if (run := tracking.recorder_of(removed)) is not None:
             return run
-        tags = opening_tags(self.plan.card, self.workplace) | {schema.JOB_NAME: self.name, schema.CONTINUES: removed}
+        tags = opening_tags(self.plan.identity, self.plan.card.command_line, self.workplace)
+        tags |= {schema.JOB_NAME: self.name, schema.CONTINUES: removed}
         name = run_name(self.plan.card, self.plan.offer.instance_type)
         created = tracking.create(name, tags | {schema.WATCHED_BY: ""}).run_id
         run = tracking.recorded(created)

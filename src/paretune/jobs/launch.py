@@ -18,7 +18,6 @@ from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import record_pools
-from paretune.jobs.card import opening_card
 from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.jobs.plan import plan
@@ -32,10 +31,10 @@ from paretune.launchers.processes import is_alive
 from paretune.presentation.text import duration
 from paretune.specification import launchers
 from paretune.specification.ending import JobState
-from paretune.specification.identity import Place, is_same_request
+from paretune.specification.identity import JobIdentity, Place
 from paretune.specification.job import JobSpec
 from paretune.specification.order import job_name, job_of
-from paretune.specification.plan import Card, Plan
+from paretune.specification.plan import Plan
 from paretune.specification.profile import completed
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
@@ -164,8 +163,8 @@ def finish_job(job: Attempts) -> JobOutcome:
 
 def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
     """Plan a job, and launch or adopt it. This is the first half of `run_job`; it raises the same errors."""
-    asked = opening_card(spec)
-    with _opened_run(asked, workplace) as (opened, parent):
+    asked = JobIdentity.of(spec)
+    with _opened_run(asked, spec.command(), workplace) as (opened, parent):
         if opened is not None and opened.has_job:
             record, names = _adopted(asked, workplace, opened.run.run_id), None
         else:
@@ -194,7 +193,7 @@ def _chosen(
         if followed is not None:
             if opened is not None:
                 _make_watcher(opened.run, followed)
-            return _adopted(made.card, workplace, followed), names
+            return _adopted(made.identity, workplace, followed), names
         workplace.check_budgets(made)  # before a run is opened
         name = run_name(made.card, made.offer.instance_type)
         run = None if opened is None else workplace.tracking.begin(name)
@@ -233,7 +232,7 @@ def _begun(record: JobRecord, names: Iterator[str] | None = None) -> Attempts:
                 if recorded is None or recorded.tags.get(schema.JOB_NAME) == job.order.job_name:
                     workplace.record_cost(record.plan.limits.budget, run_id, 0.0, None)
                     _make_watcher(record.run, taken.run_id)
-            return _begun(_adopted(record.plan.card, workplace, taken.run_id))
+            return _begun(_adopted(record.plan.identity, workplace, taken.run_id))
         if taken is None and _runs(job.order.job_name, workplace):
             record.take_over(job.taken_by)
             gone = f"run {job.taken_by} of job {job.order.job_name} was removed from MLflow, but the job runs"
@@ -256,7 +255,7 @@ def _equal_runs(made: Plan, workplace: Workplace) -> list[RecordedRun] | None:
     followed: with `force=again`, or if jobs end with the process that launched them.
     """
     identity = made.identity
-    if made.card.is_forced or not workplace.launcher.jobs_outlive_submitter:
+    if identity.is_forced or not workplace.launcher.jobs_outlive_submitter:
         return None
     return [
         run
@@ -343,7 +342,7 @@ class _OpenedRun:
 
 
 @contextmanager
-def _opened_run(asked: Card, workplace: Workplace) -> Iterator[tuple[_OpenedRun | None, str]]:
+def _opened_run(asked: JobIdentity, command: str, workplace: Workplace) -> Iterator[tuple[_OpenedRun | None, str]]:
     """Yield the run that `mlflow run` has opened for this job, and the id of a parent run.
 
     Without `mlflow run`, the run is None and the id is "". A run records only one job. So if the opened run belongs to
@@ -368,13 +367,13 @@ def _opened_run(asked: Card, workplace: Workplace) -> Iterator[tuple[_OpenedRun 
             tags = recorded.tags if recorded else {}
             is_ours = _may_record(tags, asked)
             if is_ours and schema.GIVEN not in tags:  # in one write, because the process may be killed between two
-                run.set_tags(opening_tags(asked, workplace))
+                run.set_tags(opening_tags(asked, command, workplace))
         if is_ours:
             has_job = _has_job(run_id, tags, workplace)
         if is_ours and not has_job:
             is_watcher = tags.get(schema.KIND) == "watcher"  # until now, this run followed another run's job
             no_watcher = {schema.KIND: "", schema.WATCHED_RUN: ""} if is_watcher else {}
-            run.set_tags(no_watcher | opening_tags(asked, workplace))
+            run.set_tags(no_watcher | opening_tags(asked, command, workplace))
         yield (_OpenedRun(run, has_job, tags.get(schema.JOB_NAME, "")), "") if is_ours else (None, run_id)
     except LostContact:
         raise  # the job may run
@@ -385,7 +384,7 @@ def _opened_run(asked: Card, workplace: Workplace) -> Iterator[tuple[_OpenedRun 
         raise
 
 
-def _may_record(tags: Mapping[str, str], asked: Card) -> bool:
+def _may_record(tags: Mapping[str, str], asked: JobIdentity) -> bool:
     """Return whether an opened run may record this job: the run records nothing yet, or it already records this job.
 
     With `force=again`, a job that has ended counts as another job.
@@ -394,7 +393,7 @@ def _may_record(tags: Mapping[str, str], asked: Card) -> bool:
         return False
     if asked.is_forced and tags.get(schema.STATE) in ENDED:
         return False
-    return schema.GIVEN not in tags or is_same_request(asked.given, schema.given_by(tags))
+    return schema.GIVEN not in tags or asked.is_requested_by(schema.given_by(tags))
 
 
 def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool:
@@ -418,7 +417,7 @@ def _make_watcher(run: Run, watched: str) -> None:
         run.end("FINISHED")
 
 
-def _adopted(asked: Card, workplace: Workplace, run_id: str) -> JobRecord:
+def _adopted(asked: JobIdentity, workplace: Workplace, run_id: str) -> JobRecord:
     """Return the record of a job that another process started."""
     run = workplace.tracking.run(run_id)
     record = JobRecord(plan_in(run, workplace, asked), workplace, run=run)

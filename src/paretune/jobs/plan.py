@@ -57,7 +57,7 @@ def plan(
     workplace: Workplace,
     *,
     study: str = "",
-    revision: str | None = None,
+    begun: Plan | None = None,
     judges_limit: bool = True,
     prepare: bool = True,
     checks_budgets: bool = False,
@@ -71,7 +71,8 @@ def plan(
         request: the job.
         workplace: where it would run.
         study: the name of its study, if any.
-        revision: the commit of a model on the Hub, by default the newest.
+        begun: its `draft`, by default a new one. Its owner, limits and causes of retries are kept, and the commit of
+            its model on the Hub, by default the newest.
         judges_limit: False skips max_cost_usd and `limit_refusal`: a study judges the limits of its trials itself,
             because it sets them, and knows more about them than the estimate does.
         prepare: False checks the job with the inputs that an earlier preparation has left, if any.
@@ -84,11 +85,11 @@ def plan(
         JobFailed: the preparation of the inputs crashed.
     """
     refuse(description_faults(request))
-    made, launcher = draft(request, workplace, study=study), workplace.launcher
+    made, launcher = begun or draft(request, workplace, study=study), workplace.launcher
     if judges_limit:
         admit(request, launcher, workplace.environment)
-    if request.budget is not None and workplace.offline is None:
-        BudgetFile.read(request.budget)  # its faults are reported before anything is prepared
+    if made.limits.budget is not None and workplace.offline is None:
+        BudgetFile.read(made.limits.budget)  # its faults are reported before anything is prepared
         if checks_budgets:
             workplace.check_budgets(made)
 
@@ -100,7 +101,7 @@ def plan(
         else:
             refuse(launch_faults(request))
 
-    inputs = inputs_of(request, workplace, place, revision=revision, prepare=prepare)
+    inputs = inputs_of(request, workplace, place, revision=made.revision, prepare=prepare)
     job = foreseen(request, inputs, workplace)
     if judges_limit and (refusal := limit_refusal(job)):
         raise BadInput([refusal])
@@ -112,12 +113,13 @@ def plan(
         chosen = launcher.fit(request, placed[0], inputs) if prepare else placed[0]
     dataset, code, command = inputs.dataset, inputs.code, inputs.command
     takes_batch = command is not None and command.takes_batch
-    identity = JobIdentity.of(
-        request, data_key=None if dataset is None else dataset.key, code_key=(code and code.key) or None
+    identity = replace(
+        made.identity, data_key=None if dataset is None else dataset.key, code_key=(code and code.key) or None
     )
     return replace(
         made,
         card=card_of(
+            made.card,
             request,
             inputs,
             job.plan,
@@ -130,7 +132,7 @@ def plan(
         offers=offers_of(request, chosen, launcher.price, batch=job.plan, command=command),
         payload=payload_of(request, command),
         place=chosen,
-        revision=inputs.revision,
+        revision=inputs.revision or made.revision,
         accumulates=made.accumulates if command is None else command.accumulates,
         takes_batch=takes_batch,
         chosen_batch=None if job.plan == request.plan() else job.plan.per_device_train_batch_size,
@@ -157,17 +159,11 @@ def planned_again(made: Plan, workplace: Workplace) -> Plan:
     The job is planned from its request. What the earlier process recorded in MLflow is not used, because anybody with
     access to MLflow may have edited it. Raises the errors of `plan`.
     """
-    typed, study = JobSpec.read(dict(made.identity.given)), made.owner.study
-    request = typed.replace(budget=made.limits.budget)
-    whole = plan(request, workplace, study=study, revision=made.revision, judges_limit=False)
-    whole = whole.at_worst(made.limits.worst_usd) if study else whole  # a study bounds the costs of its trials itself
-    params = {name: text for name, text in whole.card.params.items() if name != "budget"}
-    params |= {} if typed.budget is None else {"budget": typed.budget}
-    card = replace(whole.card, given=made.card.given, command_line=made.card.command_line, params=params)
-    identity = replace(whole.identity, given=made.card.given)
-    revision = whole.revision or made.revision
-    whole = replace(whole, card=card, identity=identity, revision=revision)
-    return replace(whole, owner=made.owner, retries=made.retries)
+    given, study = made.identity.given, made.owner.study
+    begun = recalled(given, workplace, budget=made.limits.budget)
+    begun = replace(begun, owner=made.owner, retries=made.retries, revision=made.revision)
+    begun = begun.at_worst(made.limits.worst_usd) if study else begun  # a study bounds the costs of its trials itself
+    return plan(JobSpec.read(dict(given)), workplace, begun=begun, judges_limit=False)
 
 
 def completed(order: Order, made: Plan, workplace: Workplace) -> Order:
@@ -192,14 +188,13 @@ def completed(order: Order, made: Plan, workplace: Workplace) -> Order:
     return replace(order, inputs=inputs, place=place, offers=tuple(same), payload=payload_of(request, inputs.command))
 
 
-def recalled(given: Mapping[str, Any], workplace: Workplace, *, budget: str | None, study: str = "") -> Plan:
+def recalled(given: Mapping[str, Any], workplace: Workplace, *, budget: str | None) -> Plan:
     """Return the plan of a job that was launched with the parameters `given`, as far as these decide it.
 
     `budget` is the path of its budget file from here. Raises BadInput if another version of paretune recorded them.
     """
-    typed = JobSpec.read(dict(given))
-    made = draft(typed.replace(budget=budget), workplace, study=study)
-    return replace(made, card=opening_card(typed), identity=JobIdentity.of(typed))
+    made = draft(JobSpec.read(dict(given)), workplace)
+    return replace(made, limits=replace(made.limits, budget=budget))
 
 
 def launcher_in(given: Mapping[str, Any]) -> str:

@@ -22,9 +22,10 @@ from paretune.launchers.processes import is_alive, process_text
 from paretune.specification import metrics
 from paretune.specification.container import Event
 from paretune.specification.ending import JobState
+from paretune.specification.identity import JobIdentity
 from paretune.specification.order import job_name, job_of
 from paretune.specification.parallelism import BatchPlan
-from paretune.specification.plan import Card, Plan
+from paretune.specification.plan import Plan
 from paretune.tracking import schema
 from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.recorded_run import RecordedRun, price_tags
@@ -50,7 +51,8 @@ class JobRecord:
         self.plan, self.workplace = plan, workplace
         below = {schema.PARENT: parent} if parent else {}
         self.run = run or workplace.tracking.create(
-            run_name(plan.card, plan.offer.instance_type), opening_tags(plan.card, workplace) | below
+            run_name(plan.card, plan.offer.instance_type),
+            opening_tags(plan.identity, plan.card.command_line, workplace) | below,
         )
         self.owner = owner or self.run.run_id  # the run that the job itself and its reservations name, see `owner_of`
         self.job = self.owner  # the part that the names of all its attempts share, see `job_name`
@@ -73,7 +75,7 @@ class JobRecord:
             self._write_plan()
             warnings = {schema.WARNINGS: "; ".join(card.warnings) or None}
             self.run.set_tags(
-                {schema.UNSEEN: "true" if is_unseen else None, **warnings, **schema.given_tag(card.given)}
+                {schema.UNSEEN: "true" if is_unseen else None, **warnings, **schema.given_tag(plan.identity.given)}
             )
             inputs = [dataset_input(each.source, each.context, each.digest, each.rows) for each in card.inputs]
             self.run.log_inputs(inputs)
@@ -237,8 +239,8 @@ def tags_in(run: Run) -> dict[str, str]:
     return tags
 
 
-def plan_in(run: Run, workplace: Workplace, card: Card) -> Plan:
-    """Return the recorded plan of the job with this card, which an earlier process has started.
+def plan_in(run: Run, workplace: Workplace, asked: JobIdentity) -> Plan:
+    """Return the recorded plan of the job that is `asked` for, which an earlier process has started.
 
     Raises LostContact if MLflow does not answer, or if the plan is that of another request.
     """
@@ -247,21 +249,24 @@ def plan_in(run: Run, workplace: Workplace, card: Card) -> Plan:
         plan = recorded_plan(recorded, workplace)
     except TrackingUnavailable as error:
         raise LostContact(f"{error}: `{command_line('sync')}` follows the job of run {run.run_id}") from error
-    if plan.identity.request != card.request:
+    if plan.identity.request != asked.request:
         rule = f"{PLAN} of run {run.run_id} must be that of this command, but somebody has changed it in MLflow"
         raise LostContact(f"{rule}: `{command_line('stop', {'run': run.run_id})}` ends its job if it runs")
     return plan
 
 
-def opening_tags(card: Card, workplace: Workplace) -> dict[str, str]:
-    """Return the first tags of a job's run: enough for `sync` to close the run if this process dies at once."""
+def opening_tags(asked: JobIdentity, command: str, workplace: Workplace) -> dict[str, str]:
+    """Return the first tags of a job's run: enough for `sync` to close the run if this process dies at once.
+
+    `command` is the line that repeats the job.
+    """
     return {
         schema.STATE: JobState.RUNNING.value,
         schema.CLAIMED_AT: _now(workplace),
-        schema.COMMAND: card.command_line,
+        schema.COMMAND: command,
         schema.LAUNCHER: workplace.launcher.traits.name,
         schema.WATCHED_BY: process_text(),
-        **schema.given_tag(card.given),
+        **schema.given_tag(asked.given),
     }
 
 

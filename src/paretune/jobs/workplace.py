@@ -226,7 +226,7 @@ class Workplace:
             region=plan.region,
             job=ReservedJob(
                 name=job,
-                given=plan.card.given,
+                given=plan.identity.given,
                 store=store,
                 region=region,
                 user=login_of(self.environment),

@@ -38,7 +38,7 @@ class JobIdentity:
 
     Attributes:
         computation: the same for jobs that compute the same thing.
-        given: the parameters of the request that were given.
+        given: the parameters that were given, as JSON values; the same command gives the same ones.
         data_key: identifies the prepared rows that the job reads, if any.
         code_key: identifies the code of the user that is uploaded, if any.
     """
@@ -57,6 +57,11 @@ class JobIdentity:
     def request(self) -> str:
         """A digest of the request, which all attempts of a job share."""
         return _digest({name: value for name, value in self.given.items() if name not in _OF_A_LAUNCH})
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the job starts although an equal one runs, and records a run that has ended anew."""
+        return "again" in self.given.get("force", ())
 
     def is_requested_by(self, given: Mapping[str, Any] | None) -> bool:
         """Return whether `given`, the parameters in the tags of a run, request this job; `force` is ignored."""

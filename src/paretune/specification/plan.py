@@ -48,7 +48,6 @@ class Card:
         kind: whose training the job runs.
         code: name of the user's script or project, as messages show it; empty for paretune's training.
         task: the task of the model, see `specification.metrics.TASKS`.
-        given: the parameters that were given, as JSON values; the same command gives the same ones.
         parameters: every parameter as text, also the defaults.
         command_line: the line that repeats the job.
         heads: by instance type, the beginning of the run's name: settings and cluster.
@@ -71,7 +70,6 @@ class Card:
     kind: Kind
     code: str = ""
     task: str
-    given: Mapping[str, Any]
     parameters: Mapping[str, str] = field(default_factory=dict)
     command_line: str
     heads: Mapping[str, str]
@@ -92,16 +90,6 @@ class Card:
     is_simulated: bool = False
     is_probe: bool = False
     is_profiled: bool = False
-
-    @property
-    def request(self) -> str:
-        """`JobIdentity.request` of the job."""
-        return JobIdentity(computation="", given=self.given).request
-
-    @property
-    def is_forced(self) -> bool:
-        """Whether the job starts although an equal one runs, and records a run that has ended anew."""
-        return "again" in self.given.get("force", ())
 
     @property
     def is_users(self) -> bool:

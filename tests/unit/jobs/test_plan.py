@@ -59,16 +59,18 @@ def test_a_plan_that_cannot_be_read_is_made_again_from_what_was_given(user: User
 
     again = plan_of(run, user.place())
 
-    assert again.card.given == before.card.given
+    assert again.identity.given == before.identity.given
     assert again.offer.price == before.offer.price
     assert not again.is_whole
 
 
-@pytest.mark.parametrize("part", ["card", "identity"])
+@pytest.mark.parametrize("part", ["limits", "identity"])
 def test_another_request_in_a_forged_plan_does_not_change_what_the_same_command_starts(user: User, part: str) -> None:
     run_id = user.is_killed(before_creation=True, max_runtime_minutes=30.0)
     forged = json.loads(_text(user, run_id))
-    forged[part]["given"]["max_runtime_minutes"] = 40_320.0
+    forged["limits"]["max_seconds"] = 60 * 40_320.0
+    if part == "identity":
+        forged["identity"]["given"]["max_runtime_minutes"] = 40_320.0
     user.client.log_text(run_id, json.dumps(forged), PLAN)
     user.client.set_tag(run_id, "paretune.watched_by", "")
     user.launcher.endings = [DONE]

@@ -88,7 +88,7 @@ class TrialJob:
                 self.record.watch()
             if adopt and self._can_adopt(tags):
                 asked = self.record.plan
-                recorded = plan_in(self.record.run, self._workplace, asked.card).at_worst(asked.limits.worst_usd)
+                recorded = plan_in(self.record.run, self._workplace, asked.identity).at_worst(asked.limits.worst_usd)
                 self.record.plan = replace(
                     recorded, owner=replace(recorded.owner, study=asked.owner.study), retries=asked.retries
                 )
@@ -96,9 +96,7 @@ class TrialJob:
             else:
                 if adopt:
                     self.record.begin_again()
-                asked = self.record.plan
-                made = plan(self.spec, self._workplace, study=asked.owner.study, judges_limit=False)
-                self.record.describe(replace(made.at_worst(asked.limits.worst_usd), retries=asked.retries))
+                self.record.describe(plan(self.spec, self._workplace, begun=self.record.plan, judges_limit=False))
             self._job.begin()
         except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # JobFailed: preparing the inputs failed
             return self._refused(error)
@@ -434,7 +432,8 @@ class Driver:
         # The worst case of a trial may include an upload of unknown length, see `Money.worst_usd`.
         asked = draft(trial.spec, self.workplace, study=self.file.name).at_worst(trial.worst_usd)
         asked = replace(asked, retries=_RETRIED_BY_ANYBODY)
-        tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(asked.card, self.workplace)}
+        tags = opening_tags(asked.identity, asked.card.command_line, self.workplace)
+        tags |= {schema.PARENT: self.run_id, schema.TRIAL: str(number)}
         tags[schema.RETRIES] = ", ".join(sorted(cause.value for cause in _RETRIED_BY_ANYBODY))
         if trial.repeats is not None:
             tags[schema.REPEATS] = str(trial.repeats)
