@@ -38,7 +38,7 @@ from paretune.core.packages import can_be_imported
 from paretune.launchers import LOCAL
 from paretune.launchers.base import JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
-from paretune.launchers.processes import living, out_of_memory_kills
+from paretune.launchers.processes import CLOCK_STEP_S, living, out_of_memory_kills, start_of
 from paretune.presentation.text import duration
 from paretune.pricing import ML_M5_LARGE
 from paretune.specification.container import (
@@ -63,27 +63,33 @@ def gpus() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Begun:
-    """The beginning of a job, as recorded. Times are in seconds since the epoch; a process is an id and its start."""
+    """The beginning of a job, as recorded. Times are in seconds since the epoch; a process is an id and its `start_of`.
+
+    `created` is when the system says that the process began. This time moves if somebody sets the system's clock.
+    """
 
     started: float
     max_seconds: float = math.inf
-    process: tuple[int, float] | None = None  # of the job; None if unknown
-    starter: tuple[int, float] | None = None
+    process: tuple[int, str] | None = None  # of the job; None if unknown
+    starter: tuple[int, str] | None = None
     oom_kills: int = 0
     run_id: str = ""
+    created: float | None = None
 
     @classmethod
     def read(cls, record: Path, now: float) -> "_Begun":
         """Read process.json. If it cannot be read, only the time at which the record was made is known."""
         with suppress(TypeError, ValueError, LookupError):
             raw = _read(record / "process.json") or {}
+            created = raw.get("created")  # absent in the job's own folder, where version 0.6 kept the record
             begun = cls(
-                started=min(float(raw["started"]), now),
+                started=min(float(raw["started"]), now if created is None else math.inf),
                 max_seconds=float(raw["max_seconds"]),
-                process=(int(raw["process"][0]), float(raw["process"][1])),
-                starter=(int(raw["starter"][0]), float(raw["starter"][1])),
+                process=(int(raw["process"][0]), str(raw["process"][1])),
+                starter=(int(raw["starter"][0]), str(raw["starter"][1])),
                 oom_kills=int(raw["oom_kills"]),
                 run_id=str(raw["run_id"]),
+                created=None if created is None else float(created),
             )
             if math.isfinite(begun.started) and not math.isnan(begun.max_seconds):
                 return begun
@@ -99,6 +105,7 @@ class LocalJob(FolderJob):
         self._record = record_folder(home, name)
         self._end, self._stop = self._record / "end.json", self._record / "stop"
         self._begun = _Begun.read(self._record, clock.now())
+        self._jump_s = 0.0  # by how much the system's clock was set forward since the job began
         self._recorded: tuple[Ending, float] | None = None  # how and when it ended, once that is known
 
     @property
@@ -112,7 +119,7 @@ class LocalJob(FolderJob):
         """
         if self._living() is None:
             return self._ended()[0].state
-        now, request = self._clock.now(), self._stop_request()
+        now, request = self._now(), self._stop_request()
         if request is None and now - self._begun.started > self._begun.max_seconds:
             self._ask_to_stop(cut_off(f"it ran longer than {duration(self._begun.max_seconds)}"))
             request = self._stop_request()
@@ -129,7 +136,7 @@ class LocalJob(FolderJob):
 
     def status(self) -> JobStatus:
         if not self.state().is_terminal:
-            seconds = self._bounded(self._clock.now()) - self._begun.started
+            seconds = self._bounded(self._now()) - self._begun.started
             return JobStatus(seconds=seconds, billable_seconds=seconds)
         ending, ended_at = self._ended()
         ending, seconds = ending.explained(self.log_tail(_READ_LINES)), ended_at - self._begun.started
@@ -175,19 +182,19 @@ class LocalJob(FolderJob):
 
     def _ended_at(self) -> float:
         """Return the current time if this process started the job; otherwise, the time of the log's last write."""
-        now = self._clock.now()
+        now = self._now()
         return self._bounded(now if self._child is not None else _written_at(self.folder.log, now))
 
     def _bounded(self, time: float) -> float:
         """Return the time, not before the job's start, not later than now, and not after its limit."""
         started, latest = self._begun.started, self._begun.started + self._begun.max_seconds + STOP_GRACE_S
-        return max(started, min(time, self._clock.now(), latest))
+        return max(started, min(time, self._now(), latest))
 
     def _stop_request(self) -> tuple[Ending, float] | None:
         """Return the ending that the first stop request asks for, and its time; None without a request."""
         if not self._stop.exists():
             return None
-        now = self._clock.now()
+        now = self._now()
         ending, time = _read_ending(self._stop) or (STOPPED, _written_at(self._stop, now))
         return ending, min(time, now)
 
@@ -215,15 +222,25 @@ class LocalJob(FolderJob):
 
         Another process may see and record the end a moment before this one can read the exit code of its child.
         """
-        child = self._child
+        child, process = self._child, None
         if child is not None and (child.poll() is not None or not self._end.exists()):
-            return psutil.Process(child.pid) if child.returncode is None else None
-        return None if self._begun.process is None else living(*self._begun.process)
+            process = psutil.Process(child.pid) if child.returncode is None else None
+        elif self._begun.process is not None:
+            process = living(*self._begun.process)
+        if process is not None and self._begun.created is not None:
+            with suppress(psutil.NoSuchProcess):
+                jump_s = process.create_time() - self._begun.created
+                self._jump_s = jump_s if abs(jump_s) > CLOCK_STEP_S else 0.0
+        return process
+
+    def _now(self) -> float:
+        """Return the time of the clock as it was set when the job began, as far as this was seen while it ran."""
+        return self._clock.now() - self._jump_s
 
     def _ask_to_stop(self, ending: Ending) -> None:
         # A second SIGTERM would end torchrun without its workers, and a new stop file would restart the grace period.
         if not self._stop.exists():
-            write_json(self._stop, {"time": self._clock.now(), **ending.as_json()})
+            write_json(self._stop, {"time": self._now(), **ending.as_json()})
             if process := self._living():
                 process.terminate()
 
@@ -276,13 +293,15 @@ class LocalLauncher(Launcher):
             if (existing := self.attach(name)) is not None:
                 return existing
             child = self._start(folder, order)
+            process = psutil.Process(child.pid)
             started = {  # all that a later process needs to adopt the job
                 "started": self._clock.now(),
                 "max_seconds": order.max_seconds,
                 "run_id": order.run_id,
                 "oom_kills": out_of_memory_kills(),
-                "process": [child.pid, psutil.Process(child.pid).create_time()],
-                "starter": [os.getpid(), psutil.Process().create_time()],
+                "process": [child.pid, start_of(process)],
+                "created": process.create_time(),
+                "starter": [os.getpid(), start_of(psutil.Process())],
             }
             write_json(record / "process.json", started)
         return LocalJob(name, self._home, self._clock, child)

@@ -159,6 +159,28 @@ def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_
     assert seen.status().ending == failed(Cause.ERROR, "the process that started it has ended, and the job with it")
 
 
+@pytest.mark.linux
+@pytest.mark.parametrize("jump_s", [-7200.0, 7200.0])
+def test_a_job_lives_on_when_somebody_sets_the_clock_of_this_machine(
+    place: Place, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    job = place.submit("long", max_runtime_minutes=60.0)
+    watching, created = process_text(), psutil.Process.create_time
+    workshop.clock.ahead = jump_s
+    # psutil adds ticks since the boot to the time of the boot, which moves with the clock.
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: created(process) + jump_s)
+
+    seen = place.attached(job.name)
+
+    assert is_alive(watching) is True
+    for each in (job, seen):
+        assert each.state() is JobState.RUNNING
+        assert 0 <= each.status().seconds < WITHIN_S
+    seen.stop()
+    assert place.end(job) is JobState.STOPPED
+    assert 0 <= place.attached(job.name).status().seconds < 2 * WITHIN_S
+
+
 @pytest.mark.parametrize(
     ("processes", "setting", "threads"),
     [(12, "", 1), (4, "2,1", "2,1"), (2, "of course", 3)],
