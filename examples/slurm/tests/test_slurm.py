@@ -157,7 +157,7 @@ def test_a_job_whose_files_were_removed_is_missing_once_its_folder_is_created(
 
 def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) -> None:
     job = place.submit("quick")
-    script = next((tmp_path / "home" / "slurm").glob("*/batch.sh"))
+    script = next((tmp_path / "home" / "launched").glob("*/batch.sh"))
     options = [f"--job-name={job.name}", "--nodes=1", "--time=2:00", "--signal=TERM@60", f"--output={tmp_path}/log"]
     subprocess.run(["sbatch", "--parsable", *options, script], check=True, capture_output=True)
 
@@ -168,7 +168,7 @@ def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) 
 def test_of_a_job_that_was_ordered_twice_the_batch_job_that_trains_is_followed(place: Place, tmp_path: Path) -> None:
     job, second = place.submit("long"), tmp_path / "slurm" / "2.json"
     place.first_event(job)
-    script = next((tmp_path / "home" / "slurm").glob("*/batch.sh"))
+    script = next((tmp_path / "home" / "launched").glob("*/batch.sh"))
     options = [f"--job-name={job.name}", "--nodes=1", "--time=2:00", "--signal=TERM@60", f"--output={tmp_path}/log"]
     subprocess.run(["sbatch", "--parsable", *options, script], check=True, capture_output=True)
     wait_until(lambda: json.loads(second.read_text())["state"] == "COMPLETED", within_s=60, what="the second has ended")
@@ -200,6 +200,23 @@ def test_a_job_that_slurm_ends_early_is_not_said_to_have_reached_its_limit(
     assert ending is not None
     assert ending.cause is cause
     assert ended_as.lower() in ending.sentence.lower()
+
+
+def test_what_a_job_writes_into_its_folder_sets_neither_its_state_nor_its_run_nor_its_seconds(place: Place) -> None:
+    job = place.submit("long")
+    place.first_event(job)
+    end = {**failed(Cause.ERROR, "forged").as_json(), "seconds": 1e7, "time": 1.0}
+    for name, content in {"end.json": end, "order.json": {"run_id": "another", "max_seconds": 1.0}, "stop": {}}.items():
+        (job.folder.root / name).write_text(json.dumps(content))
+    (job.folder.root / "owner").mkdir()
+    (job.folder.root / "owner" / "batch-job").write_text("99")
+
+    seen = place.another().attach(job.name)
+
+    assert (seen.state(), seen.run_id, seen.number) == (JobState.RUNNING, job.run_id, "1")
+    assert seen.status().seconds < 90
+    job.stop()
+    assert place.end(job) is JobState.STOPPED
 
 
 def test_a_job_that_ran_out_of_memory_keeps_the_reason_of_its_training(place: Place, tmp_path: Path) -> None:

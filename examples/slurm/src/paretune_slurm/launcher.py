@@ -1,13 +1,14 @@
 """Jobs as batch jobs of Slurm, in folders of a file system that all nodes share.
 
-    HOME/slurm/NAME/                 the folder of a job (container.JobFolder), with these files in addition:
-    HOME/slurm/NAME/batch.sh         what Slurm runs: `node.py` on each node
-    HOME/slurm/NAME/order.json       the MLflow run and the time limit of the job
-    HOME/slurm/NAME/batch-job        id of the batch job, from the response of sbatch
-    HOME/slurm/NAME/owner/batch-job  id of the first batch job that has started; others of this name end at once
-    HOME/slurm/NAME/stop             exists once the job has been asked to stop
-    HOME/slurm/NAME/end.json         how the job ended; written once, by the first process that notices the end
-    HOME/checkpoints/RUN/            checkpoints of a run, from which its next attempt continues
+    HOME/slurm/NAME/                    the folder of a job (container.JobFolder), which the job writes into
+    HOME/launched/NAME/                 what this launcher knows of the job:
+    HOME/launched/NAME/batch.sh         what Slurm runs: `node.py` on each node
+    HOME/launched/NAME/order.json       the MLflow run and the time limit of the job
+    HOME/launched/NAME/batch-job        id of the batch job, from the response of sbatch
+    HOME/launched/NAME/owner/batch-job  id of the first batch job that has started; others of this name end at once
+    HOME/launched/NAME/stop             exists once the job has been asked to stop
+    HOME/launched/NAME/end.json         how the job ended; written once, by the first process that notices the end
+    HOME/checkpoints/RUN/               checkpoints of a run, from which its next attempt continues
 
 The state of a job is the state of its batch job according to sacct, so Slurm needs its accounting (slurmdbd). When the
 batch job reaches its limit or is stopped, it gets SIGTERM, writes a checkpoint, and ends.
@@ -47,6 +48,7 @@ from paretune.specification.order import Order
 from paretune.specification.price import Price
 from paretune.specification.rules import launch_faults
 from paretune_slurm import TRAITS
+from paretune_slurm.node import record_of
 
 GRACE_S = 120  # from SIGTERM until Slurm kills what still runs; training/processes.py kills its workers after 110
 _ASK_EVERY_S = 2.0  # between two calls of sacct for a job: the accounting serves the whole cluster
@@ -68,9 +70,10 @@ _UNANSWERED = re.compile("timed out|zero bytes|receive failure|connection reset"
 BATCH = """#!/bin/bash
 # Slurm runs this on the first node of the job {name}.
 folder={folder}
+record={record}
 # A job that was submitted twice, because the response of sbatch was lost, runs once.
-mkdir "$folder/owner" 2>/dev/null && echo "$SLURM_JOB_ID" > "$folder/owner/batch-job"
-[ "$(cat "$folder/owner/batch-job" 2>/dev/null)" = "$SLURM_JOB_ID" ] || exit 0
+mkdir "$record/owner" 2>/dev/null && echo "$SLURM_JOB_ID" > "$record/owner/batch-job"
+[ "$(cat "$record/owner/batch-job" 2>/dev/null)" = "$SLURM_JOB_ID" ] || exit 0
 {exports}
 export SM_MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 hosts=localhost
@@ -88,8 +91,9 @@ class SlurmJob(FolderJob):
         super().__init__(name, root)
         self.number, self._clock, self._slurm = number, clock, slurm
         self._asked_at, self._row = -math.inf, dict[str, str]()
-        self._stop, self._end = root / "stop", root / "end.json"
-        self._order: dict[str, Any] = json.loads((root / "order.json").read_text())
+        self._record = record_of(root)
+        self._stop, self._end = self._record / "stop", self._record / "end.json"
+        self._order: dict[str, Any] = json.loads((self._record / "order.json").read_text())
 
     @property
     def run_id(self) -> str:
@@ -144,7 +148,7 @@ class SlurmJob(FolderJob):
         If the job was submitted twice, because the response of sbatch was lost, that is the one that started first.
         """
         with suppress(OSError):
-            owner = (self.folder.root / "owner" / "batch-job").read_text().strip()
+            owner = (self._record / "owner" / "batch-job").read_text().strip()
             if owner and owner != self.number:
                 self.number, self._row, self._asked_at = owner, {}, -math.inf
         if self._clock.monotonic() - self._asked_at >= self._slurm.ask_every_s:
@@ -270,13 +274,15 @@ class SlurmLauncher(Launcher):
 
     def submit(self, order: Order) -> SlurmJob:
         root = self._home / "slurm" / order.job_name
-        root.mkdir(parents=True, exist_ok=True)
-        with (root / "lock").open("w") as lock:  # excludes other processes
+        record = record_of(root)
+        for folder in (root, record):
+            folder.mkdir(parents=True, exist_ok=True)
+        with (record / "lock").open("w") as lock:  # excludes other processes
             fcntl.flock(lock, fcntl.LOCK_EX)
             if (existing := self.attach(order.job_name)) is not None:
                 return existing
-            number = self._slurm.submit(self._batch(root, order))
-            (root / "batch-job").write_text(number)
+            number = self._slurm.submit(self._batch(root, record, order))
+            (record / "batch-job").write_text(number)
         return SlurmJob(order.job_name, root, number, self._clock, self._slurm)
 
     def attach(self, job_name: str) -> SlurmJob | None:
@@ -285,7 +291,8 @@ class SlurmLauncher(Launcher):
         Raises LostContact if the job has no folder in this PARETUNE_HOME, and ran in the last 30 days.
         """
         root = self._home / "slurm" / job_name
-        known = [path for path in (root / "owner" / "batch-job", root / "batch-job") if path.is_file()]
+        record = record_of(root)
+        known = [path for path in (record / "owner" / "batch-job", record / "batch-job") if path.is_file()]
         number = known[0].read_text().strip() if known else ""
         if not number and (row := self._slurm.accounted(name=job_name)) is not None:
             number = row["JobIDRaw"]
@@ -295,7 +302,7 @@ class SlurmLauncher(Launcher):
                     "it was when the job was launched; if the files were removed, create this folder, and "
                     f"`{command_line('sync')}` closes the run"
                 )
-            if not (root / "order.json").is_file():
+            if not (record / "order.json").is_file():
                 return None  # the files were removed; with them, the answer of sbatch was lost
         return SlurmJob(job_name, root, number, self._clock, self._slurm) if number else None
 
@@ -304,9 +311,9 @@ class SlurmLauncher(Launcher):
 
     def preview(self, order: Order) -> Mapping[str, Any]:
         root = self._home / "slurm" / order.job_name
-        return {"sbatch": shlex.join(["sbatch", "--parsable", *_options(root, order)])}
+        return {"sbatch": shlex.join(["sbatch", "--parsable", *_options(root, record_of(root), order)])}
 
-    def _batch(self, root: Path, order: Order) -> list[str]:
+    def _batch(self, root: Path, record: Path, order: Order) -> list[str]:
         """Fill the folder of the job, write its batch script, and return the arguments of sbatch."""
         instance = catalog.instance(order.offer.instance_type)
         try:
@@ -327,20 +334,21 @@ class SlurmLauncher(Launcher):
         text = BATCH.format(
             name=order.job_name,
             folder=shlex.quote(str(root)),
+            record=shlex.quote(str(record)),
             exports="\n".join(exports),
             node=shlex.join([sys.executable, "-m", "paretune_slurm.node"]),
             words=shlex.join(command.words),
         )
-        (root / "batch.sh").write_text(text)
-        write_json(root / "order.json", {"run_id": order.run_id, "max_seconds": order.max_seconds})
-        return _options(root, order)
+        (record / "batch.sh").write_text(text)
+        write_json(record / "order.json", {"run_id": order.run_id, "max_seconds": order.max_seconds})
+        return _options(root, record, order)
 
     @cached_property
     def _prices(self) -> PriceList:
         return PriceList.read(self._environment)
 
 
-def _options(root: Path, order: Order) -> list[str]:
+def _options(root: Path, record: Path, order: Order) -> list[str]:
     """Return the arguments of sbatch. The time limit is that of the attempt, plus GRACE_S for its checkpoint."""
     row = next(row for row in catalog.rows() if row["instance_type"] == order.offer.instance_type)
     minutes, seconds = divmod(math.ceil(order.max_seconds) + GRACE_S, 60)
@@ -354,5 +362,5 @@ def _options(root: Path, order: Order) -> list[str]:
         "--open-mode=append",
         f"--output={JobFolder(root).log}",
         *shlex.split(row.get("sbatch_options") or ""),
-        str(root / "batch.sh"),
+        str(record / "batch.sh"),
     ]

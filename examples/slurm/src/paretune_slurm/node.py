@@ -14,9 +14,18 @@ _SHARED = ("input/data", "checkpoints", "model", "output")
 _DEFAULT_ROUTE = "00000000"
 
 
+def record_of(folder: Path) -> Path:
+    """Return the folder of what the launcher knows of a job, outside the job's own `folder`, which the job may write.
+
+    For a job that version 0.6 submitted, this is the job's own folder.
+    """
+    record = folder.parents[1] / "launched" / folder.name
+    return folder if not record.exists() and (folder / "order.json").exists() else record
+
+
 def main(hosts: str, folder: str, *words: str) -> None:
     """Describe the cluster to this node, and run the command in the folder of this node instead of `folder`."""
-    if (Path(folder) / "stop").exists():  # asked for before there was a process to signal
+    if (record_of(Path(folder)) / "stop").exists():  # asked for before there was a process to signal
         return
     names, rank = hosts.split(","), int(os.environ.get("SLURM_NODEID", "0"))
     root = Path(folder) / "nodes" / str(rank)
