@@ -187,7 +187,6 @@ class Launcher(ABC):
     stop_s = 0.0  # seconds that a job may take to stop after its maximum runtime
     uploads_are_billed = False  # whether jobs on instances are also billed for the upload of their results, as on AWS
     has_deadline = False  # whether jobs must stop themselves early enough to save a checkpoint within the limit
-    exceeded_s = 0.0  # most seconds that any job so far was billed beyond its worst case; added to later worst cases
     region = ""  # the region of all of its jobs; "" if they have none, or if each has its own
     virtual_clock: SkippingClock | None = None  # the clock of its jobs, if their time is simulated
 

@@ -150,33 +150,38 @@ def order_of(
     )
 
 
-def worst_case_usd(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str]) -> float | None:
-    """Return the most dollars that a job should cost on any of its instance types; None if a price is unknown."""
+def worst_case_usd(
+    spec: JobSpec, launcher: Launcher, environment: Mapping[str, str], more_s: float = 0.0
+) -> float | None:
+    """Return the most dollars that a job should cost on any of its instance types; None if a price is unknown.
+
+    `more_s` are seconds that a job may be billed beyond what its launcher promises.
+    """
     prices = [(each, launcher.price(each)) for each in spec.clusters()]
     known = [
-        worst_case_at(each, price, _billed_after_s(each, launcher, environment) + launcher.exceeded_s)
+        worst_case_at(each, price, _billed_after_s(each, launcher, environment) + more_s)
         for each, price in prices
         if price is not None
     ]
     return max(known) if len(known) == len(prices) else None
 
 
-def admit(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str]) -> float | None:
+def admit(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str], more_s: float = 0.0) -> float | None:
     """Return a job's `worst_case_usd`, after checking it against max_cost_usd.
 
     Raises BudgetRefused if the worst case exceeds max_cost_usd, or if max_cost_usd is set and a price is unknown.
     """
     if spec.max_cost_usd is None:
-        return worst_case_usd(spec, launcher, environment)
+        return worst_case_usd(spec, launcher, environment, more_s)
     priced = list[tuple[JobSpec, Price, float]]()
     for each in spec.clusters():
         if (price := launcher.price(each)) is None:
             consequence = f"max_cost_usd, {usd(spec.max_cost_usd)}, cannot be enforced"
             raise BudgetRefused(unknown_price(each.instance_type, region_of(each, launcher, environment), consequence))
-        priced.append((each, price, _billed_after_s(each, launcher, environment) + launcher.exceeded_s))
+        priced.append((each, price, _billed_after_s(each, launcher, environment) + more_s))
     # Check the most expensive type, so that a limit of the dollars in the refusal covers all types.
     admit_at(*max(priced, key=lambda one: worst_case_at(*one)))
-    return worst_case_usd(spec, launcher, environment)
+    return worst_case_usd(spec, launcher, environment, more_s)
 
 
 def _billed_after_s(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str]) -> float:

@@ -31,12 +31,13 @@ class Money:
 
     Attributes:
         limits: the time limits of the jobs.
+        exceeded_s: the most seconds that any job so far was billed beyond its worst case; added to later worst cases.
     """
 
     def __init__(self, file: StudyFile, table: StudyTable, workplace: Workplace) -> None:
         self._file, self._table, self._workplace = file, table, workplace
         self._shared = workplace.budget_ledger(file.job.budget)
-        self.limits = Limits(workplace, has_budget=self.has_budget)
+        self.limits, self.exceeded_s = Limits(workplace, has_budget=self.has_budget), 0.0
         self._has_seen_upload = False  # whether a job has completed and so shown how long its upload takes
 
     @property
@@ -60,13 +61,11 @@ class Money:
             uploaded_s = trial.measured.get(metrics.UPLOADING_SECONDS, 0.0)
             if spec.runs_on.files_travel:
                 bound_s = deadlines.longest_upload_s(spec, self._workplace.environment)
-                launcher.exceeded_s = max(launcher.exceeded_s, uploaded_s - bound_s)
+                self.exceeded_s = max(self.exceeded_s, uploaded_s - bound_s)
         if (over_usd := trial.cost_usd - trial.worst_usd) <= ROUNDING_USD:
             return ""
-        usual_usd = (
-            worst_case_usd(spec, launcher, self._workplace.environment) or 0.0
-        ) - launcher.exceeded_s * per_second
-        launcher.exceeded_s = max(launcher.exceeded_s, (trial.cost_usd - usual_usd) / per_second)
+        usual_usd = worst_case_usd(spec, launcher, self._workplace.environment) or 0.0
+        self.exceeded_s = max(self.exceeded_s, (trial.cost_usd - usual_usd) / per_second)
         return (
             f"trial {trial.number} cost {usd(trial.cost_usd)}, {usd(over_usd)} more than its worst case: it is "
             "charged in full, and later jobs reserve that much more"
@@ -88,7 +87,7 @@ class Money:
         that upload is higher or a price is unknown.
         """
         launcher = self._workplace.launcher
-        usd = admit(spec, launcher, self._workplace.environment)
+        usd = admit(spec, launcher, self._workplace.environment, self.exceeded_s)
         if usd is None or self._has_seen_upload or not spec.runs_on.files_travel:
             return usd
         seconds = deadlines.first_upload_s(spec, self._workplace.environment)

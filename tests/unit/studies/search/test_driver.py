@@ -38,6 +38,7 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import MOST_REFUSED, EndedTrials
+from paretune.studies.search.table import StudyTable
 from paretune.studies.trial_status import TrialStatus
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
@@ -495,6 +496,35 @@ def test_what_a_dead_driver_was_running_is_taken_over(
     assert len(MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")) == 4
 
 
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_repeat_whose_driver_was_killed_stays_one_job_and_the_repeat_of_its_trial(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, is_noted: bool
+) -> None:
+    first, save = desk.driver(n_parallel=2), StudyTable.save
+    first.begin(Start({"learning_rate": RATES[0]}))
+    until_ended(first)
+    first.begin(Start({"learning_rate": RATES[1]}))  # another trial runs beside the repeat
+
+    def dies_once_there_is_a_run(table: StudyTable, trial: Trial) -> None:
+        if trial.run_id and not is_noted:
+            raise KeyboardInterrupt
+        save(table, trial)
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(StudyTable, "save", dies_once_there_is_a_run)
+        first.begin(Start({"learning_rate": RATES[0]}, {"seed": 7}, repeats=0))
+
+    second = desk.next_driver(n_parallel=2)
+    assert [(job.number, job.trial.repeats, job.spec.seed) for job in second.running] == [(1, None, 42), (2, 0, 7)]
+    until_ended(second)
+
+    assert len(desk.launcher.created) == 3
+    assert [trial.repeats for trial in second.trials.values()] == [None, None, 0]
+    runs = MlflowClient().search_runs(["0"], "tags.`paretune.repeats` = '0'")
+    assert [tags_of(run)["paretune.trial"] for run in runs] == ["2"]
+    assert second.table.balance().spent_usd == pytest.approx(3 * USD)
+
+
 def test_a_later_attempt_keeps_the_owner_of_its_trial_whoever_continues_the_study(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -733,9 +763,8 @@ def test_a_job_beyond_its_worst_case_is_recorded_in_full_reported_and_learned_fr
     reserved = [trial.worst_usd for trial in trials]
     assert reserved == pytest.approx([30 * per_second, *[SECONDS * per_second] * 3])
     restarted = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 0.5})
-    restarted.workplace.launcher.exceeded_s = 0.0
     restarted.adopt()
-    assert restarted.workplace.launcher.exceeded_s == pytest.approx(SECONDS - 30)
+    assert restarted.money.exceeded_s == pytest.approx(SECONDS - 30)
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
@@ -755,7 +784,7 @@ def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
     reserved = [trial.worst_usd for trial in driver.trials.values()]
     assert reserved[0] == pytest.approx(0.5 + 900 / 3600)  # two of them do not fit together
     assert max(reserved[1:]) <= 0.5 + 30 / 3600 + 1e-9  # the upload took 30 s more than its bound
-    assert driver.workplace.launcher.exceeded_s == pytest.approx(30.0)
+    assert driver.money.exceeded_s == pytest.approx(30.0)
 
 
 def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
