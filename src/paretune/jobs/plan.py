@@ -93,24 +93,21 @@ def plan(
         if checks_budgets:
             workplace.check_budgets(made)
 
-    placed = list[Mapping[str, Any]]()
-
-    def place() -> None:
-        if workplace.offline is None:
-            placed.append(launcher.place(request))
-        else:
-            refuse(launch_faults(request))
-
-    inputs = inputs_of(request, workplace, place, revision=made.revision, prepare=prepare)
+    place = dict[str, Any]()
+    inputs = inputs_of(
+        request, workplace, lambda: place.update(placed(request, workplace)), revision=made.revision, prepare=prepare
+    )
     job = foreseen(request, inputs, workplace)
     if judges_limit and (refusal := limit_refusal(job)):
         raise BadInput([refusal])
     warnings = (*warnings_of([job]), *data_warnings(request, inputs), *left_behind_warnings(inputs))
-    if workplace.offline is not None:
-        warnings = (_unasked(workplace.offline, request, inputs, made.region), *warnings)
-    chosen: Mapping[str, Any] = {}
-    if placed:
-        chosen = launcher.fit(request, placed[0], inputs) if prepare else placed[0]
+    if workplace.offline is None:
+        place = dict(launcher.fit(request, place, inputs)) if prepare else place
+    else:
+        if workplace.offline.launcher is not None:
+            workplace.offline.launcher.fit(request, place, inputs)
+        warnings = (_unasked(workplace.offline, place, made.region), *warnings)
+        place = {}
     dataset, code, command = inputs.dataset, inputs.code, inputs.command
     takes_batch = command is not None and command.takes_batch
     identity = replace(
@@ -129,9 +126,9 @@ def plan(
             identity=identity,
         ),
         identity=identity,
-        offers=offers_of(request, chosen, launcher.price, batch=job.plan, command=command),
+        offers=offers_of(request, place, launcher.price, batch=job.plan, command=command),
         payload=payload_of(request, command),
-        place=chosen,
+        place=place,
         revision=inputs.revision or made.revision,
         accumulates=made.accumulates if command is None else command.accumulates,
         takes_batch=takes_batch,
@@ -141,14 +138,27 @@ def plan(
     )
 
 
-def _unasked(offline: Offline, request: JobSpec, inputs: JobInputs, region: str) -> str:
-    """Return the warning of a plan without an account: what was not checked. Raises BadInput for what was."""
+def placed(request: JobSpec, workplace: Workplace) -> Mapping[str, Any]:
+    """Return what the launcher of a job decides about it: the part of its plan that needs no inputs and no estimate.
+
+    A study asks for this part of each job that it may start. Raises BadInput, and LaunchRefused if a service does not
+    answer.
+    """
+    refuse(description_faults(request))
+    offline = workplace.offline
+    launcher = workplace.launcher if offline is None else offline.launcher
+    if launcher is not None:
+        return launcher.place(request, account=offline is None)
+    refuse(launch_faults(request))
+    return {}
+
+
+def _unasked(offline: Offline, place: Mapping[str, Any], region: str) -> str:
+    """Return the warning of a plan without an account: what was not checked."""
     unchecked = "role, bucket, data in S3, permissions, quotas and budgets"
     if offline.launcher is None:
         unchecked = f"image, disks, limits of AWS, {unchecked}"
     else:
-        place = offline.launcher.place(request, account=False)
-        offline.launcher.fit(request, place, inputs)
         unchecked = f"{', '.join(place.get('not_checked', ()))} and budgets"
     return f"your AWS account was not queried: {offline.reason}; not checked: {unchecked}; prices are those of {region}"
 

@@ -34,7 +34,7 @@ from paretune.core.shell import command_line
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import Bill
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.plan import draft, plan
+from paretune.jobs.plan import draft, placed, plan
 from paretune.jobs.record import JobRecord, opening_tags, owner_of, plan_in
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.jobs.workplace import Workplace
@@ -321,7 +321,7 @@ class Driver:
         if computation not in self._faults:
             with collecting(faults):
                 self.money.check_prices(spec)
-                self.workplace.launcher.place(spec)
+                placed(spec, self.workplace)
             fault = "".join(faults[:1])
             if fault and fault not in self._faults.values():
                 self._say(f"some jobs are skipped: {fault}")
