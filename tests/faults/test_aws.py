@@ -95,6 +95,26 @@ def test_a_job_whose_instance_dies_goes_on_as_a_second_one_and_both_are_recorded
         trial.count_fault("an instance that dies")
 
 
+def test_a_job_on_a_training_plan_goes_on_under_the_plan_which_alone_is_paid(trial: Trial) -> None:
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/november"
+    with trial.world("sagemaker") as world:
+        world.attempts = 2
+        world.write_script(steps=50)
+        world.job |= {"instance_count": 2, "sagemaker.training_plan": plan}
+        _until_created(world, command := world.begin())
+        command.send(signal.SIGKILL)
+        command.wait()
+        world.aws.kill_instance(world.aws.jobs()[0], "algo-1")
+
+        text = world.sync()
+
+        trial.count_fault("an instance of a training plan that dies")
+        bodies = [request.body for request in world.aws.requests("CreateTrainingJob")]
+        assert [body["ResourceConfig"]["TrainingPlanArn"] for body in bodies] == [plan, plan], text
+        (run,) = world.runs()
+        assert run.data.metrics["cost_usd"] == 0.0
+
+
 @pytest.mark.parametrize("edited", ["role", "instance type", "limit"])
 def test_a_tag_that_somebody_edits_changes_no_next_attempt(edited: str, trial: Trial) -> None:
     with trial.world("sagemaker") as world:

@@ -200,7 +200,7 @@ def sagemaker_job(described: Mapping[str, Any], folder: Path) -> Created:
     """Return a job of the emulator, read from its description and from the files of its instances."""
     resources = described["ResourceConfig"]
     seconds = float(described.get("BillableTimeInSeconds", 0.0))
-    price = price_of(resources["InstanceType"])
+    price = 0.0 if "TrainingPlanArn" in resources else price_of(resources["InstanceType"])
     usd = None if price is None else seconds * resources["InstanceCount"] * price / 3600
     attempts = sorted(folder.glob("[0-9]*"), key=lambda path: int(path.name))
     points: Counter[tuple[str, int]] = Counter()
