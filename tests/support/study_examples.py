@@ -109,6 +109,16 @@ LADDER = [  # each trial is more expensive than the one before
 ]
 
 
+def twins(f1: float = 0.898, cost: float = 3.0, noise: float = 0.001) -> list[Trial]:
+    """Return two runs of each of four configurations. Trial 6 is nearly as good as trial 4, cheaper and faster."""
+    settings = [(1.0, 0.70, 900.0), (2.0, 0.80, 1000.0), (4.0, 0.900, 4000.0), (cost, f1, 2000.0)]
+    return [
+        trial_of(2 * index + again, usd, value + (noise, -noise)[again], more={"job_seconds": seconds}, **repeats)
+        for index, (usd, value, seconds) in enumerate(settings)
+        for again, repeats in enumerate(({}, {"repeats": 2 * index}))
+    ]
+
+
 def words(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None) -> str:
     """Return the opening sentences of the answer of a study with these trials."""
     front = StudyFront.of(trials, objectives, constraints or {})

@@ -10,6 +10,7 @@ import webbrowser
 from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from paretune.commands.command import command_of, describe_opened_run
@@ -133,9 +134,10 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         f"{len(front.trials)} simulated jobs:",
         "",
     ]
+    lines += [*wrap(answer.alternative(), 108), ""]
     for pick in picks:
         values = ", ".join(f"{name} {value}" for name, value in answer.figures.of(pick.point).items())
-        lines += [f"  {pick.title}: {pick.point.trial.setting()}", f"    {values}"]
+        lines += [f"  {pick.title}: trial {pick.point.number}, {pick.point.trial.setting()}", f"    {values}"]
     if picks:
         first, last = picks[0].point.means, min((pick.point.means for pick in picks), key=itemgetter("job_seconds"))
         others = len(front.best) - sum(pick.point in front.best for pick in picks)

@@ -27,7 +27,7 @@ class Look(NamedTuple):
 MARKS = {
     "dominated": Look("dominated", "#8C8C8C", "circle", 7),
     "unmet": Look("a constraint is not met", "#B5651D", "x", 8),
-    "elsewhere": Look("on the front by another objective", "#0072B2", "diamond-open", 9),
+    "elsewhere": Look("on the front because of another objective", "#0072B2", "diamond-open", 9),
     "front": Look("on the front", "#0072B2", "diamond", 10),
 }
 """The look of each kind of mark. Later kinds are drawn over earlier ones."""

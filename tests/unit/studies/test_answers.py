@@ -54,7 +54,7 @@ def test_nothing_is_called_the_best_that_another_exceeds(seed: int) -> None:
         assert first.point.means["f1"] == best.means["f1"]
     else:
         assert f"trial {best.number}, which has the best mean F1" in first.reason
-    assert "best" not in "".join(title for each in recommend(front) for title in each.titles)
+    assert "best" not in "".join(title for each in recommend(front) for title in each.roles)
 
 
 def test_six_noisy_trials_are_answered_by_the_best_of_them_and_what_the_runs_cannot_tell_is_said() -> None:

@@ -15,7 +15,7 @@ from paretune.studies.results.configurations import Configuration
 from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.noise import INTERVAL
-from paretune.studies.results.recommendation import RECOMMENDED, Pick, recommend
+from paretune.studies.results.recommendation import ALTERNATIVE, RECOMMENDED, Pick, recommend
 from paretune.studies.results.tables import front_table
 from paretune.studies.results.trials import Trial, counted, label
 from paretune.studies.trial_status import TrialStatus
@@ -91,18 +91,22 @@ class StudyAnswer:
         if not self.picks:
             return lines + _nothing(self.front)
         pick = self.picks[0]
-        lines += filter(None, [self.cut_off()])
+        lines += filter(None, [self.cut_off(), self.alternative()])
         if remark := experimental_words(pick.point.trial.spec.experimental()):
             lines.append(f"{remark[0].upper()}{remark[1:]}.")
         lines.append(
             f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self.figures.in_words(pick.point)}."
         )
-        roles = [title for title in pick.titles if title != RECOMMENDED]
-        also = "also " * (RECOMMENDED in pick.titles)
+        roles = [title for title in pick.roles if title != RECOMMENDED]
+        also = "also " * (RECOMMENDED in pick.roles)
         is_it = [f"It is {also}{', and '.join(roles)}."] * bool(roles)
         sentences = [pick.reason, *is_it] if also else [*is_it, pick.reason]
         lines.append(" ".join([*sentences, f"This rests on {pick.runs}."]))
         return [*lines, *self.doubts(), *self.remarks()]
+
+    def alternative(self) -> str:
+        """Return the sentence about what may replace the first recommendation, or nothing."""
+        return next((pick.roles[ALTERNATIVE] for pick in self.picks if ALTERNATIVE in pick.roles), "")
 
     def cut_off(self) -> str:
         """Return a sentence if the first recommendation was repeated and all repeats were cut off, else nothing."""
@@ -182,6 +186,10 @@ class StudyAnswer:
         if front.best:
             table = front_table(front)
             more = f"\n... and {len(table) - _MOST_LINES} more" if len(table) > _MOST_LINES else ""
+            if "collapse probability" in table:
+                more += (
+                    f"\nA run that collapses has {label(front.quality or '')} far below what the other runs suggest."
+                )
             blocks.append(
                 f"{simulated}Front over all objectives, cheapest first:\n{aligned(table[:_MOST_LINES])}{more}"
             )

@@ -3,7 +3,7 @@
 from functools import cached_property
 from statistics import median
 
-from paretune.presentation.text import time_unit, to_error, with_error
+from paretune.presentation.text import plain, time_unit, to_error, usd, with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.results.configurations import Configuration
@@ -62,6 +62,21 @@ class Figures:
     def in_words(self, point: Configuration) -> str:
         """Return the figures of a configuration (`of`) in one string."""
         return "; ".join(f"{name} {value}" for name, value in self.of(point).items())
+
+    def gain(self, name: str, value: float, other: float) -> str:
+        """Return how much better a value is than another one, in words: 1.70 USD cheaper, 2.3 times as fast."""
+        if name == metrics.COST_USD:
+            return f"{usd(other - value)} cheaper"
+        if name in metrics.TIMES:
+            times = f"{other / value:.2g}"
+            return {"1": f"{other / value - 1:.1%} faster", "2": "twice as fast"}.get(times, f"{times} times as fast")
+        return f"{label(name)} {self.digits(name, abs(value - other))} {'lower' if value < other else 'higher'}"
+
+    def digits(self, name: str, difference: float) -> str:
+        """Format a difference to two significant digits at most, with its unit."""
+        size, unit = self.unit(name)
+        text = plain(difference / size, 2)
+        return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}".strip()
 
     def unmet(self, point: Configuration) -> list[str]:
         """Return a sentence for each constraint that the means of a configuration violate."""

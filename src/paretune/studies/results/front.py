@@ -162,6 +162,19 @@ class StudyFront:
         mean, error = point.means[name], point.errors[name]
         return [other for other in others if are_alike(mean, other.means[name], error, other.errors[name])]
 
+    def is_better(self, point: Configuration, other: Configuration, name: str) -> bool:
+        """Return whether a mean of `point` is better than that of `other` by more than 2 errors of the difference.
+
+        If the error of a mean is unknown, it is that of one run; if that is unknown too, it is 0.
+        """
+        first, second = (costs(each.means, {name: self.objectives[name]})[0] for each in (point, other))
+        of_one = self.noises.get(name)
+        errors = [
+            each.errors.get(name, 0.0 if of_one is None else of_one.of_one_run(each.means[name]))
+            for each in (point, other)
+        ]
+        return first < second and not are_alike(first, second, *errors)
+
     def best_in_pair(self, pair: Sequence[str]) -> list[Configuration]:
         """Return the configurations on the front that no other one beats in these objectives alone."""
         goal = {name: self.objectives[name] for name in pair}

@@ -193,7 +193,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
             continue
         is_drawn = group["number"].isin(best) == (kind == "front") if is_of_front else group["number"].notna()
         group = group.assign(**{name: group[name].where(is_drawn) for name in pair})
-        name = f"on the front by {others[0]}" if kind == "elsewhere" and len(others) == 1 else look.name
+        name = f"on the front because of {others[0]}" if kind == "elsewhere" and len(others) == 1 else look.name
         bars = {"color": look.color, "thickness": 1, "width": 0}
         figure.add_scatter(
             x=group[x].tolist(),

@@ -1,7 +1,7 @@
 """What a study recommends: configurations on its front, each with its roles, reasons, risk and commands.
 
-The noise of runs has no part in the choice. That two qualities cannot be told apart is no reason to take the worse one:
-it is said in the answer (`StudyFront.alike`).
+The noise of runs has no part in the choice of the recommended configuration. But if another one is better in all other
+objectives and about as good, it is the alternative, and the answer begins with it.
 """
 
 import math
@@ -22,9 +22,14 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import label
 
 RECOMMENDED = "recommended"  # title of the first pick of a study that weighs quality
+ALTERNATIVE = "the alternative"  # title of what may replace the first pick
 _WORTH = 0.05
 """Share of the distance from the median quality to the best one that may be given up to halve the dollars. Chosen on
 the first half of the drawn studies of benchmarks/search_statements.py."""
+_LOSS = 0.3
+"""Largest loss of quality of an alternative, the difference of the means plus its standard error, as a share of the
+range of quality on the front. Without this limit, noisy runs would make almost anything as good. Chosen on the first
+half of the drawn studies of benchmarks/search_statements.py."""
 _NEVER = 0.01  # probability of a collapse below which it is not mentioned
 _RARE = 0.05  # the same if more than FEWEST_EQUAL runs did not collapse
 _RISKY = 0.15  # probability of a collapse above which the learning rate is called too high
@@ -37,9 +42,8 @@ _SIMULATED_ONLY = ("launcher", "simulation")
 class Pick:
     """One recommended configuration."""
 
-    titles: tuple[str, ...]  # its roles: recommended, the fastest, the knee
+    roles: Mapping[str, str]  # title, such as recommended, the fastest or the knee, to the reason in a sentence
     point: Configuration
-    reason: str
     risk: str = ""  # a sentence about collapses; empty if there is nothing to say
     runs: str = ""  # the number of runs that it is based on and, if known, why there are no more
     command: str = ""  # the command that repeats its job; empty if its parameters are not a valid job
@@ -48,30 +52,33 @@ class Pick:
     @property
     def title(self) -> str:
         """All titles, as a heading."""
-        title = ", and ".join(self.titles)
+        title = ", and ".join(self.roles)
         return title[:1].upper() + title[1:]
+
+    @property
+    def reason(self) -> str:
+        """All reasons."""
+        return " ".join(self.roles.values())
 
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
     """Return the recommended configurations of the front, the most important first; empty if none is feasible.
 
-    Each has one or more of three roles: the recommended one, the fastest, and the knee of the front. `unverified` maps
-    the number of a configuration to the reason why it has no more runs.
+    Each has one or more of four roles: the recommended one, its alternative, the fastest, and the knee of the front.
+    `unverified` maps the number of a configuration to the reason why it has no more runs.
     """
-    roles: dict[int, list[_Role]] = {}
-    for role in (_recommended(front), _fastest(front), _knee(front)) if front.feasible else ():
+    roles: dict[int, dict[str, str]] = {}
+    for role in (_recommended(front), _alternative(front), _fastest(front), _knee(front)) if front.feasible else ():
         if role is not None:
-            roles.setdefault(role[0].number, []).append(role)
+            roles.setdefault(role[0].number, {})[role[1]] = role[2]
     picks = []
     for number, of_point in roles.items():
-        points, titles, reasons = zip(*of_point, strict=True)
-        point, why_no_more = points[0], (unverified or {}).get(number)
+        point, why_no_more = front.point_of[number], (unverified or {}).get(number)
         count = len(point.trials)
         picks.append(
             Pick(
-                titles=titles,
+                roles=of_point,
                 point=point,
-                reason=" ".join(reasons),
                 risk=_risk(front, point),
                 runs=f"{count} run{'s' if count > 1 else ''}" + (f" ({why_no_more})" if why_no_more else ""),
                 command="" if front.is_foreign else launch_command(point),
@@ -126,6 +133,35 @@ def pick(front: StudyFront) -> Configuration:
     return max(front.best, key=lambda point: (worth(point), -point.means[metrics.COST_USD]))
 
 
+def _alternative(front: StudyFront) -> _Role | None:
+    """Return the best in quality of those that may replace the recommended one, or None.
+
+    They are better in all other objectives, their quality cannot be told apart from its, and they lose at most `_LOSS`.
+    """
+    name, others = front.quality, [each for each in front.objectives if each != front.quality]
+    if name is None or front.is_floor or not others:
+        return None
+    taken, figures, trained = pick(front), Figures(front), [point.means[name] for point in front.best if point.trained]
+    most = _LOSS * (max(trained) - min(trained)) if trained else 0.0
+    lost = {point.number: abs(taken.means[name] - point.means[name]) for point in front.best}
+    able = [
+        point
+        for point in front.alike(taken)
+        if point.rank == 0
+        and lost[point.number] + math.hypot(point.errors[name], taken.errors[name]) <= most
+        and all(front.is_better(point, taken, each) for each in others)
+    ]
+    if not able:
+        return None
+    point = min(able, key=lambda each: (lost[each.number], front.cost_of(each)))
+    gains = " and ".join(figures.gain(each, point.means[each], taken.means[each]) for each in others)
+    sentence = (
+        f"Trial {point.number} ({point.trial.setting()}) is as good as the runs can tell, {gains}: take it unless "
+        f"{label(name)} {figures.digits(name, lost[point.number])} matters."
+    )
+    return point, ALTERNATIVE, sentence
+
+
 def _recommended(front: StudyFront) -> _Role:
     name, point, best, figures = front.quality, pick(front), front.best_in_quality(), Figures(front)
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
@@ -137,11 +173,11 @@ def _recommended(front: StudyFront) -> _Role:
     if point.means[name] == best.means[name]:
         within = " that meets the constraints" * any(other.rank is None for other in front.points)
         return point, RECOMMENDED, f"No other configuration{within} has a better mean {label(name)}."
-    lost = abs(best.means[name] - point.means[name]) / figures.unit(name)[0]
+    lost = figures.digits(name, abs(best.means[name] - point.means[name]))
     times = point.means[metrics.COST_USD] / best.means[metrics.COST_USD]
     reason = (
         f"It costs {times:.2g} times as much as trial {best.number}, which has the best mean {label(name)}, "
-        f"{figures.text(name, best.means[name])}, and gives up {lost:.2g} for that."
+        f"{figures.text(name, best.means[name])}, and gives up {lost} for that."
     )
     return point, RECOMMENDED, reason
 
@@ -202,18 +238,19 @@ def collapse_risk(front: StudyFront, point: Configuration) -> float:
 def _risk(front: StudyFront, point: Configuration) -> str:
     """Describe the risk of a collapse; return an empty string if none is expected."""
     probability, count = collapse_risk(front, point), len(point.trials)
+    name = label(front.quality or "")
+    meaning = f"({name} far below what the other runs suggest)"
     if point.collapses:
         again = f"the next run collapses with a probability of about {probability:.0%}"
-        name = label(front.quality or "")
         above = f"none trained, so the {name} above is that of collapsed runs"
         if point.trained:
             above = f"the {name} above is the mean of runs that trained"
-        return f"{point.collapses} of its {count} run{'s' * (count > 1)} collapsed, and {again}; {above}."
+        return f"{point.collapses} of its {count} run{'s' * (count > 1)} collapsed {meaning}, and {again}; {above}."
     if not probability:
         return ""
     is_own = point.trial.spec.runs_user_code  # the user's own code may have no learning rate
     advice = ": its learning rate may be too high" if probability > _RISKY and not is_own else ""
-    return f"Another run of it collapses with a probability of about {probability:.0%}{advice}."
+    return f"Another run of it collapses {meaning} with a probability of about {probability:.0%}{advice}."
 
 
 def _measured(front: StudyFront) -> list[str]:

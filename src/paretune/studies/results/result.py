@@ -67,6 +67,7 @@ class StudyResult(Result):
             "committed_usd": self.answer.committed_usd,
             "budget_usd": self.answer.budget_usd,
             "hypervolume": as_json(front.hypervolume),
+            "alternative": self.answer.alternative() or None,
             "recommended": [_recommended(pick) for pick in self.answer.picks],
             "trials": as_json(self.rows()),
             "open_command": self.open_command,
@@ -85,7 +86,7 @@ def _recommended(pick: Pick) -> dict[str, object]:
     point = pick.point
     return {
         "trial": point.number,
-        "titles": list(pick.titles),
+        "titles": list(pick.roles),
         "why": pick.reason,
         "runs": pick.runs,
         "parameters": as_json(point.trial.point),
