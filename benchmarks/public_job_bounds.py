@@ -20,7 +20,7 @@ import pandas as pd
 
 from paretune.estimating import phases
 from paretune.estimating.architecture import well_known
-from paretune.launchers import deadlines
+from paretune.launchers.deadlines import output_of
 from paretune.pricing import Balance, PriceList
 from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec
@@ -224,7 +224,7 @@ class Study:
     def _end(self, played: Played) -> None:
         self.ended.append(played)
         over_s = max(
-            played.public.uploading_s - deadlines.longest_upload_s(played.spec, {}),
+            played.public.uploading_s - output_of(played.spec, {}).longest_upload_s,
             (played.cost_usd - played.public.usd(_worst_s(played.spec))) / played.public.usd(1.0),
         )
         self._exceeded_s = max(self._exceeded_s or 0.0, over_s)
@@ -233,8 +233,8 @@ class Study:
         minutes = max(1.0, factor * job.before_upload_s / 60)
         spec = JobSpec(instance_type=_OF_A_KIND[job.kind], max_runtime_minutes=minutes, entry_script=__file__)
         spec = spec if well_known(job.model) is None else spec.replace(model=job.model)
-        trained_s = min(job.training_s, deadlines.deadline_s(spec, {}))
-        extra_s = deadlines.first_upload_s(spec, {}) if self._exceeded_s is None else self._exceeded_s
+        trained_s = min(job.training_s, output_of(spec, {}).deadline_s)
+        extra_s = output_of(spec, {}).first_upload_s if self._exceeded_s is None else self._exceeded_s
         billed_s = job.downloading_s + trained_s + job.uploading_s
         return Played(
             public=job,
@@ -247,7 +247,7 @@ class Study:
 
 
 def _worst_s(spec: JobSpec) -> float:
-    return 60 * spec.max_runtime_minutes + deadlines.billed_after_limit_s(spec, {})
+    return 60 * spec.max_runtime_minutes + output_of(spec, {}).billed_after_limit_s
 
 
 @cache
@@ -260,6 +260,7 @@ def _usd_per_hour(instance_type: str) -> float:
 def upload_share_of_7b() -> tuple[float, float]:
     """Return the upload's share of the expected bill of a job of two hours, and the bound on the upload's seconds."""
     spec = JobSpec(model=SEVEN_BILLION, task="causal-lm", instance_type="ml.p4d.24xlarge")
+    output = output_of(spec, {})
     usually = phases.usual("uploading", phases.kind_of(spec.instance()))
-    expected = usually.seconds + deadlines.output_bytes(spec, {}) / phases.UPLOAD_RATE
-    return expected / 7200, deadlines.longest_upload_s(spec, {})
+    expected = usually.seconds + output.model_bytes / phases.UPLOAD_RATE
+    return expected / 7200, output.longest_upload_s

@@ -135,7 +135,7 @@ def import_runs(
         sizes = _sizes(spec)
         if not sizes and well_known(spec.model) is None:
             remarks[f"estimates learn nothing: {spec.model} is not well known, give model=FOLDER with config.json"] += 1
-        if training_rows(spec, row.measured) is None:
+        if training_rows(spec.data_arguments, row.measured) is None:
             why = "give a column num_steps or train_rows, or set max_train_samples"
             remarks[f"estimates learn nothing: the training rows of {spec.dataset} are not known, {why}"] += 1
         tags = {schema.ORIGIN: _ORIGIN, schema.ROW_KEY: key}

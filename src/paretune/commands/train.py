@@ -37,7 +37,7 @@ def _read(values: Mapping[str, Any]) -> TrainRequest:
     refuse(missing_files(spec.as_text()))
     faults = data_faults(spec)
     if not spec.runs_user_code:
-        faults += name_faults(spec)
+        faults += name_faults(spec.training_arguments, spec.task)
     elif spec.entry_script is not None and not spec.is_simulated:
         faults += script_faults(spec)
     if not waits and not spec.runs_on.files_travel:

@@ -229,7 +229,7 @@ class Estimator:
 
         Batches with more rows than a device's share of an epoch, or with more than 16,384 rows, are not tried.
         """
-        rows, plan = training_rows(spec, facts) or 1, spec.plan()
+        rows, plan = training_rows(spec.data_arguments, facts) or 1, spec.plan()
         sizes = [2**power for power in range(max(1, math.ceil(rows / plan.devices)).bit_length())]
 
         def is_too_large(size: int) -> bool:
@@ -356,10 +356,11 @@ class Forecast:
         if spec.runs_user_code:
             known = estimate_user_code(spec, price, self.evidence.of_user_code)
             training = None if inputs.code is None else inputs.code.training
-            if known is not None or training is None or (built := known_architecture(training, inputs)) is None:
+            if known is not None or training is None:
                 return known
-            return self.of_script(spec, training, built, price)
-        architecture = known_architecture(spec, inputs)
+            built = known_architecture(training.model, training.task, inputs.model)
+            return None if built is None else self.of_script(spec, training, built, price)
+        architecture = known_architecture(spec.model, spec.task, inputs.model)
         if architecture is None:
             return None
         facts = None if inputs.dataset is None else inputs.dataset.facts
@@ -401,9 +402,7 @@ def measured_script(
     return Measurement(work=work, seconds=seconds, step_seconds=step_seconds, origin=origin)
 
 
-def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
-    """Return the architecture from the model's name or the prepared config.json, or None. Nothing is downloaded."""
-    architecture = well_known(spec.model, spec.task)
-    if architecture is not None or inputs.model is None:
-        return architecture
-    return architecture_in(inputs.model, spec.task)
+def known_architecture(model: str, task: str, folder: Path | None) -> Architecture | None:
+    """Return the architecture from the model's name or the config.json in `folder`, or None. Nothing is downloaded."""
+    architecture = well_known(model, task)
+    return architecture if architecture is not None or folder is None else architecture_in(folder, task)

@@ -6,14 +6,17 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
 from paretune.specification import metrics
-from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.inputs import DataArguments
+from paretune.specification.job import JobSpec, ModelArguments
 from paretune.specification.parallelism import MICRO_BATCH_TOKENS, BatchPlan
+from paretune.specification.program import Program
 
 _EVALUATIONS = 4  # evaluations, evenly spaced, of a job with eval_strategy=steps and without eval_steps
 LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, unless rows are long or training batches larger
@@ -64,32 +67,32 @@ def workload(
     `facts` has known facts of the prepared data: train_rows, train_tokens, train_padded_tokens, validation_rows. Raises
     BadInput for wrong values in training_arguments.
     """
-    data = data_of(spec, facts)
+    on_gpu = spec.has_instances and spec.instance().has_gpu
+    data = data_of(spec.data_arguments, facts, counts_padding=on_gpu)
     if data is None:
         return None
-    train_rows, length = data.rows, data.tokens
-    widths = built.adapted_widths if spec.fine_tuning in ADAPTERS else 0
-    steps = spec.probe_steps or training_steps(spec, plan, train_rows)
-    flops = flops_of_row(spec, built, length)
-    per_epoch = math.ceil(train_rows / plan.global_batch_size)
+    model, arguments, is_probe = spec.model_arguments, spec.training_arguments, spec.probe_steps is not None
+    steps = spec.probe_steps or training_steps(arguments, spec.num_train_epochs, plan, data.rows)
+    flops = flops_of_row(model, built, data.tokens)
+    per_epoch = math.ceil(data.rows / plan.global_batch_size)
     return Workload(
-        tokens=length,
+        tokens=data.tokens,
         steps=steps,
         evaluated_rows=data.evaluated_rows,
-        evaluations=0 if spec.probe_steps else _evaluations(spec, steps, per_epoch),
+        evaluations=0 if is_probe else _evaluations(arguments, spec.trained_by, steps, per_epoch),
         tested_rows=float(spec.test_rows or 0),
         steps_per_epoch=per_epoch,
         flops_per_row=flops.once + flops.again,
         forward_flops_per_row=flops.forward,
         attention_share=flops.attention_share,
-        trained_parameters=trained_weights(spec, built),
-        passes=1.0 if spec.fine_tuning == "head" else 4.0 if recomputes(spec) else 3.0,
-        adapted_widths=widths,
+        trained_parameters=trained_weights(model, built),
+        passes=1.0 if spec.fine_tuning == "head" else 4.0 if model.recomputes else 3.0,
+        adapted_widths=built.adapted_widths if model.adapts else 0,
         model=f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}",
-        packed_weights=quantized_weights(spec, built),
-        output_weights=output_weights(spec, built),
-        recomputes=recomputes(spec),
-        evaluation_batch=0 if spec.probe_steps else evaluation_batch(spec, plan, built.vocabulary),
+        packed_weights=quantized_weights(model, spec.trained_by, built),
+        output_weights=output_weights(spec.task, built),
+        recomputes=model.recomputes,
+        evaluation_batch=0 if is_probe else evaluation_batch(model, arguments, plan, built.vocabulary),
     )
 
 
@@ -103,7 +106,7 @@ class Flops:
     attention_share: float  # share of `forward` that computes attention matrices
 
 
-def flops_of_row(spec: JobSpec, built: Architecture, tokens: float) -> Flops:
+def flops_of_row(model: ModelArguments, built: Architecture, tokens: float) -> Flops:
     """Return the FLOP of a row with this many tokens.
 
     - Matrix products: 2 per weight and token in the forward pass, the same again for gradients of activations, and the
@@ -112,17 +115,17 @@ def flops_of_row(spec: JobSpec, built: Architecture, tokens: float) -> Flops:
       half of that in a causal model, which attends only to earlier tokens; twice as much in the backward pass.
     - If only the head is trained, there is no backward pass below it.
     """
-    widths = built.adapted_widths if spec.fine_tuning in ADAPTERS else 0
-    attention = tokens * 4 * built.layers * built.hidden_size * tokens / (2 if spec.task == metrics.CAUSAL_LM else 1)
-    products, of_output = tokens * 2 * built.matrices, tokens * 2 * output_weights(spec, built)
-    forward, adapters = products + attention, tokens * 2 * spec.lora.r * widths
+    widths = built.adapted_widths if model.adapts else 0
+    attention = tokens * 4 * built.layers * built.hidden_size * tokens / (2 if model.task == metrics.CAUSAL_LM else 1)
+    products, of_output = tokens * 2 * built.matrices, tokens * 2 * output_weights(model.task, built)
+    forward, adapters = products + attention, tokens * 2 * model.lora.r * widths
     backward = products * (1 if widths else 2) + 2 * attention + 2 * adapters
-    if spec.fine_tuning == "head":
+    if model.fine_tuning == "head":
         backward = of_output
     return Flops(
         forward=forward,
         once=forward + adapters + backward,
-        again=forward - of_output + adapters if recomputes(spec) else 0.0,
+        again=forward - of_output + adapters if model.recomputes else 0.0,
         attention_share=attention / forward,
     )
 
@@ -136,42 +139,40 @@ class Data:
     evaluated_rows: float  # rows of each evaluation
 
 
-def data_of(spec: JobSpec, facts: Mapping[str, float] | None = None) -> Data | None:
+def data_of(
+    data: DataArguments, facts: Mapping[str, float] | None = None, *, counts_padding: bool = False
+) -> Data | None:
     """Return the size of a job's data, or None if the number of training rows is unknown.
 
     The number is in `facts`, in the parameters or, for a bundled data set, in BUNDLED_ROWS. Until data are prepared,
     rows are assumed to have `max_seq_length` tokens, or the mean number of tokens of the bundled data set. A language
-    model trains on full rows, which are cut from the concatenated texts.
+    model trains on full rows, which are cut from the concatenated texts. With `counts_padding`, as on a GPU, padding
+    counts as tokens if it is among the facts.
     """
     facts = facts or {}
-    rows, validation, tokens = BUNDLED_ROWS.get(spec.dataset, (None, None, None))
-    if spec.max_train_samples is not None and (rows is None or spec.max_train_samples > rows):
+    rows, validation, tokens = BUNDLED_ROWS.get(data.dataset, (None, None, None))
+    if data.max_train_samples is not None and (rows is None or data.max_train_samples > rows):
         validation, tokens = None, None  # more rows than the bundled data set has, so its figures do not apply
-    given, length = spec.max_train_samples or rows, min(tokens or math.inf, float(spec.max_seq_length))
-    evaluated = None if given is None else _evaluated(spec, given, validation)
-    if given and evaluated and tokens and spec.task == metrics.CAUSAL_LM:
-        joined = tokens / spec.max_seq_length
-        given, evaluated, length = math.ceil(given * joined), evaluated * joined, float(spec.max_seq_length)
+    given, length = data.max_train_samples or rows, min(tokens or math.inf, float(data.max_seq_length))
+    evaluated = None if given is None else _evaluated(data, given, validation)
+    if given and evaluated and tokens and data.task == metrics.CAUSAL_LM:
+        joined = tokens / data.max_seq_length
+        given, evaluated, length = math.ceil(given * joined), evaluated * joined, float(data.max_seq_length)
     train_rows = facts.get("train_rows", given)
     if not train_rows:
         return None
+    counted = facts.get("train_padded_tokens") if counts_padding else None
     return Data(
         rows=train_rows,
-        tokens=_tokens(spec, facts) / train_rows if "train_tokens" in facts else length,
+        tokens=(counted or facts["train_tokens"]) / train_rows if "train_tokens" in facts else length,
         evaluated_rows=facts.get("validation_rows", evaluated or train_rows / 9),
     )
 
 
-def _tokens(spec: JobSpec, facts: Mapping[str, float]) -> float:
-    """Return the tokens that are computed in an epoch: on a GPU with their padding, if it was counted."""
-    on_gpu = spec.has_instances and spec.instance().has_gpu
-    return facts.get("train_padded_tokens", facts["train_tokens"]) if on_gpu else facts["train_tokens"]
-
-
-def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> float | None:
+def training_rows(data: DataArguments, facts: Mapping[str, float] | None = None) -> float | None:
     """Return the number of training rows per epoch, or None if it is unknown (see `data_of`)."""
-    data = data_of(spec, facts)
-    return None if data is None else data.rows
+    size = data_of(data, facts)
+    return None if size is None else size.rows
 
 
 def share_in_layers(tensor: int) -> float:
@@ -179,27 +180,22 @@ def share_in_layers(tensor: int) -> float:
     return (10 + 24 / tensor) / 34  # Korthikanti et al., arXiv 2205.05198, section 4.2.1
 
 
-def recomputes(spec: JobSpec) -> bool:
-    """Return whether the backward pass recomputes activations layer by layer instead of keeping them."""
-    return spec.checkpoints_activations and spec.fine_tuning != "head"
-
-
-def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
+def evaluation_batch(model: ModelArguments, arguments: Mapping[str, Any], plan: BatchPlan, vocabulary: int) -> int:
     """Return the rows of an evaluation batch on one device: per_device_eval_batch_size, or a default.
 
     The default is LEAST_EVALUATED_ROWS, or fewer if rows are long or a language model would compute more logits (rows x
     tokens x vocabulary) than EVALUATED_LOGITS, but not fewer rows than a training batch.
     """
-    limit = min(LEAST_EVALUATED_ROWS, MICRO_BATCH_TOKENS // spec.max_seq_length)
-    if spec.task == metrics.CAUSAL_LM:
-        limit = min(limit, EVALUATED_LOGITS // (spec.max_seq_length * vocabulary))
-    return whole_argument(spec, "per_device_eval_batch_size") or max(plan.per_device_train_batch_size, limit)
+    limit = min(LEAST_EVALUATED_ROWS, MICRO_BATCH_TOKENS // model.max_seq_length)
+    if model.task == metrics.CAUSAL_LM:
+        limit = min(limit, EVALUATED_LOGITS // (model.max_seq_length * vocabulary))
+    return whole_argument(arguments, "per_device_eval_batch_size") or max(plan.per_device_train_batch_size, limit)
 
 
-def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
+def training_steps(arguments: Mapping[str, Any], epochs: float, plan: BatchPlan, rows: float) -> int:
     """Return the number of optimizer steps on `rows` rows. max_steps overrides the epochs, as in the Trainer."""
-    whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
-    return whole_argument(spec, "max_steps") or max(1, whole)
+    whole = math.ceil(math.ceil(rows / plan.global_batch_size) * epochs)
+    return whole_argument(arguments, "max_steps") or max(1, whole)
 
 
 def warmup_steps(steps: int) -> int:
@@ -210,15 +206,15 @@ def warmup_steps(steps: int) -> int:
     return min(10, max(1, steps // 10))
 
 
-def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
+def _evaluated(data: DataArguments, rows: float, validation: float | None) -> float:
     """Return the rows of one evaluation before the data are prepared.
 
     `validation` is the number of validation rows, if known. If it is unknown, or if max_train_samples is set, the
     default is a ninth of the training rows.
     """
-    if spec.max_eval_samples is not None:
-        return min(spec.max_eval_samples, validation or spec.max_eval_samples)
-    return rows / 9 if spec.max_train_samples is not None or validation is None else validation
+    if data.max_eval_samples is not None:
+        return min(data.max_eval_samples, validation or data.max_eval_samples)
+    return rows / 9 if data.max_train_samples is not None or validation is None else validation
 
 
 @dataclass(frozen=True)
@@ -247,46 +243,45 @@ class Schedule:
         return int(self.every if self.every >= 1 else max(1, math.ceil(steps * self.every)))
 
 
-def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> int:
+def _evaluations(arguments: Mapping[str, Any], program: Program, steps: int, steps_per_epoch: int) -> int:
     """Return the number of evaluations of a job.
 
     A script with the Trainer evaluates when its arguments say so, and once more after the training, as in the examples
     of Hugging Face and AWS.
     """
-    schedule = evaluation_schedule(spec, steps)
-    if spec.trained_by.is_paretune:
+    schedule = evaluation_schedule(arguments, steps, is_paretune=program.is_paretune)
+    if program.is_paretune:
         return schedule.evaluations(steps, steps_per_epoch)
     return schedule.times(steps, steps_per_epoch) + 1
 
 
-def evaluation_schedule(spec: JobSpec, steps: int) -> Schedule:
+def evaluation_schedule(arguments: Mapping[str, Any], steps: int, *, is_paretune: bool = True) -> Schedule:
     """Return when a job with this many steps evaluates. Raises BadInput for a wrong eval_strategy or eval_steps."""
-    given = spec.training_arguments
-    usual = given.get("evaluation_strategy") if not spec.trained_by.is_paretune else None  # its name before 4.41
-    strategy = str(given.get("eval_strategy", usual or ("steps" if "eval_steps" in given else "no")))
+    usual = None if is_paretune else arguments.get("evaluation_strategy")  # the Trainer's name before 4.41
+    strategy = str(arguments.get("eval_strategy", usual or ("steps" if "eval_steps" in arguments else "no")))
     if strategy not in {"no", "steps", "epoch"}:
         raise BadInput([f"training_arguments: eval_strategy must be no, steps or epoch, got {strategy!r}"])
-    every = given.get("eval_steps")
+    every = arguments.get("eval_steps")
     if not (isinstance(every, float) and 0 < every < 1):
-        every = whole_argument(spec, "eval_steps") or math.ceil(steps / _EVALUATIONS)
+        every = whole_argument(arguments, "eval_steps") or math.ceil(steps / _EVALUATIONS)
     return Schedule(strategy, every)
 
 
-def whole_argument(spec: JobSpec, name: str) -> int | None:
+def whole_argument(arguments: Mapping[str, Any], name: str) -> int | None:
     """Return a count in the training arguments, rounded down, or None if it is absent or not positive.
 
     Raises BadInput if it cannot be converted to a whole number.
     """
-    value = spec.training_arguments.get(name, -1)
+    value = arguments.get(name, -1)
     try:
         return int(value) if int(value) > 0 else None
     except (TypeError, ValueError, OverflowError):
         raise BadInput([f"training_arguments: {name} must be a whole number, got {value!r}"]) from None
 
 
-def output_weights(spec: JobSpec, built: Architecture) -> int:
+def output_weights(task: str, built: Architecture) -> int:
     """Return the number of weights in a language model's output layer; 0 for other tasks."""
-    return built.vocabulary * built.hidden_size if spec.task == metrics.CAUSAL_LM else 0
+    return built.vocabulary * built.hidden_size if task == metrics.CAUSAL_LM else 0
 
 
 def frozen_weight_bytes(packed: float, built: Architecture, formats: Formats) -> float:
@@ -300,24 +295,24 @@ def gathered_bytes(packed: float, built: Architecture, formats: Formats) -> floa
     return PACKED_BYTES * packed + BYTES[formats.compute] * (built.parameters - packed)
 
 
-def quantized_weights(spec: JobSpec, built: Architecture) -> float:
+def quantized_weights(model: ModelArguments, program: Program, built: Architecture) -> float:
     """Return the number of 4-bit weights: with qlora, all matrices except the output layer, otherwise 0.
 
     bitsandbytes packs linear layers. Since transformers 5, the experts of a layer are one stacked weight, which stays
     in 16 bits.
     """
-    if spec.fine_tuning != "qlora":
+    if model.fine_tuning != "qlora":
         return 0.0
-    stacked = 0 if spec.trained_by.is_before(*_STACKS_EXPERTS) else built.experts
-    return float(built.matrices + built.idle_experts - stacked - output_weights(spec, built))
+    stacked = 0 if program.is_before(*_STACKS_EXPERTS) else built.experts
+    return float(built.matrices + built.idle_experts - stacked - output_weights(model.task, built))
 
 
-def trained_weights(spec: JobSpec, built: Architecture) -> float:
+def trained_weights(model: ModelArguments, built: Architecture) -> float:
     """Return the number of weights that the optimizer changes, including the head of a classifier with adapters."""
-    of_words, head = output_weights(spec, built), float(built.hidden_size**2)
-    if spec.fine_tuning in ADAPTERS:
-        return spec.lora.r * built.adapted_widths + (0.0 if of_words else head)
-    return float(of_words or head) if spec.fine_tuning == "head" else float(built.parameters)
+    of_words, head = output_weights(model.task, built), float(built.hidden_size**2)
+    if model.adapts:
+        return model.lora.r * built.adapted_widths + (0.0 if of_words else head)
+    return float(of_words or head) if model.fine_tuning == "head" else float(built.parameters)
 
 
 @dataclass(frozen=True, kw_only=True)

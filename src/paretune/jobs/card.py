@@ -215,7 +215,7 @@ def _judge(request: JobSpec) -> Judge | None:
     usual, (lowest, highest) = default_learning_rate(request.fine_tuning), _USUAL_RATES
     is_usual = lowest * usual <= request.unscaled_learning_rate <= highest * usual
     remedies = [] if is_usual else [options(learning_rate=f"{usual:g}")]
-    if steps := whole_argument(request, "max_steps"):  # it overrides the epochs
+    if steps := whole_argument(request.training_arguments, "max_steps"):  # it overrides the epochs
         remedies.append(options(**{"training_arguments.max_steps": _TIMES_THE_EPOCHS * steps}))
     else:
         remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * request.num_train_epochs:g}"))

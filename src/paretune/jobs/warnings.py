@@ -52,7 +52,7 @@ class ForeseenJob:
 
 def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> ForeseenJob:
     """Return a job with its price, estimate and disk space. Raises BadInput if its training arguments are invalid."""
-    launcher, built = workplace.launcher, known_architecture(spec, inputs)
+    launcher, built = workplace.launcher, known_architecture(spec.model, spec.task, inputs.model)
     return ForeseenJob(
         spec=spec,
         region=region_of(spec, launcher, workplace.environment),
@@ -215,7 +215,7 @@ def data_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
     That one is left out if max_steps sets the number of steps.
     """
     rows, size = (inputs.dataset.facts if inputs.dataset else {}).get("train_rows"), spec.plan().global_batch_size
-    if rows is None or size <= rows or whole_argument(spec, "max_steps"):
+    if rows is None or size <= rows or whole_argument(spec.training_arguments, "max_steps"):
         return list(inputs.findings.warnings)
     devices, remedies = spec.plan().devices, ["more epochs"]
     smaller = max(1, int(rows) // 20 // devices) * devices

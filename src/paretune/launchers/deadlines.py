@@ -26,6 +26,7 @@ uploads should take longer than uploads without compression.
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 
 from paretune.core.errors import BadInput
@@ -34,7 +35,7 @@ from paretune.estimating.architecture import Architecture, architecture_of, well
 from paretune.estimating.phases import kind_of, usual
 from paretune.estimating.workload import trained_weights
 from paretune.specification.inputs import IN_S3
-from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.job import ADAPTERS, JobSpec, ModelArguments
 from paretune.specification.parallelism import DEEPSPEED
 
 SCRIPT_BYTES = 1e9
@@ -56,7 +57,84 @@ _SLOWEST_UPLOAD_BYTES_PER_S = 10e6  # assumed
 _SAVING_BYTES_PER_S = 500e6  # rate of writing a checkpoint to the instance's own disk; assumed
 
 
-def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, float]:
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a job writes and uploads at most, and how long that may take.
+
+    The seconds are bounds for a job on instances; `kind` is `phases.kind_of` of its own type, and "" without instances.
+    """
+
+    model_bytes: float  # in the model folder; for a script or project, an assumed size
+    checkpoint_bytes: float  # of one checkpoint; 0 for a script or project, which saves nothing when it is stopped
+    is_of_user: bool
+    kind: str
+    limit_s: float  # the maximum runtime of the job
+
+    @property
+    def longest_upload_s(self) -> float:
+        """The seconds of uploading that the job's worst case includes."""
+        seconds = _START_S + self.model_bytes / _SLOWEST_UPLOAD_BYTES_PER_S
+        if not self.is_of_user:
+            return seconds
+        public_s = usual("uploading", self.kind).bound
+        return public_s if self.model_bytes <= SCRIPT_BYTES else max(public_s, seconds)
+
+    @property
+    def first_upload_s(self) -> float:
+        """The seconds that a study reserves in addition to `longest_upload_s` until it has seen one upload.
+
+        They are 0 for paretune's own training, because the size of its results is known, and for jobs without
+        instances. A script or project may write any amount, but all jobs of a study write about the same amount, so one
+        upload shows it.
+        """
+        if not (self.is_of_user and self.kind):
+            return 0.0
+        return max(0.0, LONGEST_SHARE * usual("uploading", self.kind).longest - self.longest_upload_s)
+
+    @property
+    def deadline_s(self) -> float:
+        """The seconds after its container's start at which the training stops itself.
+
+        The rest of the job's maximum runtime is for what happens before the container starts, and for saving a
+        checkpoint. The training gets at least half of the maximum runtime.
+        """
+        return max(self.limit_s / 2, self.limit_s - BEFORE_CONTAINER_S - self.saving_s)
+
+    @property
+    def billed_after_limit_s(self) -> float:
+        """The most seconds billed beyond the job's maximum runtime, for a late stop, saving and the upload."""
+        late_s = LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S
+        stopped_s = LONGEST_BEFORE_CONTAINER_S + self.deadline_s + self.saving_s
+        return max(late_s, stopped_s - self.limit_s) + self.longest_upload_s
+
+    @property
+    def saving_s(self) -> float:
+        """The seconds of writing a checkpoint."""
+        return self.checkpoint_bytes / _SAVING_BYTES_PER_S
+
+
+def output_of(spec: JobSpec, environment: Mapping[str, str]) -> Output:
+    """Return what a job writes at most. `environment` may name the Hugging Face Hub, which knows the model's size."""
+    of_hub = tuple(item for item in environment.items() if item[0].startswith("HF_"))
+    built = _architecture_of(spec.model, spec.task, of_hub)
+    weights = UNKNOWN_MODEL_BYTES if built is None else 4.0 * built.parameters  # bytes in fp32
+    model, checkpoint = written_shares(spec.model_arguments, spec.strategy, built)
+    if spec.runs_user_code:
+        names_model = "model" in spec.given_text() and spec.project is None
+        size, checkpoint = max(SCRIPT_BYTES, weights if names_model else 0.0), 0.0
+    else:
+        merged = 1.0 if spec.fine_tuning in ADAPTERS and spec.lora.merge else 0.0
+        size = 0.0 if spec.probe_steps is not None else (model + merged) * weights
+    return Output(
+        model_bytes=size,
+        checkpoint_bytes=checkpoint * weights,
+        is_of_user=spec.runs_user_code,
+        kind=kind_of(spec.instance()) if spec.has_instances else "",
+        limit_s=spec.max_runtime_minutes * 60,
+    )
+
+
+def written_shares(model: ModelArguments, strategy: str, built: Architecture | None) -> tuple[float, float]:
     """Return the sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
 
     A checkpoint contains the weights, and two moments of Adam for each trained weight. DeepSpeed writes the weights
@@ -65,81 +143,12 @@ def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, fl
     which is the share of the output layer in a small language model. Without an architecture, adapters are assumed to
     be as large as the model.
     """
-    if spec.fine_tuning in ADAPTERS and built is not None:
-        share = trained_weights(spec, built) / built.parameters
+    if model.adapts and built is not None:
+        share = trained_weights(model, built) / built.parameters
         return share, 3 * share
-    if spec.fine_tuning == "head":
+    if model.fine_tuning == "head":
         return 1.0, 2.0
-    return 1.0, 5.0 if spec.strategy in DEEPSPEED else 3.0
-
-
-def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the most bytes that a job leaves in its model folder; for scripts and projects, an assumed size."""
-    if spec.runs_user_code:
-        names_model = "model" in spec.given_text() and spec.project is None
-        return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
-    if spec.probe_steps is not None:
-        return 0.0
-    merged = spec.fine_tuning in ADAPTERS and spec.lora.merge
-    share = written_shares(spec, _architecture(spec, environment))[0] + (1.0 if merged else 0.0)
-    return share * _fp32_bytes(spec, environment)
-
-
-def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the seconds of uploading that a job's worst case includes."""
-    size = output_bytes(spec, environment)
-    seconds = _START_S + size / _SLOWEST_UPLOAD_BYTES_PER_S
-    if not spec.runs_user_code:
-        return seconds
-    public_s = usual("uploading", kind_of(spec.instance())).bound
-    return public_s if size <= SCRIPT_BYTES else max(public_s, seconds)
-
-
-def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the seconds that a study reserves in addition to `longest_upload_s` until it has seen one upload.
-
-    They are 0 for paretune's own training, because the size of its results is known, and for jobs without instances. A
-    script or project may write any amount, but all jobs of a study write about the same amount, so one upload shows it.
-    """
-    if not (spec.runs_user_code and spec.has_instances):
-        return 0.0
-    longest = LONGEST_SHARE * usual("uploading", kind_of(spec.instance())).longest
-    return max(0.0, longest - longest_upload_s(spec, environment))
-
-
-def deadline_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the seconds after its container's start at which a training stops itself.
-
-    The rest of the job's maximum runtime is for what happens before the container starts, and for saving a checkpoint.
-    The training gets at least half of the maximum runtime.
-    """
-    limit_s = spec.max_runtime_minutes * 60
-    return max(limit_s / 2, limit_s - BEFORE_CONTAINER_S - _saving_s(spec, environment))
-
-
-def billed_after_limit_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the most seconds billed beyond a job's maximum runtime, for a late stop, saving and the upload."""
-    limit_s = spec.max_runtime_minutes * 60
-    late_s = LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S
-    stopped_s = LONGEST_BEFORE_CONTAINER_S + deadline_s(spec, environment) + _saving_s(spec, environment)
-    return max(late_s, stopped_s - limit_s) + longest_upload_s(spec, environment)
-
-
-def _saving_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    if spec.runs_user_code:
-        return 0.0
-    checkpoint = written_shares(spec, _architecture(spec, environment))[1]
-    return checkpoint * _fp32_bytes(spec, environment) / _SAVING_BYTES_PER_S
-
-
-def _fp32_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    built = _architecture(spec, environment)
-    return UNKNOWN_MODEL_BYTES if built is None else 4.0 * built.parameters
-
-
-def _architecture(spec: JobSpec, environment: Mapping[str, str]) -> Architecture | None:
-    of_hub = tuple(item for item in environment.items() if item[0].startswith("HF_"))
-    return _architecture_of(spec.model, spec.task, of_hub)
+    return 1.0, 5.0 if strategy in DEEPSPEED else 3.0
 
 
 @lru_cache(maxsize=256)

@@ -1,13 +1,15 @@
 """How many bytes a job needs on an instance's disk, and the size of its volume."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from paretune.estimating.architecture import Architecture, config_in, of_config
 from paretune.estimating.workload import whole_argument
 from paretune.launchers.deadlines import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
-from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.job import JobSpec
 from paretune.specification.training_arguments import save_strategy
 
 SPARE_GIB = 10  # room for packages, logs and temporary files, which `bytes_on_disk` does not count
@@ -59,38 +61,39 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
         read = weights = 4 * built.parameters
     else:
         return data
-    if (checkpoints := _most_checkpoints(spec)) is None:
+    arguments, model = spec.training_arguments, spec.model_arguments
+    is_probe = spec.probe_steps is not None
+    checkpoints = 0.0 if is_probe else _most_checkpoints(arguments, spec.num_train_epochs, on_spot=spec.spot)
+    if checkpoints is None:
         return None
-    written, checkpoint = written_shares(spec, built)
-    merged = read if spec.fine_tuning in ADAPTERS and spec.lora.merge and not spec.probe_steps else 0
+    written, checkpoint = written_shares(model, spec.strategy, built)
+    merged = read if model.adapts and model.lora.merge and not is_probe else 0
     return data + read + 2 * merged + (2 * written + checkpoints * checkpoint) * weights
 
 
-def _most_checkpoints(spec: JobSpec) -> float | None:
+def _most_checkpoints(arguments: Mapping[str, Any], epochs: float, *, on_spot: bool) -> float | None:
     """Return the most checkpoints on the disk at one time, or None if the job keeps all and their number is unknown.
 
     A new one is complete before the oldest is removed. Each counts as 4/3 if it also contains the best weights so far.
     """
-    if spec.probe_steps is not None:
-        return 0
-    keeps_all = spec.training_arguments.get("save_total_limit", CHECKPOINTS_KEPT) is None
-    limit = math.inf if keeps_all else (whole_argument(spec, "save_total_limit") or CHECKPOINTS_KEPT) + 1
-    most = min(limit, _most_written(spec))
-    return None if most == math.inf else most * (4 / 3 if spec.training_arguments.get("load_best_model_at_end") else 1)
+    keeps_all = arguments.get("save_total_limit", CHECKPOINTS_KEPT) is None
+    limit = math.inf if keeps_all else (whole_argument(arguments, "save_total_limit") or CHECKPOINTS_KEPT) + 1
+    most = min(limit, _most_written(arguments, epochs, on_spot=on_spot))
+    return None if most == math.inf else most * (4 / 3 if arguments.get("load_best_model_at_end") else 1)
 
 
-def _most_written(spec: JobSpec) -> float:
+def _most_written(arguments: Mapping[str, Any], epochs: float, *, on_spot: bool) -> float:
     """Return the most checkpoints that a job writes, or infinity if their number is unknown.
 
     It writes one after each epoch except the last, or every `save_steps`; on spot instances, also at intervals of two
     minutes or more. It writes one more when it is stopped, even with `save_strategy=no`.
     """
-    strategy = save_strategy(spec)
-    if spec.spot:
+    strategy = save_strategy(arguments)
+    if on_spot:
         return math.inf
-    steps, every = whole_argument(spec, "max_steps"), whole_argument(spec, "save_steps")
+    steps, every = whole_argument(arguments, "max_steps"), whole_argument(arguments, "save_steps")
     if strategy == "epoch" and steps is None:  # max_steps overrides the epochs
-        return math.ceil(spec.num_train_epochs)
+        return math.ceil(epochs)
     if strategy == "steps" and steps is not None and every is not None:
         return math.ceil(steps / every)
     return 1 if strategy == "no" else math.inf

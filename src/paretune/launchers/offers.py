@@ -10,8 +10,8 @@ from typing import Any
 
 from paretune.core.errors import BudgetRefused
 from paretune.core.tags import Attribution
-from paretune.launchers import deadlines
 from paretune.launchers.base import Launcher
+from paretune.launchers.deadlines import output_of
 from paretune.presentation.text import usd
 from paretune.pricing import admit as admit_at
 from paretune.pricing import price_region, unknown_price
@@ -112,7 +112,7 @@ def limits_of(
         return stated
     return replace(
         stated,
-        deadline_s=deadlines.deadline_s(spec, environment) if launcher.has_deadline else None,
+        deadline_s=output_of(spec, environment).deadline_s if launcher.has_deadline else None,
         billed_after_s=max(_billed_after_s(each, launcher, environment) for each in spec.clusters()),
         worst_usd=worst_case_usd(spec, launcher, environment),
     )
@@ -187,7 +187,7 @@ def admit(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str], mor
 def _billed_after_s(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str]) -> float:
     """Return the most seconds billed beyond a job's maximum runtime, for stopping and uploading results."""
     uploads = launcher.uploads_are_billed and spec.has_instances
-    return deadlines.billed_after_limit_s(spec, environment) if uploads else launcher.stop_s
+    return output_of(spec, environment).billed_after_limit_s if uploads else launcher.stop_s
 
 
 def region_of(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str]) -> str:

@@ -91,6 +91,11 @@ class ModelArguments:
         """Whether adapters are trained, and the other weights are frozen."""
         return self.fine_tuning in ADAPTERS
 
+    @property
+    def recomputes(self) -> bool:
+        """Whether the backward pass recomputes activations layer by layer instead of keeping them."""
+        return self.checkpoints_activations and self.fine_tuning != "head"
+
 
 class SageMaker(Parameters):
     """Image, storage, network and warm pool of SageMaker jobs; most names are those of the SDK's ModelTrainer."""

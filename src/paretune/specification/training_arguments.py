@@ -4,13 +4,10 @@
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from paretune.core.errors import did_you_mean
 from paretune.specification import metrics
-
-if TYPE_CHECKING:
-    from paretune.specification.job import JobSpec
 
 READ: Mapping[str, type] = {  # name to the type of its value
     **dict.fromkeys(("max_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"), float),
@@ -26,14 +23,14 @@ _CALLED = {float: "a number", bool: "true or false", str: "text", dict: "a mappi
 _KEEPS_ALL = ("save_total_limit", None)
 
 
-def name_faults(spec: "JobSpec") -> list[str]:
-    """Return the faults of `training_arguments` that can be found without transformers.
+def name_faults(arguments: Mapping[str, Any], task: str) -> list[str]:
+    """Return the faults of a job's `training_arguments` that can be found without transformers.
 
     These are unsupported names, values of the wrong type, a `save_total_limit` below 1, and a `metric_for_best_model`
     that is neither the loss nor, except for causal-lm, a metric of the task.
     """
     faults = []
-    for name, value in spec.training_arguments.items():
+    for name, value in arguments.items():
         kind = READ.get(name)
         if kind is None:
             hint = did_you_mean(name, READ, most=2) or f"the supported ones are {', '.join(sorted(READ))}"
@@ -44,20 +41,20 @@ def name_faults(spec: "JobSpec") -> list[str]:
             faults.append(
                 f"training_arguments: {name} must be a whole number of at least 1, or null to keep all, got {value!r}"
             )
-    best = str(spec.training_arguments.get("metric_for_best_model", "loss")).removeprefix("eval_")
-    measures = ("loss", *(() if spec.task == metrics.CAUSAL_LM else metrics.TASKS[spec.task].measures))
+    best = str(arguments.get("metric_for_best_model", "loss")).removeprefix("eval_")
+    measures = ("loss", *(() if task == metrics.CAUSAL_LM else metrics.TASKS[task].measures))
     if best not in measures:
         faults.append(f"training_arguments: metric_for_best_model must be one of {', '.join(measures)}, got {best}")
     return faults
 
 
-def save_strategy(spec: "JobSpec") -> str:
+def save_strategy(arguments: Mapping[str, Any]) -> str:
     """Return when paretune's own training saves checkpoints: as requested, else after each epoch.
 
     Setting `save_steps` alone means `steps`.
     """
-    usual = "steps" if "save_steps" in spec.training_arguments else "epoch"
-    return str(spec.training_arguments.get("save_strategy", usual))
+    usual = "steps" if "save_steps" in arguments else "epoch"
+    return str(arguments.get("save_strategy", usual))
 
 
 def _is_a(kind: type, value: object) -> bool:

@@ -209,7 +209,7 @@ def _continued(begun: Mapping[str, Any], request: StudyRequest) -> dict[str, Any
 
 def _inputs(job: JobSpec, workplaces: Workplaces) -> JobInputs:
     """Prepare the inputs of the job; return empty ones for a simulation if the number of rows is known without them."""
-    if job.is_simulated and data_of(job, None) is not None:
+    if job.is_simulated and data_of(job.data_arguments) is not None:
         return JobInputs()
     here = job.replace(launcher="local", instance_type=None, instance_count=None, simulation=None)
     return inputs_of(here, workplaces.of(here))
@@ -238,7 +238,7 @@ def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[st
     """
     search, given = dict[str, Any](), job.model_fields_set
     if not given.intersection(OF_THE_BATCH):
-        rows = training_rows(job, None if inputs.dataset is None else inputs.dataset.facts)
+        rows = training_rows(job.data_arguments, None if inputs.dataset is None else inputs.dataset.facts)
         most = math.inf if rows is None else rows * job.num_train_epochs / _FEWEST_STEPS
         batches = [size for size in _BATCHES if size <= most] or [_BATCHES[0]]
         search["global_batch_size"] = {"choices": batches}

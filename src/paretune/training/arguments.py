@@ -53,14 +53,14 @@ def argument_faults(spec: JobSpec) -> list[str]:
 
     Names and types are checked first. If they are correct, transformers and PyTorch check the values.
     """
-    faults = name_faults(spec)
+    faults = name_faults(spec.training_arguments, spec.task)
     if not faults and spec.training_arguments:
         try:
             for name in ("label_smoothing_factor", "warmup_ratio"):
                 if not 0 <= (share := spec.training_arguments.get(name, 0)) <= 1:
                     raise ValueError(f"{name} must be from 0 to 1, got {share:g}")
             is_best_asked = spec.training_arguments.get("load_best_model_at_end") and not spec.probe_steps
-            if is_best_asked and evaluation_schedule(spec, 1000).strategy == "no":
+            if is_best_asked and evaluation_schedule(spec.training_arguments, 1000).strategy == "no":
                 rule = "load_best_model_at_end needs evaluations during training"
                 raise ValueError(f"{rule}: set eval_strategy to epoch or steps")
             read, rate = training_arguments(spec, 1000), spec.plan().learning_rate
@@ -77,7 +77,7 @@ def training_arguments(spec: JobSpec, steps: int) -> Arguments:
 
     A probe has no evaluations and no scheduled checkpoints, even if the user's arguments ask for them.
     """
-    evaluates = evaluation_schedule(spec, steps)
+    evaluates = evaluation_schedule(spec.training_arguments, steps)
     given: dict[str, Any] = {
         "max_steps": steps,
         "seed": spec.seed,
@@ -85,7 +85,7 @@ def training_arguments(spec: JobSpec, steps: int) -> Arguments:
         # These two add evaluations during training. The final model is evaluated without them.
         "eval_strategy": evaluates.strategy,
         "eval_steps": evaluates.every,
-        "save_strategy": save_strategy(spec),
+        "save_strategy": save_strategy(spec.training_arguments),
         "save_total_limit": CHECKPOINTS_KEPT if spec.runs_on.files_travel else 1,
     }
     never = {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False} if spec.probe_steps else {}

@@ -103,7 +103,9 @@ class _Job:
 
     def _make_loop(self) -> Loop:
         spec, plan, rows = self._spec, self._plan, self._rows("train")
-        arguments = training_arguments(spec, spec.probe_steps or training_steps(spec, plan, len(rows)))
+        arguments = training_arguments(
+            spec, spec.probe_steps or training_steps(spec.training_arguments, spec.num_train_epochs, plan, len(rows))
+        )
         parts = pipeline_parts(spec.plan().per_device_train_batch_size, spec.degrees.pipeline, spec.max_seq_length)
         strategy = _kind_for(spec.degrees)(spec.degrees, self._formats, self._build, parts)
         is_causal = spec.task == metrics.CAUSAL_LM
@@ -133,9 +135,11 @@ class _Job:
 
     def _evaluate(self, rows: TokenRows) -> dict[str, float]:
         """Return the loss and metrics on these rows."""
-        vocabulary = self._architecture.vocabulary if self._architecture else 1
-        size = evaluation_batch(self._spec, self._plan, vocabulary)  # rows in each process
-        return evaluate(self._strategy, rows, size, self._spec.task, self._judge)
+        spec, vocabulary = self._spec, self._architecture.vocabulary if self._architecture else 1
+        size = evaluation_batch(
+            spec.model_arguments, spec.training_arguments, self._plan, vocabulary
+        )  # rows in each process
+        return evaluate(self._strategy, rows, size, spec.task, self._judge)
 
     def write_results(self, *, is_resumed: bool) -> None:
         """Evaluate and write the model, and write the report. A probe only reports its speed and memory."""
@@ -213,7 +217,7 @@ class _Job:
         measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = throughput
         peak = device.peak_flops(self._formats.compute)
         if peak is not None and built is not None:
-            flops = flops_of_row(self._spec, built, float(self.loop.rows.lengths.mean())).once
+            flops = flops_of_row(self._spec.model_arguments, built, float(self.loop.rows.lengths.mean())).once
             measured[metrics.MFU] = flops * throughput[0] / (peak * self._spec.degrees.devices)
         return measured
 

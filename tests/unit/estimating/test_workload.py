@@ -85,7 +85,7 @@ def test_frozen_weights_under_adapters_take_two_bytes_or_half_a_byte(
 ) -> None:
     spec = JobSpec(**changes)
     assert 1500 * frozen_weight_bytes(
-        quantized_weights(spec, BUILT), BUILT, formats_of(spec, "llama", precision)
+        quantized_weights(spec.model_arguments, spec.trained_by, BUILT), BUILT, formats_of(spec, "llama", precision)
     ) == pytest.approx(expected)
 
 
@@ -124,16 +124,18 @@ def test_training_arguments_that_the_trainer_does_not_take_are_refused() -> None
 
 
 def test_an_evaluation_batch_has_bounded_logits_and_tokens() -> None:
+    def batch_of(spec: JobSpec) -> int:
+        return evaluation_batch(spec.model_arguments, spec.training_arguments, spec.plan(), 32000)
+
     def rows_of(rows: int, **changes: Any) -> int:
         spec = JobSpec(task="causal-lm", max_seq_length=2048, per_device_train_batch_size=rows, **changes)
-        return evaluation_batch(spec, spec.plan(), 32000)
+        return batch_of(spec)
 
     assert rows_of(1) == 1  # 64 rows would be 4.2 billion logits, 15.6 GiB in fp32
     assert rows_of(4) == 4  # its training batch needs more memory
     assert rows_of(4, training_arguments={"per_device_eval_batch_size": 2}) == 2
-    assert evaluation_batch(JobSpec(), JobSpec().plan(), 32000) == 64
-    long = JobSpec(max_seq_length=2048, per_device_train_batch_size=1)
-    assert evaluation_batch(long, long.plan(), 32000) == 8  # as many tokens as a micro-batch
+    assert batch_of(JobSpec()) == 64
+    assert batch_of(JobSpec(max_seq_length=2048, per_device_train_batch_size=1)) == 8  # as many tokens as a micro-batch
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ def test_the_rows_of_an_evaluation_are_those_that_the_job_will_read(changes: dic
 def test_a_count_in_the_training_arguments_is_a_whole_number_above_0_or_absent(value: Any, count: int | None) -> None:
     given = {} if value is None else {"max_steps": value}
 
-    assert whole_argument(JobSpec(entry_script="train.py", training_arguments=given), "max_steps") == count
+    assert whole_argument(given, "max_steps") == count
 
 
 @pytest.mark.parametrize(("steps", "slow"), [(1, 1), (9, 1), (50, 5), (109, 10), (5000, 10)])

@@ -17,7 +17,7 @@ from paretune.core.interruption import Interruption
 from paretune.jobs.follow import Sync
 from paretune.jobs.launch import begin_job
 from paretune.jobs.workplace import Workplaces
-from paretune.launchers import deadlines
+from paretune.launchers.deadlines import LONGEST_BEFORE_CONTAINER_S, output_of
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
 from tests.support.aws_account import aws, clock, nothing_of_this_machine
@@ -252,6 +252,7 @@ def test_attempts_together_are_billed_for_no_more_than_the_worst_case_of_the_job
     assert bool(Tracking({}, clock).unfinished()) is goes_on
     if goes_on:
         training_s = json.loads(aws.objects[f"paretune/jobs/{name.removesuffix('-1')}-2/job.json"])["deadline_s"]
-        second_s = deadlines.LONGEST_BEFORE_CONTAINER_S + training_s + deadlines.longest_upload_s(spec, {})
+        output = output_of(spec, {})
+        second_s = LONGEST_BEFORE_CONTAINER_S + training_s + output.longest_upload_s
         assert training_s > 0
-        assert billed_s + second_s <= 3600 + deadlines.billed_after_limit_s(spec, {})
+        assert billed_s + second_s <= 3600 + output.billed_after_limit_s

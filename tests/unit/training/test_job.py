@@ -67,7 +67,7 @@ def test_utilization_counts_every_device_also_those_that_share_rows(
     built = of_config(json.loads((folder.model_source / "config.json").read_text()))
     assert built is not None
     tokens = measured["throughput_tokens_per_second"] / measured["throughput_samples_per_second"]
-    flops = flops_of_row(spec, built, tokens).once * measured["throughput_samples_per_second"]
+    flops = flops_of_row(spec.model_arguments, built, tokens).once * measured["throughput_samples_per_second"]
     assert measured["mfu"] == pytest.approx(flops / 8, rel=0.02)  # batches of one step differ a little in length
 
 

@@ -220,7 +220,8 @@ def _imagined(spec: JobSpec, row_tokens: float | None) -> _Facts:
 
 def _data(spec: JobSpec, known: _Known) -> str:
     """Return the rows that an estimate is for, in words."""
-    data = data_of(spec, known.facts)
+    on_gpu = spec.has_instances and spec.instance().has_gpu
+    data = data_of(spec.data_arguments, known.facts, counts_padding=on_gpu)
     assert data is not None  # `_faults` has refused jobs with an unknown number of rows
     counts = f"{data.rows:,.0f} rows of {data.tokens:,.0f} tokens"
     if "dataset" in spec.model_fields_set:

@@ -101,8 +101,8 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
         ]
     trained = training_in_script(whole)
     assert trained is not None  # its probe is described, too
-    is_known = whole.gives("dataset", "max_train_samples") and training_rows(trained, None) is not None
-    if not is_known and not whole_argument(trained, "max_steps"):
+    is_known = whole.gives("dataset", "max_train_samples") and training_rows(trained.data_arguments) is not None
+    if not is_known and not whole_argument(trained.training_arguments, "max_steps"):
         return ["probe needs to know how long the whole training is: give max_train_samples"]
     return []
 

@@ -359,8 +359,11 @@ class RunTable:
             return ReplayedJob(billable_seconds=seconds, status=FAILED, basis=basis)
         seconds = timed.seconds()
         startup = startup_seconds if seconds > startup_seconds else seconds / 2
-        rows_per_epoch = training_rows(spec, row.measured)
-        steps = None if rows_per_epoch is None else training_steps(spec, plan, rows_per_epoch)
+        rows_per_epoch = training_rows(spec.data_arguments, row.measured)
+        arguments = spec.training_arguments
+        steps = (
+            None if rows_per_epoch is None else training_steps(arguments, spec.num_train_epochs, plan, rows_per_epoch)
+        )
         if spec.probe_steps is not None:
             if steps is None:
                 unknown = f"a probe is a share of all steps, and the training rows of {spec.dataset} are unknown"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
 from paretune.jobs.plan import draft
 from paretune.jobs.workplace import Workplace
-from paretune.launchers import deadlines
+from paretune.launchers.deadlines import output_of
 from paretune.launchers.offers import admit, region_of, worst_case_usd
 from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.presentation.text import limit_usd, usd
@@ -60,7 +60,7 @@ class Money:
             self._has_seen_upload = True
             uploaded_s = trial.measured.get(metrics.UPLOADING_SECONDS, 0.0)
             if spec.runs_on.files_travel:
-                bound_s = deadlines.longest_upload_s(spec, self._workplace.environment)
+                bound_s = output_of(spec, self._workplace.environment).longest_upload_s
                 self.exceeded_s = max(self.exceeded_s, uploaded_s - bound_s)
         if (over_usd := trial.cost_usd - trial.worst_usd) <= ROUNDING_USD:
             return ""
@@ -90,7 +90,7 @@ class Money:
         usd = admit(spec, launcher, self._workplace.environment, self.exceeded_s)
         if usd is None or self._has_seen_upload or not spec.runs_on.files_travel:
             return usd
-        seconds = deadlines.first_upload_s(spec, self._workplace.environment)
+        seconds = output_of(spec, self._workplace.environment).first_upload_s
         return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
 
     def reserve(self, trial: Trial) -> Trial:

@@ -8,7 +8,7 @@ import pytest
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput
 from paretune.launchers.base import Job
-from paretune.launchers.deadlines import billed_after_limit_s
+from paretune.launchers.deadlines import output_of
 from paretune.launchers.offers import limits_of, order_of
 from paretune.launchers.simulated.jobs import VirtualClock
 from paretune.launchers.simulated.launcher import SimulatedLauncher
@@ -173,7 +173,7 @@ def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
     job = launcher.submit(planned(launcher, spec))
     clock.sleep(100.0)
 
-    assert limits_of(spec, launcher, {}).billed_after_s == billed_after_limit_s(spec, {})
+    assert limits_of(spec, launcher, {}).billed_after_s == output_of(spec, {}).billed_after_limit_s
     assert limits_of(spec.replace(instance_type="local"), launcher, {}).billed_after_s == STOP_SECONDS
     assert job.state() is JobState.COMPLETED
     assert job.status().billable_seconds == pytest.approx(80.0)

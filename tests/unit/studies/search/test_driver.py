@@ -24,8 +24,8 @@ from paretune.core.errors import (
 from paretune.core.interruption import Interruption
 from paretune.jobs.follow import Sync
 from paretune.jobs.workplace import Workplace
-from paretune.launchers import deadlines
 from paretune.launchers.base import Job, WarmPoolStatus
+from paretune.launchers.deadlines import Output
 from paretune.launchers.processes import process_text
 from paretune.presentation.text import usd
 from paretune.specification.container import JobInputs, JobReport
@@ -773,8 +773,8 @@ def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
 ) -> None:
     (desk.folder / "team.yaml").write_text("budgets: [{name: team, usd_per_month: 1.4}]")
     job = {"max_runtime_minutes": 30} | ({"budget": str(desk.folder / "team.yaml")} if is_shared else {})
-    monkeypatch.setattr(deadlines, "first_upload_s", lambda spec, environment: 900.0)
-    monkeypatch.setattr(deadlines, "longest_upload_s", lambda spec, environment: 40.0)
+    monkeypatch.setattr(Output, "first_upload_s", 900.0)
+    monkeypatch.setattr(Output, "longest_upload_s", 40.0)
     monkeypatch.setattr(ScriptedJob, "phase_seconds", lambda job: {"uploading": 70.0})
     driver = desk.driver(job={"instance_type": SMALL, **job}, budget_usd=100.0 if is_shared else 1.4, n_parallel=2)
     with_dearer = JobSpec(instance_type=SMALL, fallback_instance_types=LARGE, max_runtime_minutes=30)
