@@ -20,7 +20,6 @@ from paretune.estimating.trainer import (
 )
 from paretune.estimating.workload import Setting, gathered_bytes, share_in_layers
 from paretune.specification.declaration import spell
-from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import DEVICE_MAP, DIVISIONS, SHARDED, pipeline_parts
 
@@ -53,8 +52,6 @@ _KERNELS = {"encoder": (51, 86), "decoder": (113, 151)}
 # add 6 bytes to convert the gradient, and 6 to round the result into the model.
 _UPDATE_BYTES, _MASTER_BYTES = 24.0, 12.0
 LONG_ROWS = 16_000  # tokens of a row from which on a language model is a kind of its own, without any source
-# Parameters that define how devices share the model, with their defaults.
-_DIVISIONS = {name: JobSpec.model_fields[name].default for name in DIVISIONS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +142,8 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
     before = BOOT_SECONDS + usual("data", kind).seconds + usual("image", kind).seconds if kind else _STARTUP_LOCAL_S
     before += _COMPILING_S if spec.is_compiled else 0.0
     # Jobs share a cluster's constant only if their devices share the model in the same way.
-    values = {name: getattr(spec, name) for name, usually in _DIVISIONS.items() if getattr(spec, name) != usually}
+    fields = type(spec).model_fields
+    values = {name: getattr(spec, name) for name in DIVISIONS if getattr(spec, name) != fields[name].default}
     divided = "".join(f" {name}={spell(value)}" for name, value in values.items())
     cluster = f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}"
     sent, crowded = _sent(setting), 1 + device.crowding * (share.devices - 1)
@@ -154,7 +152,7 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
     return Work(
         constants=_constants(setting, cluster, stack, by_tcp=by_tcp),
         cluster=cluster,
-        kind=_kind(spec, share, work.tokens),
+        kind=_kind(setting),
         is_local=is_local,
         is_ahead=not share.on_processor,
         instances=share.instances,
@@ -182,11 +180,12 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
     )
 
 
-def _kind(spec: JobSpec, share: DeviceShare, tokens: float) -> str:
+def _kind(setting: Setting) -> str:
     """Return the kind of job by which intervals are calibrated, or "" for devices whose speed is a guess."""
+    spec, share = setting.spec, setting.share
     if not spec.has_instances or share.on_processor or not share.device.is_listed:
         return ""
-    if spec.task == CAUSAL_LM and tokens >= LONG_ROWS:
+    if spec.task == CAUSAL_LM and setting.work.tokens >= LONG_ROWS:
         return "language model, long rows"
     if share.instances > 1:
         return "several machines"

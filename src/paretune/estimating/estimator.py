@@ -84,8 +84,8 @@ class Estimate:
     @property
     def phases(self) -> Mapping[str, Seconds]:
         """Seconds of each phase in `PHASES`; only of `training` if the launcher uploads no files."""
-        time = self.time
-        return phases_of(time, self.spec, factor=time.startup_factor, upload_seconds=time.upload_seconds)
+        time, instance = self.time, self.spec.instance() if self.spec.has_instances else None
+        return phases_of(time, instance, factor=time.startup_factor, upload_seconds=time.upload_seconds)
 
     @property
     def is_of_text(self) -> bool:
@@ -173,6 +173,8 @@ class Estimator:
         work = counting.describe(setting, stack=stack)
         (time,) = self._time.predict([work])
         peak, did_not_fit = self._memory_of(setting)
+        offloads = ["the time of offloading is not counted"] if spec.cpu_offload else []
+        loses = ["bf16-true loses updates below 1/512 of a weight"] if spec.precision == "bf16-true" else []
         return Estimate(
             spec=spec,
             plan=plan,
@@ -180,7 +182,7 @@ class Estimator:
             time=time,
             memory=peak,
             price=price,
-            basis="; ".join([self._basis(setting, work), *_reservations(spec)]),
+            basis="; ".join([self._basis(setting, work), *offloads, *loses]),
             program=spec.trained_by,
             did_not_fit=did_not_fit,
             tokens=work.tokens if spec.task == metrics.CAUSAL_LM else None,
@@ -257,13 +259,6 @@ class Estimator:
         is_tcp = work.constants["network"] == counting.TCP
         network = "without EFA, and without it a job may take several times as long" if is_tcp else "with EFA"
         return f"no job of yours has used several machines {network}; {basis}"
-
-
-def _reservations(spec: JobSpec) -> list[str]:
-    """Return remarks on what the estimate leaves out, or what the job loses."""
-    offloads = ["the time of offloading is not counted"] if spec.cpu_offload else []
-    loses = ["bf16-true loses updates below 1/512 of a weight"] if spec.precision == "bf16-true" else []
-    return [*offloads, *loses]
 
 
 def _fits(peak: MemoryPrediction | None, did_not_fit: Footprint | None) -> str:

@@ -106,7 +106,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
             continue
         if work is None or setting is None:
             continue
-        if (batch := _batch_that_did_not_fit(job, spec, plan)) is not None and setting.usable_gib > 0:
+        if (batch := _batch_that_did_not_fit(job, spec.plan(), plan)) is not None and setting.usable_gib > 0:
             did_not_fit.append(replace(Footprint.of(spec, plan, setting), rows=batch, run_id=job.run_id))
         if not job.is_completed:
             continue
@@ -122,7 +122,7 @@ def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | N
     if job.used_precision and spec.has_instances and spec.instance().has_gpu:
         spec = spec.replace(precision=job.used_precision)  # a job with `auto` may have continued in fp32
     plan, measured = job.used_plan(spec), job.metrics
-    built = built_of(spec, measured)
+    built = built_of(spec.model, spec.task, measured)
     if built is None:
         return spec, plan, None, None
     facts = {name: measured[name] for name in DATA_FACTS if name in measured}
@@ -134,12 +134,12 @@ def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | N
     return spec, plan, work, memory.describe(setting)
 
 
-def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
+def built_of(model: str, task: str, measured: Mapping[str, float]) -> Architecture | None:
     """Return the architecture of a run's model: a well-known one, or one with the sizes that the run has recorded.
 
     Returns None if the model is not well known and the run has not recorded its number of weights.
     """
-    architecture = well_known(spec.model, spec.task)
+    architecture = well_known(model, task)
     if architecture is not None or metrics.TOTAL_PARAMETERS not in measured:
         return architecture
     total = int(measured[metrics.TOTAL_PARAMETERS])
@@ -150,7 +150,7 @@ def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | Non
         layers=layers,
         hidden_size=hidden,
         vocabulary=int(measured.get(metrics.VOCABULARY, 30_000)),
-        adapted_widths=adapted_widths(config_in(spec.model) or {}, hidden, layers),
+        adapted_widths=adapted_widths(config_in(model) or {}, hidden, layers),
     )
 
 
@@ -177,14 +177,13 @@ def is_whole(job: RecordedRun) -> bool:
     return not (job.was_retried or was_repeated or is_resumed or job.param("profile_steps"))
 
 
-def _batch_that_did_not_fit(job: RecordedRun, spec: JobSpec, plan: BatchPlan) -> int | None:
+def _batch_that_did_not_fit(job: RecordedRun, tried: BatchPlan, plan: BatchPlan) -> int | None:
     """Return the smallest per-device batch with which the run ran out of memory, or None if it never did.
 
     If a retry with a smaller batch succeeded, this is the batch before the last reduction.
     """
     if job.ran_out_of_memory:
         return plan.per_device_train_batch_size
-    tried = spec.plan()
     while job.was_retried and (smaller := tried.with_less_memory()) is not None:
         if smaller.per_device_train_batch_size == plan.per_device_train_batch_size:
             return tried.per_device_train_batch_size

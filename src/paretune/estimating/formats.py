@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.specification.job import ADAPTERS, JobSpec
-from paretune.specification.parallelism import DEVICE_MAP, SHARDED
+from paretune.specification.job import ADAPTERS
+from paretune.specification.parallelism import DEVICE_MAP, SHARDED, ParallelDegrees
+from paretune.specification.program import Program
 
 PLAIN_ENCODERS = frozenset({"bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
 """Kinds of encoders whose layers all use the same mask, and whose weights all get gradients in each step."""
@@ -47,20 +48,18 @@ class Formats:
         return self.compute in _HALVES
 
 
-def formats_of(spec: JobSpec, kind: str, precision: str, stored: str = "fp32") -> Formats:
+def formats_of(fine_tuning: str, degrees: ParallelDegrees, kind: str, precision: str, stored: str = "fp32") -> Formats:
     """Return the formats of a job that trains a model of this `kind` in `precision`, which must not be auto.
 
     `kind_of` and `stored_in` read `kind` and `stored`, the format of the model's files, from a configuration.
     """
-    if not spec.trained_by.is_paretune:
-        return _of_trainer(spec, kind, precision, stored)
     compute, is_pure = precision.removesuffix("-true"), precision.endswith("-true")
-    is_divided = spec.strategy in SHARDED and (spec.degrees.devices > 1 or spec.cpu_offload)
-    is_sharded = is_divided and (spec.degrees.data > 1 or spec.cpu_offload)
+    is_divided = degrees.strategy in SHARDED and (degrees.devices > 1 or degrees.cpu_offload)
+    is_sharded = is_divided and (degrees.data > 1 or degrees.cpu_offload)
     # Without autocast, a layer computes with bf16 weights: either the model's own, or gathered from shards.
-    is_whole_bf16 = compute == "bf16" and spec.fine_tuning == "full" and is_plain(kind)
+    is_whole_bf16 = compute == "bf16" and fine_tuning == "full" and is_plain(kind)
     has_bf16_layers = is_whole_bf16 and (is_sharded or not is_divided)
-    adapts_half = spec.fine_tuning in ADAPTERS and compute == "bf16" and spec.strategy in _HALF_BASES
+    adapts_half = fine_tuning in ADAPTERS and compute == "bf16" and degrees.strategy in _HALF_BASES
     return Formats(
         weights="bf16" if is_pure or (has_bf16_layers and not is_divided) else "fp32",
         updated="bf16" if is_pure else "fp32",
@@ -73,18 +72,18 @@ def formats_of(spec: JobSpec, kind: str, precision: str, stored: str = "fp32") -
     )
 
 
-def _of_trainer(spec: JobSpec, kind: str, precision: str, stored: str) -> Formats:
+def trainer_formats(program: Program, fine_tuning: str, kind: str, precision: str, stored: str) -> Formats:
     """Return the formats of a script with Hugging Face's Trainer.
 
     Its `fp16` and `bf16` mean autocast. transformers 5 loads a model in the format of its files, so that a model in
     bf16 is trained like with bf16-true; transformers 4 loads it in fp32. `auto` means that neither is set.
     """
-    loads = "bf16" if stored == "bf16" and not spec.trained_by.is_before(*LOADS_AS_STORED) else "fp32"
+    loads = "bf16" if stored == "bf16" and not program.is_before(*LOADS_AS_STORED) else "fp32"
     if precision == "auto":
         precision = "bf16-true" if loads == "bf16" else "fp32"
     compute, is_pure = precision.removesuffix("-true"), precision.endswith("-true")
     held = "bf16" if is_pure or (loads == "bf16" and compute == "bf16") else "fp32"
-    adapts = spec.fine_tuning in ADAPTERS  # PEFT keeps adapters in fp32
+    adapts = fine_tuning in ADAPTERS  # PEFT keeps adapters in fp32
     return Formats(
         weights="fp32" if adapts else held,
         updated="fp32" if adapts else held,

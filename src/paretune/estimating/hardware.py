@@ -13,7 +13,7 @@ from functools import cache
 
 from paretune.core import machine
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.formats import Formats, formats_of
+from paretune.estimating.formats import Formats, formats_of, trainer_formats
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, SHARDED
@@ -240,9 +240,9 @@ class DeviceShare:
         self.device = gpu or _processor_share(self.instance, self.devices)
         self.on_processor = gpu is None
         # It may still be `auto` on a CPU, and for a Trainer, whose default depends on the model.
-        self.precision = (
-            _of_trainer(spec, gpu) if not spec.trained_by.is_paretune else resolved_precision(spec.precision, gpu)
-        )
+        self.precision = resolved_precision(spec.precision, gpu)
+        if not spec.trained_by.is_paretune:
+            self.precision = _of_trainer(spec.precision, gpu, has_tf32=bool(spec.training_arguments.get("tf32")))
         gib = self.device.usable_gib
         self.usable_gib = gib - _CONTEXT_GIB if gpu else gib * _USABLE_SHARE  # memory that the job may take
         is_guess = gpu is not None and self.instance is not None and not gpu.is_listed
@@ -264,17 +264,20 @@ class DeviceShare:
 
     def formats(self, built: Architecture) -> Formats:
         """Return the number formats of the job with this model."""
-        return formats_of(self._spec, built.kind, self.computes_in, built.stored)
+        spec, of_model = self._spec, (built.kind, self.computes_in, built.stored)
+        if spec.trained_by.is_paretune:
+            return formats_of(spec.fine_tuning, spec.degrees, *of_model)
+        return trainer_formats(spec.trained_by, spec.fine_tuning, *of_model)
 
 
-def _of_trainer(spec: JobSpec, gpu: Accelerator | None) -> str:
-    """Return the precision of a script with the Trainer: as given, or tf32 for fp32 if `tf32` is among its arguments.
+def _of_trainer(precision: str, gpu: Accelerator | None, *, has_tf32: bool) -> str:
+    """Return the precision of a script with the Trainer: as given, or tf32 for fp32 if its arguments have `tf32`.
 
     `auto` is returned unchanged, unless `tf32` says that the model is fp32.
     """
     capability = None if gpu is None else gpu.compute_capability
-    has_tf32 = capability is not None and capability >= _TF32 and bool(spec.training_arguments.get("tf32"))
-    return "tf32" if has_tf32 and spec.precision in ("auto", "fp32") else spec.precision
+    is_able = capability is not None and capability >= _TF32
+    return "tf32" if is_able and has_tf32 and precision in ("auto", "fp32") else precision
 
 
 def _processor_share(instance: Instance | None, processes: int) -> Accelerator:

@@ -48,7 +48,7 @@ from dataclasses import dataclass, field
 from paretune.core.noise import Z80
 from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
-from paretune.estimating.trainer import Optimizer, is_trainer, kept_score_bytes, optimizer_of, runs_in_one_process
+from paretune.estimating.trainer import Optimizer, kept_score_bytes, optimizer_of, runs_in_one_process
 from paretune.estimating.workload import PACKED_BYTES, SCALE_BYTES, Setting, frozen_weight_bytes, share_in_layers
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
@@ -131,7 +131,7 @@ def describe(setting: Setting) -> MemorySetting:
     if work.recomputes:  # offloaded inputs of layers are in main memory, apart from those that are being copied
         is_offloaded = spec.activation_offloading and not share.on_processor
         kept, of_layer = (min(2.0, layers) if is_offloaded else layers) * _kept_of_a_layer(setting), 1.0
-        if is_trainer(spec) and not share.on_processor:
+        if not (spec.trained_by.is_paretune or share.on_processor):
             (each, _), _ = _OF_DEVICE
             of_one = each * (1 if formats.is_half else 2) * rows * tokens * built.hidden_size
             of_layer, logits = (_OF_LAST_NORM, logits) if logits > (1 - _OF_LAST_NORM) * of_one else (1.0, 0.0)
@@ -197,15 +197,16 @@ def _logit_bytes(setting: Setting, tokens: float, evaluated: float) -> float:
     A Trainer with use_liger_kernel computes the loss without them. paretune's own training computes few at once.
     """
     spec, rows, each = setting.spec, setting.plan.per_device_train_batch_size, 12.0
-    if spec.task != CAUSAL_LM or (is_trainer(spec) and spec.training_arguments.get("use_liger_kernel")):
+    is_own = spec.trained_by.is_paretune
+    if spec.task != CAUSAL_LM or (not is_own and spec.training_arguments.get("use_liger_kernel")):
         return 0.0
     is_divided = spec.degrees.tensor * spec.degrees.pipeline > 1
-    if not (is_trainer(spec) or is_divided or setting.built.changes_logits):
+    if is_own and not (is_divided or setting.built.changes_logits):
         chunk = min(CHUNK_TOKENS, max(rows, evaluated) * tokens)
         has_gradients = spec.fine_tuning in ("full", "head") and setting.plan.gradient_accumulation_steps > 1
         gradients = 4.0 * setting.work.output_weights if has_gradients else 0.0
         return (6.0 if setting.formats.is_half else 4.0) * chunk * setting.built.vocabulary + gradients
-    if runs_in_one_process(spec):
+    if runs_in_one_process(setting):
         each += 4.0 * spec.processes
     return max(each * rows, 4 * evaluated) * tokens * setting.built.vocabulary
 
@@ -245,7 +246,7 @@ def _kept_of_a_layer(setting: Setting) -> float:
     unit with lora in bf16, and 4 with qlora.
     """
     spec, formats = setting.spec, setting.formats
-    if setting.share.on_processor or not is_trainer(spec):
+    if setting.share.on_processor or spec.trained_by.is_paretune:
         return _KEPT_OF_A_LAYER
     embeddings = formats.weights if spec.fine_tuning == "full" else formats.frozen
     is_in_fp32 = embeddings == "fp32" or spec.fine_tuning == "qlora"

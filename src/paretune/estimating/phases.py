@@ -21,7 +21,6 @@ from statistics import NormalDist
 
 from paretune.core.noise import Z80
 from paretune.specification.catalog import Instance, owner
-from paretune.specification.job import JobSpec
 
 PHASES = ("waiting", "starting", "data", "image", "training", "uploading")
 """Waiting for capacity, starting of instances, download of the data, pull of the image, training with evaluation, and
@@ -81,16 +80,17 @@ def usual(phase: str, kind: str) -> UsualSeconds:
 
 
 def phases_of(
-    total: Seconds, spec: JobSpec, *, factor: float = 1.0, upload_seconds: float = 0.0
+    total: Seconds, instance: Instance | None, *, factor: float = 1.0, upload_seconds: float = 0.0
 ) -> Mapping[str, Seconds]:
-    """Divide the billed seconds of a job among its phases, and add those that are not billed: waiting and starting.
+    """Divide the billed seconds of a job on instances of a type among its phases, and add those that are not billed.
 
     `factor` is the time that earlier jobs took before and after their steps, divided by the usual time.
-    `upload_seconds` is the time to upload the model. If the launcher uploads no files, `training` is the only phase.
+    `upload_seconds` is the time to upload the model. Without an instance, or if its launcher uploads no files,
+    `training` is the only phase.
     """
-    if not (spec.has_instances and owner(spec.instance_type).files_travel):
+    if instance is None or not owner(instance.instance_type).files_travel:
         return {"training": total}
-    kind = kind_of(spec.instance())
+    kind = kind_of(instance)
     billed = {phase: usual(phase, kind).scaled(factor) for phase in ("data", "image", "uploading")}
     upload = billed["uploading"]
     billed["uploading"] = upload.scaled(1 + upload_seconds / upload.seconds)

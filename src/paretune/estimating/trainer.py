@@ -17,7 +17,7 @@ from typing import Any
 
 from paretune.estimating.formats import BYTES
 from paretune.estimating.workload import Schedule, Setting
-from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.job import ADAPTERS
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import DATA_PARALLEL, SHARDED
 
@@ -83,18 +83,14 @@ class LeftBehind:
     checkpoints: float = 0.0  # bytes of checkpoints, with the optimizer's state
 
 
-def is_trainer(spec: JobSpec) -> bool:
-    """Return whether a script with the Trainer trains."""
-    return not spec.trained_by.is_paretune
-
-
-def writes_scores(spec: JobSpec) -> bool:
+def writes_scores(setting: Setting) -> bool:
     """Return whether attention writes its matrices of scores to memory, because the program has no fused attention.
 
     `attn_implementation`, if given, decides.
     """
+    spec = setting.spec
     given = spec.training_arguments.get("attn_implementation")
-    if given is not None and is_trainer(spec):
+    if given is not None and not spec.trained_by.is_paretune:
         return bool(given == "eager")
     return spec.trained_by.is_before(*(_FUSED_DECODERS if spec.task == CAUSAL_LM else _FUSED_ENCODERS))
 
@@ -102,13 +98,13 @@ def writes_scores(spec: JobSpec) -> bool:
 def score_bytes(setting: Setting) -> float:
     """Return the bytes of attention scores that pass through the memory of a device in a micro-batch."""
     each = 2 if setting.formats.is_half else 4
-    return _PASSES * _scores(setting) * each if writes_scores(setting.spec) else 0.0
+    return _PASSES * _scores(setting) * each if writes_scores(setting) else 0.0
 
 
 def kept_score_bytes(setting: Setting) -> float:
     """Return the bytes of attention scores that a device keeps for the backward pass."""
     spec = setting.spec
-    if not writes_scores(spec) or spec.fine_tuning == "head":
+    if not writes_scores(setting) or spec.fine_tuning == "head":
         return 0.0
     layers = 1 if setting.work.recomputes else setting.built.layers
     formats = setting.formats
@@ -142,7 +138,7 @@ def optimizer_of(setting: Setting) -> Optimizer:
     usual = "adamw_torch_fused"
     if spec.trained_by.is_before(*_FUSED_OPTIMIZER):
         usual = "adamw_hf" if spec.trained_by.is_before(*_TORCH_OPTIMIZER) else "adamw_torch"
-    name = str(spec.training_arguments.get("optim", usual)) if is_trainer(spec) else usual
+    name = str(spec.training_arguments.get("optim", usual)) if not spec.trained_by.is_paretune else usual
     moved, loop = _LOOP_BYTES / _FUSED_BYTES, _LOOP_KERNELS * setting.built.layers
     if name in ("adamw_torch", "adagrad", "rmsprop"):  # foreach on GPUs
         moments, copies = {"adamw_torch": (2, 1), "adagrad": (1, 2), "rmsprop": (1, 1)}[name]
@@ -170,14 +166,14 @@ def optimizer_of(setting: Setting) -> Optimizer:
 def adapter_bytes(setting: Setting) -> float:
     """Return the memory traffic of PEFT's adapters in a micro-batch under FSDP, which paretune's own do not cause."""
     spec, work = setting.spec, setting.work
-    if not (is_trainer(spec) and spec.fine_tuning in ADAPTERS and spec.strategy in SHARDED):
+    if spec.trained_by.is_paretune or spec.fine_tuning not in ADAPTERS or spec.strategy not in SHARDED:
         return 0.0
     return _ADAPTER_BYTES * work.passes * setting.plan.per_device_train_batch_size * work.tokens * work.adapted_widths
 
 
-def runs_in_one_process(spec: JobSpec) -> bool:
+def runs_in_one_process(setting: Setting) -> bool:
     """Return whether one process computes on several GPUs, with torch's DataParallel."""
-    return spec.strategy == DATA_PARALLEL and spec.processes > 1
+    return setting.spec.strategy == DATA_PARALLEL and setting.spec.processes > 1
 
 
 def blocking_bytes(setting: Setting) -> float:
@@ -185,7 +181,7 @@ def blocking_bytes(setting: Setting) -> float:
 
     The weights go from the first GPU to all others, and the gradients back.
     """
-    if not runs_in_one_process(setting.spec):
+    if not runs_in_one_process(setting):
         return 0.0
     each = BYTES[setting.formats.weights]
     return each * (setting.built.parameters + setting.work.trained_parameters)
@@ -196,7 +192,7 @@ def launch_factor(setting: Setting) -> float:
 
     Its threads launch those of the forward pass in turn. Autograd has a thread for each GPU.
     """
-    return 1 + (setting.spec.processes - 1) / 3 if runs_in_one_process(setting.spec) else 1.0
+    return 1 + (setting.spec.processes - 1) / 3 if runs_in_one_process(setting) else 1.0
 
 
 def left_behind(setting: Setting) -> LeftBehind:
@@ -206,7 +202,7 @@ def left_behind(setting: Setting) -> LeftBehind:
     save_total_limit. With another output_dir, only the model is uploaded.
     """
     spec, built, formats = setting.spec, setting.built, setting.formats
-    if not is_trainer(spec):
+    if spec.trained_by.is_paretune:
         return LeftBehind(model=BYTES[formats.saved] * built.parameters)
     trained, given = setting.work.trained_parameters, spec.training_arguments
     adapts = spec.fine_tuning in ADAPTERS  # only the adapters are saved

@@ -75,8 +75,9 @@ class _Job:
         self._spec, self._plan, self._folder = spec, batch, folder
         _seed_all(self._spec.seed)
         self._labels = PreparedDataset.read(folder.dataset).labels
-        self._tokenizer = load_tokenizer(folder.model_source.resolve())
-        self._formats = find_formats(self._spec, folder.model_source.resolve())
+        source = folder.model_source.resolve()
+        self._tokenizer = load_tokenizer(source)
+        self._formats = find_formats(spec.model_arguments, spec.degrees, spec.precision, source)
         is_judged = self._spec.task != metrics.CAUSAL_LM  # a language model has only loss and perplexity
         self._judge = Evaluation(self._spec.task, self._labels) if is_judged else None
         self._has_joined_texts = any(

@@ -21,7 +21,8 @@ from paretune.estimating.architecture import length_faults, positions_of
 from paretune.estimating.formats import PLAIN_DECODERS, Formats, formats_of, is_plain, kind_of, stored_in
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
-from paretune.specification.job import ALL_LINEAR, JobSpec, ModelArguments
+from paretune.specification.job import ALL_LINEAR, ModelArguments
+from paretune.specification.parallelism import ParallelDegrees
 from paretune.training import device, downloads, processes
 
 _FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary and largest width of the model that `_padding_faults` tries
@@ -185,10 +186,11 @@ def _adapter_faults(given: ModelArguments, folder: Path) -> list[str]:
     return [f"lora.target_modules must name linear layers of {given.model}: {allowed}; got {', '.join(unknown)}"]
 
 
-def find_formats(spec: JobSpec, folder: Path) -> Formats:
+def find_formats(given: ModelArguments, degrees: ParallelDegrees, precision: str, folder: Path) -> Formats:
     """Return the number formats for training the model in `folder` on this device."""
-    config = load_config(spec.model, folder).to_dict()
-    return formats_of(spec, kind_of(config), device.choose_precision(spec.precision), stored_in(config))
+    config = load_config(given.model, folder).to_dict()
+    chosen = device.choose_precision(precision)
+    return formats_of(given.fine_tuning, degrees, kind_of(config), chosen, stored_in(config))
 
 
 def build_model(

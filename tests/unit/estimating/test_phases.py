@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from paretune.estimating.phases import PHASES, Seconds, phases_of
-from paretune.specification.job import JobSpec
+from paretune.specification.catalog import instance
 
 HOUR = Seconds(seconds=3600, seconds_low=3000, seconds_high=4320)
 
 
 def divide(total: Seconds = HOUR, *, instance_type: str = "ml.g5.xlarge", **more: Any) -> dict[str, Seconds]:
-    return dict(phases_of(total, JobSpec(instance_type=instance_type), **more))
+    return dict(phases_of(total, None if instance_type == "local" else instance(instance_type), **more))
 
 
 def test_the_billed_phases_add_up_to_the_seconds_of_the_job_and_a_large_model_takes_longer_to_upload() -> None:

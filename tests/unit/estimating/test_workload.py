@@ -85,7 +85,9 @@ def test_frozen_weights_under_adapters_take_two_bytes_or_half_a_byte(
 ) -> None:
     spec = JobSpec(**changes)
     assert 1500 * frozen_weight_bytes(
-        quantized_weights(spec.model_arguments, spec.trained_by, BUILT), BUILT, formats_of(spec, "llama", precision)
+        quantized_weights(spec.model_arguments, spec.trained_by, BUILT),
+        BUILT,
+        formats_of(spec.fine_tuning, spec.degrees, "llama", precision),
     ) == pytest.approx(expected)
 
 

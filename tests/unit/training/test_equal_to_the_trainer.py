@@ -112,7 +112,8 @@ def of_the_trainer(
     """Return loss and norm of each step of the Trainer, and the weights that it has trained."""
     transformers.set_seed(spec.seed)
     source = folder.model_source.resolve()
-    model, _ = build_model(spec.model_arguments, source, labels, tokenizer, find_formats(spec, source))
+    formats = find_formats(spec.model_arguments, spec.degrees, spec.precision, source)
+    model, _ = build_model(spec.model_arguments, source, labels, tokenizer, formats)
     plan, rows = spec.plan(), TokenRows(folder.dataset / "train", pad_id=tokenizer.pad_token_id)
     sampler = GlobalBatchSampler(rows.lengths, plan, rank=0, seed=spec.seed)
     steps = sampler.steps * int(spec.num_train_epochs)

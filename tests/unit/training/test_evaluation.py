@@ -38,7 +38,7 @@ def rows(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenRow
 def strategy(tiny_model: Path) -> Replicas:
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=3)
-    return Replicas(JobSpec().degrees, formats_of(JobSpec(), "bert", "fp32"), lambda: (model, []))
+    return Replicas(JobSpec().degrees, formats_of("full", JobSpec().degrees, "bert", "fp32"), lambda: (model, []))
 
 
 def measure(strategy: Replicas, rows: TokenRows) -> dict[str, float]:

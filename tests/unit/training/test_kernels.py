@@ -31,7 +31,7 @@ NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 
 def mask_format(kind: str, precision: str) -> torch.dtype | None:
-    mask = formats_of(JobSpec(), kind, precision).mask
+    mask = formats_of("full", JobSpec().degrees, kind, precision).mask
     return None if mask is None else DTYPES[mask]
 
 
@@ -65,7 +65,7 @@ def test_a_decoder_needs_no_mask_and_reads_nothing_of_a_batch(kind: str, task: s
     inside = batch["attention_mask"].bool() if task == "causal-lm" else slice(None)
     expected = model(**batch).logits[inside]
 
-    use_causal_attention(model, 9, formats_of(JobSpec(), kind, "bf16"))
+    use_causal_attention(model, 9, formats_of("full", JobSpec().degrees, kind, "bf16"))
     assert not needs_masks(model)
     with Calls(READS) as reads:
         logits = model(**batch).logits
@@ -98,7 +98,7 @@ def test_masks_of_windows_of_other_models_and_in_other_formats_stay() -> None:
     sees_all.config.is_causal = False
     for model in (windowed, eager, encoder, sees_all, precise):
         precision = "fp32" if model is precise else "bf16"
-        use_causal_attention(model, 9, formats_of(JobSpec(), model.config.model_type, precision))
+        use_causal_attention(model, 9, formats_of("full", JobSpec().degrees, model.config.model_type, precision))
         assert needs_masks(model)
 
 

@@ -15,7 +15,7 @@ from peft import PeftModel
 from safetensors import SafetensorError, safe_open
 
 from paretune.core.errors import BadInput
-from paretune.estimating.formats import formats_of
+from paretune.estimating.formats import Formats, formats_of
 from paretune.specification.job import JobSpec
 from paretune.training.model import build_model, find_formats, find_model, load_tokenizer, model_faults, write_model
 
@@ -31,10 +31,14 @@ HIDDEN, LAYERS = 32, 2
 LABELS = ("bad", "fair", "good")
 
 
+def formats_for(spec: JobSpec, folder: Path) -> Formats:
+    return find_formats(spec.model_arguments, spec.degrees, spec.precision, folder)
+
+
 def build(folder: Path, **values: Any) -> Any:
     labels = () if values.get("task") == "causal-lm" else LABELS
     spec = JobSpec(**{"precision": "fp32", **values})
-    return build_model(spec.model_arguments, folder, labels, load_tokenizer(folder), find_formats(spec, folder))[0]
+    return build_model(spec.model_arguments, folder, labels, load_tokenizer(folder), formats_for(spec, folder))[0]
 
 
 def trainable(model: Any) -> set[str]:
@@ -75,7 +79,7 @@ def test_code_that_comes_with_a_model_is_never_run(tiny_model: Path, tmp_path: P
 
     with pytest.raises(BadInput, match="has no configuration that transformers can load"):
         model_faults(JobSpec(model=str(folder)).model_arguments, folder)
-    formats = formats_of(JobSpec(), "", "fp32")
+    formats = formats_of("full", JobSpec().degrees, "", "fp32")
     with pytest.raises(ValueError, match="trust_remote_code"):
         build_model(JobSpec().model_arguments, folder, LABELS, load_tokenizer(tiny_model), formats)
     assert not mark.exists()
@@ -180,7 +184,7 @@ class Trained:
     messages: list[str]
 
     def write(self, **options: Any) -> None:
-        formats = formats_of(self.spec, "", "fp32")
+        formats = formats_of(self.spec.fine_tuning, self.spec.degrees, "", "fp32")
         write_model(self.model, self.path, self.spec.model_arguments, formats, self.messages.append, **options)
 
 
@@ -216,7 +220,7 @@ def make(tmp_path: Path) -> Make:
     def trained(base: Path, **values: Any) -> Trained:
         spec = JobSpec(model=str(base), **{"precision": "fp32", "fine_tuning": "lora", **values})
         labels = () if spec.task == "causal-lm" else LABELS
-        model, _ = build_model(spec.model_arguments, base, labels, load_tokenizer(base), find_formats(spec, base))
+        model, _ = build_model(spec.model_arguments, base, labels, load_tokenizer(base), formats_for(spec, base))
         torch.manual_seed(1)
         with torch.no_grad():
             for item in model.parameters():
@@ -348,7 +352,7 @@ def test_a_model_comes_back_in_the_number_format_of_its_files(
     base = base_of("gpt2")
     transformers.AutoModel.from_pretrained(base, dtype=torch.bfloat16).save_pretrained(base)
     spec = JobSpec(model=str(base), precision="fp32", fine_tuning=fine_tuning)
-    formats = find_formats(spec, base)
+    formats = formats_for(spec, base)
     model, _ = build_model(spec.model_arguments, base, LABELS, load_tokenizer(base), formats)
     assert {item.dtype for item in model.parameters() if item.requires_grad} == {torch.float32}
 

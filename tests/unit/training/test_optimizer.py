@@ -20,7 +20,7 @@ from tests.support.small_models import small
 def optimizer_of(*weights: torch.nn.Parameter, precision: str = "fp32") -> MasterAdamW:
     named = [(f"weight {number}", weight) for number, weight in enumerate(weights)]
     arguments = training_arguments(JobSpec(training_arguments={"weight_decay": 0.1}), 10)
-    return MasterAdamW(named, arguments, 1e-4, formats_of(JobSpec(), "bert", precision))
+    return MasterAdamW(named, arguments, 1e-4, formats_of("full", JobSpec().degrees, "bert", precision))
 
 
 def step(optimizer: MasterAdamW, gradients: list[Any] | None = None) -> float:
@@ -169,7 +169,7 @@ def test_the_weights_that_decay_are_those_of_the_trainer(kind: str) -> None:
     model = small(kind, attention="eager", **sizes)
     arguments = training_arguments(JobSpec(training_arguments={"weight_decay": 0.1}), 10)
     named = dict(model.named_parameters())
-    optimizer = MasterAdamW(named.items(), arguments, 1e-4, formats_of(JobSpec(), kind, "fp32"))
+    optimizer = MasterAdamW(named.items(), arguments, 1e-4, formats_of("full", JobSpec().degrees, kind, "fp32"))
 
     decaying = next(group["params"] for group in optimizer.inner.param_groups if group["weight_decay"])
     names = {name for name, weight in named.items() if any(weight is other for other in decaying)}

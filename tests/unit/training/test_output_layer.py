@@ -63,7 +63,7 @@ def batch_of_rows() -> dict[str, torch.Tensor]:
 
 def strategy_of(model: Any, spec: JobSpec = SPEC, kind: str = "llama") -> Replicas:
     arguments = training_arguments(spec, 10)
-    formats = formats_of(spec, kind, spec.precision)
+    formats = formats_of(spec.fine_tuning, spec.degrees, kind, spec.precision)
     strategy = Replicas(spec.degrees, formats, lambda: (model, []))
     begin_training(strategy, arguments, 1e-4, is_causal=True)
     return strategy
@@ -219,7 +219,7 @@ def in_process(rank: int, port: int, kind: type[Replicas], precision: Any, resul
 
     begin(spec.degrees)
     arguments = training_arguments(spec, 10)
-    strategy = kind(spec.degrees, formats_of(spec, "llama", precision), build)
+    strategy = kind(spec.degrees, formats_of(spec.fine_tuning, spec.degrees, "llama", precision), build)
     begin_training(strategy, arguments, 1e-4, is_causal=True)
     batch = {name: item[rank::2] for name, item in batch_of_rows().items()}
     with Largest() as largest:

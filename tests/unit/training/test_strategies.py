@@ -133,7 +133,7 @@ def test_copies_of_shards_exchange_gradients_after_the_last_micro_batch_only(mon
         with torch.device("cpu" if drawn is None else "meta"):
             return small("gpt2"), []
 
-    shards = strategies.Shards(spec.degrees, formats_of(spec, "gpt2", "fp32"), build)
+    shards = strategies.Shards(spec.degrees, formats_of(spec.fine_tuning, spec.degrees, "gpt2", "fp32"), build)
     batch = {"input_ids": torch.ones(2, 4).long(), "attention_mask": torch.ones(2, 4).long()}
     counts = []
     for is_last in (False, False, True):
@@ -162,7 +162,7 @@ def test_shards_of_four_bit_weights_are_merged_into_a_folder_that_answers_as_the
     spec, messages = JobSpec(model=str(tiny_model), precision="fp32", **options), list[str]()
     given = spec.model_arguments
     strategies.begin(spec.degrees)
-    formats, tokenizer = model.find_formats(spec, tiny_model), model.load_tokenizer(tiny_model)
+    formats, tokenizer = model.find_formats(given, spec.degrees, "fp32", tiny_model), model.load_tokenizer(tiny_model)
 
     def build(drawn: Any = None, *, packs: bool = True) -> Any:
         return model.build_model(given, tiny_model, ("bad", "good"), tokenizer, formats, drawn=drawn, packs=packs)

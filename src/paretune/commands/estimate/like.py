@@ -129,7 +129,7 @@ def of_run(job: RecordedRun) -> Reference:
         paid_usd=None if job.is_spot else job.cost_usd,
         is_spot=job.is_spot,
         facts={name: job.metrics[name] for name in DATA_FACTS if name in job.metrics} or None,
-        built=None if spec.runs_user_code else built_of(spec, job.metrics),
+        built=None if spec.runs_user_code else built_of(spec.model, spec.task, job.metrics),
         is_by_paretune=not spec.runs_user_code,
         on_gpu=_is_gpu(job.tags.get(schema.USED_DEVICE, "")),
     )

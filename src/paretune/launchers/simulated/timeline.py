@@ -234,7 +234,7 @@ def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[tuple[s
     if spec.has_instances:
         yield "Starting", usual("starting", kind_of(spec.instance())).seconds
         total = Seconds(**dict.fromkeys(("seconds", "seconds_low", "seconds_high"), answer.billable_seconds))
-        usually = phases_of(total, spec, upload_seconds=answer.upload_seconds)
+        usually = phases_of(total, spec.instance(), upload_seconds=answer.upload_seconds)
         fetching = sum(usually[phase].seconds for phase in ("data", "image") if phase in usually)
         downloading = startup * fetching / (fetching + BOOT_SECONDS)
         if "uploading" in usually and work == answer.billable_seconds:
