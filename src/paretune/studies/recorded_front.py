@@ -1,6 +1,5 @@
 """`front`, the Pareto front of a recorded study or of any runs, and `log_study`, which records Optuna studies."""
 
-import json
 import math
 import os
 import re
@@ -19,7 +18,7 @@ from paretune.core.errors import BadInput, refuse
 from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.presentation.text import aligned
 from paretune.specification.declaration import spell
-from paretune.studies.definition.objectives import DIRECTIONS, default_objectives, judged_by, with_quality
+from paretune.studies.definition.objectives import DIRECTIONS, default_objectives, judged_by, recorded_goals
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
@@ -175,8 +174,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     text = tracking.artifact_text(run.run_id, "pareto.csv")
     if text is None:
         raise BadInput([f"study {name}: its run {run.run_id} has no pareto.csv, because no trial has ended yet"])
-    goals = with_quality(json.loads(run.params["objectives"]), json.loads(run.params.get("constraints", "{}")))
-    return run.tags.get(schema.STUDY, name), read_rows(text), goals
+    return run.tags.get(schema.STUDY, name), read_rows(text), recorded_goals(run.params)
 
 
 _MARK = "paretune:study"  # user attribute of an Optuna study; its MLflow run has the same mark

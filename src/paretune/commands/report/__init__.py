@@ -81,6 +81,7 @@ class ReportRequest(Parameters):
 def _run(request: ReportRequest) -> CommandOutput:
     from paretune.commands.report.tables import costs_report, groups_report  # pandas and MLflow take seconds to import
     from paretune.pricing import PriceList
+    from paretune.studies.definition.objectives import recorded_goals
     from paretune.tracking import schema
     from paretune.tracking.store import Tracking
 
@@ -95,7 +96,9 @@ def _run(request: ReportRequest) -> CommandOutput:
         text = f"no job{fitting} is recorded in {without_secrets(tracking.uri)}{first}"
         return CommandOutput(text=text, document={"rows": []})
     if request.view == "runs":
-        report = costs_report(request, jobs, prices, date.today())
+        studies = tracking.runs(f"tags.`{schema.KIND}` = 'study'")
+        goals = {study.run_id: recorded_goals(study.params) for study in studies if "objectives" in study.params}
+        report = costs_report(request, jobs, prices, date.today(), goals)
     else:
         report = groups_report(jobs, request.by or SHAPE, is_drawn=request.view == "scaling")
     csv, is_simulated = report.csv(), {job.origin for job in jobs} == {"simulated"}

@@ -7,7 +7,7 @@ saves and costs. report.csv has the numbers, for example for tests of significan
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import partial
@@ -32,6 +32,8 @@ from paretune.specification import catalog, metrics
 from paretune.specification.declaration import COMPUTES, affecting, spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
+from paretune.studies.definition.objectives import OBJECTIVES, Objective, judged_by
+from paretune.studies.results.trials import label
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import DATASET_SIZE, RecordedRun
 
@@ -211,7 +213,7 @@ def records(frame: pd.DataFrame) -> list[Row]:
 
 
 NONE = "(none)"
-_COMPARED = ["kind", "script", "dataset"]  # runs that may be compared have the same values of these
+_COMPARED = ["kind", "script", "dataset", "judged_by"]  # runs that may be compared have the same values of these
 _NEW = (*(f"new_price_{name}" for name in _PRICE), "new_cost_usd", "remark")
 _STAR = {True: "*", False: ""}.__getitem__
 _RUNS: Columns = {
@@ -219,11 +221,13 @@ _RUNS: Columns = {
     "date": "date",
     "origin": "origin",
     "state": ("state", lambda state: "" if state == "Completed" else state),
+    "script": ("script", lambda script: script.rpartition("/")[2]),
     "instances": "instance_count",
     "instance type": "instance_type",
     "global batch": "global_batch_size",
     "learning rate": ("learning_rate", "g"),
-    "F1": ("f1", ".4f"),
+    "judged by": ("judged_by", lambda name: name and label(name)),
+    "quality": ("quality", lambda value: plain(value, 4)),
     "seconds": ("billable_seconds", ",.0f"),
     "cost USD": ("cost_usd", dollars),
     "USD/hour": ("price_usd_per_hour", "g"),
@@ -239,7 +243,7 @@ _RUNS: Columns = {
 }
 _ROWS = (
     *(column if isinstance(column, str) else column[0] for column in _RUNS.values()),
-    *("run_name", "launcher", "script", "dataset", "spot", "price_source", "new_price_source", "remark"),
+    *("f1", "run_name", "launcher", "dataset", "spot", "price_source", "new_price_source", "remark"),
 )
 """Columns of report.csv with view=runs; those of the estimates follow."""
 _TOTALS: Columns = {
@@ -254,16 +258,30 @@ _TOTALS: Columns = {
 }
 
 
-def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: PriceList, today: date) -> Report:
+def costs_report(
+    request: ReportRequest,
+    jobs: Sequence[RecordedRun],
+    prices: PriceList,
+    today: date,
+    goals: Mapping[str, Mapping[str, str]],
+) -> Report:
     """Return the report of view=runs: a row per run, with new prices if requested, and totals of dollars.
 
-    `jobs` are the newest first. Those beyond `MOST_RUNS` are left out, and the report says so.
+    `jobs` are the newest first. Those beyond `MOST_RUNS` are left out, and the report says so. `goals` maps the id of a
+    study's run to its objectives, whose quality metric judges its trials.
     """
     jobs, has_more = jobs[:MOST_RUNS], len(jobs) > MOST_RUNS
     frame = frame_of(jobs)
     is_new = bool(request.region or request.on or request.rate != "list")
     new = [new_cost(job, prices, request, today) if is_new else {} for job in jobs]
-    rows = frame.assign(learning_rate=frame.rate)
+    judges = [_judge(job, goals.get(job.tags.get(schema.PARENT, ""), {})) for job in jobs]
+    rows = frame.assign(
+        learning_rate=frame.rate,
+        judged_by=["" if judge is None else judge.metric for judge in judges],
+        sign=[1.0 if judge is None else judge.sign for judge in judges],
+    )
+    measured = [None if judge is None else job.metrics[judge.metric] for job, judge in zip(jobs, judges, strict=True)]
+    rows["quality"] = pd.Series(measured, rows.index, dtype=float)
     rows[[*_NEW]] = pd.DataFrame(new, columns=_NEW, dtype=object)
     rows["new_cost_usd"] = rows.new_cost_usd.astype(float)
     rows["difference_usd"] = rows.new_cost_usd - rows.cost_usd
@@ -280,8 +298,8 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
             [
                 *(
                     [
-                        "front *: no other completed run of its origin, script, data set and kind of dollars (billed "
-                        "or notional) is cheaper and as good, or better and as cheap"
+                        "front *: no other completed run of its origin, script, data set, metric and kind of dollars "
+                        "(billed or notional) is cheaper and as good, or better and as cheap"
                     ]
                     if marks
                     else []
@@ -322,9 +340,20 @@ def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
     """Return whether each completed run is on the front of those it is compared with; None for all other runs."""
     marks = pd.Series(None, frame.index, dtype=object)
     completed = frame[frame.state == "Completed"]
-    for _, points in completed[[*_COMPARED, cost, metrics.F1]].dropna().groupby(_COMPARED):
-        marks[points.index] = pareto.front(points[[cost, metrics.F1]].to_numpy().tolist(), maximize=(False, True))
+    judged = completed.assign(quality=completed.quality * completed.sign)
+    for _, points in judged[[*_COMPARED, cost, "quality"]].dropna().groupby(_COMPARED):
+        marks[points.index] = pareto.front(points[[cost, "quality"]].to_numpy().tolist(), maximize=(False, True))
     return marks
+
+
+def _judge(job: RecordedRun, goals: Mapping[str, str]) -> Objective | None:
+    """Return the metric that judges a run, or None if it has no value of it: that of its study, else of its task.
+
+    A user's own training outside of a study is judged by F1.
+    """
+    task = metrics.TASKS.get(job.param("task") or metrics.CLASSIFICATION)
+    judge = judged_by(goals) or OBJECTIVES[metrics.F1 if task is None else task.quality]
+    return judge if judge.metric in job.metrics else None
 
 
 def new_cost(job: RecordedRun, prices: PriceList, request: ReportRequest, today: date) -> Row:

@@ -3,6 +3,7 @@
 Has the prior knowledge about each metric, and checks the objectives and constraints of a study.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -149,6 +150,11 @@ def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dic
     ends = {name: directions[first] for name, first in firsts.items() if first in directions}  # others are refused
     quality = judged_by({name: direction for name, direction in ends.items() if name not in metrics.OF_THE_CLUSTER})
     return {**objectives, **({quality.metric: quality.direction} if quality is not None else {})}
+
+
+def recorded_goals(params: Mapping[str, str]) -> dict[str, str]:
+    """Return the objectives (`with_quality`) of a recorded study, from the parameters of its run."""
+    return with_quality(json.loads(params["objectives"]), json.loads(params.get("constraints", "{}")))
 
 
 def judged_by(objectives: Mapping[str, str]) -> Objective | None:

@@ -14,6 +14,7 @@ from paretune.specification.price import Price
 from paretune.tracking.recorded_run import RecordedRun
 from tests.support.recorded_jobs import on_p3, recorded
 
+GOALS = {"study": {"cost_usd": "minimize", "val_loss": "minimize"}}
 TODAY = date(2026, 11, 20)
 NOVEMBER, DECEMBER = 1_762_700_000.0, 1_765_000_000.0  # 2025-11-09 and 2025-12-06
 LISTED = (("us-east-1", 1.0, "2025-01-01"), ("us-east-1", 1.5, "2026-10-01"), ("eu-west-1", 2.0, "2026-10-01"))
@@ -46,7 +47,7 @@ def run(number: int = 1, **others: Any) -> RecordedRun:
 
 
 def report(jobs: list[RecordedRun], **terms: Any) -> Report:
-    return costs_report(ReportRequest(**terms), jobs, PRICES, TODAY)
+    return costs_report(ReportRequest(**terms), jobs, PRICES, TODAY, GOALS)
 
 
 def test_the_cost_so_far_of_a_job_without_a_price_is_not_counted() -> None:
@@ -103,6 +104,21 @@ def test_runs_of_another_origin_script_data_set_or_kind_of_dollars_are_on_a_fron
 
     assert [row["on_front"] for row in report([run(1), run(2, **worse, **other)]).rows] == [True, True]
     assert [row["on_front"] for row in report([run(1), run(2, **worse)]).rows] == [True, False]
+
+
+def test_a_trial_of_a_script_is_judged_by_the_metric_of_its_study_and_each_metric_has_a_front() -> None:
+    script = {"entry_script": "/home/ann/train.py", "f1": None}
+    trials = [run(n, **script, val_loss=loss, cost_usd=usd) for n, (loss, usd) in enumerate([(0.3, 1.0), (0.5, 2.0)])]
+    trials = [replace(trial, tags={**trial.tags, "mlflow.parentRunId": "study"}) for trial in trials]
+    failed_to_learn = run(3, entry_script="/home/ann/train.py", f1=0.0)
+    made = report([*trials, failed_to_learn, run(4, f1=0.8)])
+    table = made.sections[0].table
+
+    assert [row["on_front"] for row in made.rows] == [True, False, True, True]
+    assert [*table["script"]] == ["train.py", "train.py", "train.py", ""]
+    assert [*zip(table["judged by"], table["quality"], strict=True)] == [
+        *(("val_loss", "0.3000"), ("val_loss", "0.5000"), ("F1", "0"), ("F1", "0.8000"))
+    ]
 
 
 def total(jobs: list[RecordedRun], by: str, key: str, origin: str = "measured") -> dict[str, Any]:

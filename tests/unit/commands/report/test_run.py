@@ -65,7 +65,7 @@ def test_runs_are_tabled_newest_first_with_what_they_cost(run: Run, record: Call
     header, *lines = out.partition("Newest first:\n\n")[2].splitlines()
     assert header.split()[:4] == ["run", "date", "origin", "instances"]
     assert [line.split()[0] for line in lines[:2]] == [second[:8], first[:8]]
-    assert lines[0].split()[2:8] == ["measured", "1", "ml.p4d.24xlarge", "5e-05", "0.9500", "3,600"]
+    assert lines[0].split()[2:9] == ["measured", "1", "ml.p4d.24xlarge", "5e-05", "F1", "0.9500", "3,600"]
     assert "new cost" not in out
     assert "mixes" not in out
 
