@@ -121,7 +121,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
 def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | None, MemorySetting | None]:
     if job.used_precision and spec.has_instances and spec.instance().has_gpu:
         spec = spec.replace(precision=job.used_precision)  # a job with `auto` may have continued in fp32
-    plan, measured = job.used_plan(spec), job.metrics
+    plan, measured = job.used_plan(spec.plan()), job.metrics
     built = built_of(spec.model, spec.task, measured)
     if built is None:
         return spec, plan, None, None

@@ -17,7 +17,7 @@ from paretune.specification.container import Command, JobInputs, PreparedDataset
 from paretune.specification.declaration import experimental_words, spell
 from paretune.specification.ending import Cause
 from paretune.specification.identity import JobIdentity
-from paretune.specification.inputs import BUNDLED, INPUT_FILES
+from paretune.specification.inputs import BUNDLED, INPUT_FILES, DataArguments
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.plan import Card, DataSplit, Judge, Kind
@@ -93,7 +93,7 @@ def card_of(
         tags={**opened.tags, **{name: text for name, text in tags.items() if text}},
         facts={} if dataset is None else dict(dataset.facts),
         estimates={} if estimate is None else metrics.to_known_digits(estimate.as_metrics()),
-        inputs=() if dataset is None else _splits(request, dataset),
+        inputs=() if dataset is None else _splits(request.data_arguments, dataset),
         texts=dict(texts),
         warnings=warnings,
         takes_seed=command is None or command.takes_seed,
@@ -111,17 +111,17 @@ def _code(request: JobSpec) -> str:
     return "" if request.entry_script is None else at_home(request.entry_script).name
 
 
-def _splits(request: JobSpec, dataset: PreparedDataset) -> tuple[DataSplit, ...]:
-    files = {"train": None, "validation": request.validation_file, "test": request.test_file}
+def _splits(data: DataArguments, prepared: PreparedDataset) -> tuple[DataSplit, ...]:
+    files = {"train": None, "validation": data.validation_file, "test": data.test_file}
     return tuple(
         DataSplit(
-            source=files[split] or request.dataset,
+            source=files[split] or data.dataset,
             context=context,
-            digest=dataset.digests[split],
-            rows=int(dataset.facts[f"{split}_rows"]),
+            digest=prepared.digests[split],
+            rows=int(prepared.facts[f"{split}_rows"]),
         )
         for split, context in _CONTEXTS.items()
-        if split in dataset.digests
+        if split in prepared.digests
     )
 
 

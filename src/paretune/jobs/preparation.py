@@ -25,7 +25,7 @@ from paretune.specification.container import TELLS, DataFindings, JobInputs, Pre
 from paretune.specification.declaration import affecting
 from paretune.specification.ending import Cause
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, ModelArguments
 from paretune.user_code.code import code_inputs
 
 _POLL_S = 0.1
@@ -60,7 +60,7 @@ def inputs_of(
     elif reads and not prepare:
         inputs = load_cached_inputs(spec, workplace.home) or inputs
     elif reads:
-        refuse([*missing_files(spec.as_text()), *_length_faults(spec, workplace.home)])
+        refuse([*missing_files(spec.as_text()), *_length_faults(spec.model_arguments, workplace.home)])
         _fetch(spec, workplace)
         if (cached := load_cached_inputs(spec, workplace.home)) is None:
             inputs = _make(spec, workplace, meanwhile, revision)
@@ -92,20 +92,20 @@ def _fetch(spec: JobSpec, workplace: Workplace) -> None:
     refuse(faults)
 
 
-def _length_faults(spec: JobSpec, home: Path) -> list[str]:
+def _length_faults(given: ModelArguments, home: Path) -> list[str]:
     """Return a fault if max_seq_length exceeds what the model accepts, as far as its folder or its name shows.
 
     Any other model is checked by the preparing process, which takes seconds to import torch.
     """
-    folder = _on_disk(spec.model, home)
+    folder = _on_disk(given.model, home)
     longest: int | None = None
     if is_folder(str(folder)):
         config = config_in(folder)
         longest = None if config is None else positions_of(config)
-    elif not spec.model.startswith(IN_S3):
-        architecture = well_known(spec.model, spec.task)
+    elif not given.model.startswith(IN_S3):
+        architecture = well_known(given.model, given.task)
         longest = None if architecture is None else architecture.positions
-    return length_faults(spec.model, longest, spec.max_seq_length)
+    return length_faults(given.model, longest, given.max_seq_length)
 
 
 def _fetched_note(uri: str, home: Path) -> Path:

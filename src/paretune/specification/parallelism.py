@@ -164,7 +164,9 @@ def plan_batch(job: "JobSpec", *, devices: int, learning_rate: float) -> BatchPl
     batch = job.per_device_train_batch_size or usual
     steps = job.gradient_accumulation_steps or 1
     if job.global_batch_size is not None:
-        batch, steps = _split(job, job.global_batch_size, devices)
+        given = job.per_device_train_batch_size, job.gradient_accumulation_steps
+        most = max(DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE, MICRO_BATCH_TOKENS // job.max_seq_length)
+        batch, steps = _split(job.global_batch_size, devices, *given, most=most, is_script=job.runs_user_code)
     total = job.global_batch_size or batch * steps * devices
     return BatchPlan(
         per_device_train_batch_size=batch,
@@ -185,27 +187,25 @@ def scale_learning_rate(learning_rate: float, learning_rate_scaling: str, global
     return learning_rate * math.pow(global_batch_size / REFERENCE_BATCH_SIZE, exponent)
 
 
-def _split(job: "JobSpec", total: int, devices: int) -> tuple[int, int]:
+def _split(
+    total: int, devices: int, batch: int | None, accumulation: int | None, *, most: int, is_script: bool
+) -> tuple[int, int]:
+    """Return per-device batch and accumulation steps; those of the two that are None are chosen. See `plan_batch`."""
     if total % devices:
         below = total - total % devices
         multiples = " or ".join(str(size) for size in (below, below + devices) if 0 < size <= LARGEST_BATCH_SIZE)
         raise BadInput([f"global_batch_size must be a multiple of the {devices} devices, got {total}: use {multiples}"])
-    share, is_script = total // devices, job.runs_user_code  # micro-batches of a script all have the same size
-    batch, accumulation = job.per_device_train_batch_size, job.gradient_accumulation_steps
+    share, given = total // devices, batch
     small = [size for size in range(1, math.isqrt(share) + 1) if share % size == 0]
     divisors = sorted({*small, *(share // size for size in small)})
-    if batch is None and accumulation is None and is_script:
+    if batch is None and accumulation is None and is_script:  # its micro-batches all have the same size
         batch = max(size for size in divisors if size <= DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE)
     elif batch is None:
-        most = max(DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE, MICRO_BATCH_TOKENS // job.max_seq_length)
         batch = -(-share // (accumulation or -(-share // most)))
     steps = -(-share // batch)
     if accumulation in (None, steps) and (batch in divisors or (not is_script and batch <= share)):
         return batch, steps
-    parts = {
-        "per_device_train_batch_size": job.per_device_train_batch_size,
-        "gradient_accumulation_steps": accumulation,
-    }
+    parts = {"per_device_train_batch_size": given, "gradient_accumulation_steps": accumulation}
     conditions = " and ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
     listed = divisors if len(divisors) <= 16 else [*divisors[:8], *divisors[-8:]]
     pairs = ", ".join(f"{size} x {share // size}" for size in listed)

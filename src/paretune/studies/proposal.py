@@ -124,7 +124,7 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "")
     Raises BadInput if nothing is left to search, for example because the budget covers too few jobs.
     """
     job, budget_usd = request.job, request.terms["budget_usd"]
-    name = request.terms.get("name") or _title(job)
+    name = request.terms.get("name") or Path(job.entry_script or job.dataset.partition(":")[2] or job.dataset).stem
     storage = request.terms.get("storage") or usual_storage(workplaces.home, workplaces.environment)
     if (begun := stored(name, storage)) and "search" in begun:
         reason = f"this continues the study {name} with its own search; for a new study, add {options(name='NAME')}"
@@ -154,7 +154,7 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "")
             job = job.replace(max_train_samples=given["max_train_samples"])
         quality = _quality(job)
         search |= _of_training(job, inputs, is_judged=metrics.JOB_SECONDS not in quality)
-        reasons = [_rate_reason(job)] if "learning_rate" in search else []
+        reasons = [_rate_reason(job.fine_tuning)] if "learning_rate" in search else []
         if metrics.JOB_SECONDS in quality:
             measured = metrics.TASKS[job.task].quality
             reasons.append(
@@ -215,10 +215,6 @@ def _inputs(job: JobSpec, workplaces: Workplaces) -> JobInputs:
     return inputs_of(here, workplaces.of(here))
 
 
-def _title(job: JobSpec) -> str:
-    return Path(job.entry_script or job.dataset.partition(":")[2] or job.dataset).stem
-
-
 def _quality(job: JobSpec) -> dict[str, str]:
     """Return the task's quality metric with its direction; for a simulation without a table of runs, job_seconds."""
     if job.is_simulated and job.simulation.runs is None:
@@ -248,9 +244,9 @@ def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[st
     return search
 
 
-def _rate_reason(job: JobSpec) -> str:
-    rate = default_learning_rate(job.fine_tuning)
-    return f"rates around {spell(rate)}, the default of {job.fine_tuning} fine-tuning with batch {REFERENCE_BATCH_SIZE}"
+def _rate_reason(fine_tuning: str) -> str:
+    rate = default_learning_rate(fine_tuning)
+    return f"rates around {spell(rate)}, the default of {fine_tuning} fine-tuning with batch {REFERENCE_BATCH_SIZE}"
 
 
 def _instance_types(

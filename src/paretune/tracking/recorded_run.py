@@ -238,9 +238,8 @@ class RecordedRun:
         ran = spec.on_instance_type(used) if used not in ("", spec.instance_type) else spec
         return ran if ran.instance_count == self.instance_count else ran.replace(instance_count=self.instance_count)
 
-    def used_plan(self, spec: JobSpec) -> BatchPlan:
-        """Return the batch sizes of the last attempt, or those of `spec` if none are recorded."""
-        plan = spec.plan()
+    def used_plan(self, plan: BatchPlan) -> BatchPlan:
+        """Return the plan with the batch sizes of the last attempt, if they are recorded."""
         size, steps = (number_in(self.tags.get(name, "")) for name in (schema.USED_BATCH, schema.USED_ACCUMULATION))
         if not size or not steps:
             return plan

@@ -114,7 +114,7 @@ def of_run(job: RecordedRun) -> Reference:
         has = "only the discounted seconds of a spot job" if is_discounted and job.billable_seconds else "none"
         raise BadInput([f"like must name a training job with measured seconds, {job.run_id[:8]} has {has}"])
     texts = {name: text for name, text in spec.given_text().items() if name not in OF_THE_BATCH}
-    plan = job.used_plan(spec)
+    plan = job.used_plan(spec.plan())
     texts |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
     texts |= {"region": job.region} if spec.runs_on.has_regions and job.region else {}
     if spec.runs_user_code:

@@ -151,9 +151,10 @@ def _row(job: RecordedRun, factor: str) -> Row:
     values = {name: job.param(name) or ("" if script else text) for name, text in DEFAULTS.items()}
     values |= {"instance_type": job.instance_type, "instance_count": str(job.instance_count)}
     values["precision"] = job.used_precision or values["precision"]
-    devices, tags = _devices(job, spec), {} if spec is None else spec.tags
+    devices = _devices(job) if spec is None else spec.degrees.devices
+    tags = {} if spec is None else spec.tags
     if spec is not None and (job.was_retried or not script):
-        plan = job.used_plan(spec)
+        plan = job.used_plan(spec.plan())
         values |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
     outer, _, inner = factor.partition(".")
     if outer in NESTED and inner:
@@ -191,10 +192,8 @@ def _row(job: RecordedRun, factor: str) -> Row:
     return row | {f"{_LOGGED}{name}": value for name, value in own.items()} | {"logged": [*own]}
 
 
-def _devices(job: RecordedRun, spec: JobSpec | None) -> int | None:
+def _devices(job: RecordedRun) -> int | None:
     """Return the number of accelerators of the whole cluster, or of processes on CPUs; None if unknown."""
-    if spec is not None:
-        return spec.processes * spec.instance_count
     instance = catalog.instances().get(job.instance_type)
     return None if instance is None else max(1, instance.accelerator_count) * job.instance_count
 
