@@ -24,7 +24,8 @@ from paretune.presentation.text import duration, limit_usd, usd
 from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, SageMaker
+from paretune.specification.launchers import LOCAL
 from paretune.specification.price import DOUBT, OF_A_PLAN, Price, first_day
 from paretune.storage.files import find_path
 
@@ -131,32 +132,34 @@ def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str])
     """
     if not job.has_instances:
         return ML_M5_LARGE
-    region = price_region(job, environment)
-    return plan_price(job, region) or prices.price(job.instance_type, region)
+    region = price_region(job.instance_type, job.region, environment)
+    return plan_price(job.sagemaker, job.instance_type, region) or prices.price(job.instance_type, region)
 
 
-def plan_price(job: JobSpec, region: str) -> Price | None:
-    """Return what an instance of the job's training plan costs per hour; None if the job uses no training plan."""
-    if job.sagemaker.training_plan is None:
+def plan_price(settings: SageMaker, instance_type: str, region: str) -> Price | None:
+    """Return what an instance of a job's training plan costs per hour; None if the job uses no training plan."""
+    if settings.training_plan is None:
         return None
-    usd, paid = job.sagemaker.training_plan_usd_per_hour, "sagemaker.training_plan_usd_per_hour"
+    usd, paid = settings.training_plan_usd_per_hour, "sagemaker.training_plan_usd_per_hour"
     return Price(
         usd_per_hour=usd,
         region=region,
         as_of="",
         source=f"training plan: {paid if usd else 'paid for in advance, so the job itself costs nothing more'}",
-        instance_type=job.instance_type,
+        instance_type=instance_type,
         confidence=OF_A_PLAN,
     )
 
 
-def price_region(job: JobSpec, environment: Mapping[str, str]) -> str:
-    """Return the region whose prices apply to a job; empty if its launcher has no regions.
+def price_region(instance_type: str, region: str | None, environment: Mapping[str, str]) -> str:
+    """Return the region whose prices apply to jobs on these instances; empty if their launcher has no regions.
+
+    `region` is the one that was given, if any.
 
     AWS is not called. Raises BadInput if the region is invalid.
     """
-    has_regions = job.has_instances and catalog.owner(job.instance_type).has_regions
-    return usual_region(job.region, environment) if has_regions else ""
+    has_regions = instance_type != LOCAL and catalog.owner(instance_type).has_regions
+    return usual_region(region, environment) if has_regions else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,9 +178,9 @@ class Balance:
         return worst_usd <= self.left_usd(budget_usd) + ROUNDING_USD
 
 
-def cost_usd(price: Price | None, cluster: JobSpec, seconds: float) -> float | None:
+def cost_usd(price: Price | None, seconds: float, instance_count: int) -> float | None:
     """Return the cost in dollars of a cluster with this many billable seconds per instance; None without a price."""
-    return None if price is None else price.cost_usd(seconds, cluster.instance_count)
+    return None if price is None else price.cost_usd(seconds, instance_count)
 
 
 def worst_case_usd(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:

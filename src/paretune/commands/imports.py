@@ -195,7 +195,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
     spec, state = row.spec, JobState.COMPLETED if row.cells.status == COMPLETED else JobState.FAILED
     usd = row.cells.cost_usd
     if usd is None and row.cells.billable_seconds is not None:
-        usd = cost_usd(price, spec, row.cells.billable_seconds)
+        usd = cost_usd(price, row.cells.billable_seconds, spec.instance_count)
     values = {metrics.F1: row.cells.f1, metrics.BILLABLE_SECONDS: row.cells.billable_seconds, metrics.COST_USD: usd}
     measured = {**sizes, **row.measured} | {name: value for name, value in values.items() if value is not None}
     reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as published"}

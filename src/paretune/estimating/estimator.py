@@ -69,7 +69,7 @@ class Estimate:
 
     def usd(self, seconds: float) -> float | None:
         """Return the dollars of this many billable seconds."""
-        return cost_usd(self.price, self.spec, seconds)
+        return cost_usd(self.price, seconds, self.spec.instance_count)
 
     @property
     def cost_usd(self) -> float | None:

@@ -19,8 +19,9 @@ from paretune.specification.ending import Cause
 from paretune.specification.identity import JobIdentity
 from paretune.specification.inputs import BUNDLED, INPUT_FILES, DataArguments
 from paretune.specification.job import JobSpec, default_learning_rate
+from paretune.specification.launchers import LOCAL
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
-from paretune.specification.plan import Card, DataSplit, Judge, Kind
+from paretune.specification.plan import Card, DataSplit, Judge
 from paretune.tracking import schema
 from paretune.user_code.binding import OF_SCRIPTS
 
@@ -35,9 +36,10 @@ _CONTEXTS = {"train": "training", "validation": "validation", "test": "test"}
 def opening_card(request: JobSpec) -> Card:
     """Return the card of a job as far as its request alone decides it, without its inputs."""
     clusters = request.clusters()
+    code = request.project or ("" if request.entry_script is None else at_home(request.entry_script).name)
     return Card(
-        kind=kind_of(request),
-        code=_code(request),
+        kind=request.kind,
+        code=code,
         task=request.task,
         parameters=request.as_text(),
         command_line=request.command(),
@@ -46,7 +48,7 @@ def opening_card(request: JobSpec) -> Card:
         model="" if request.runs_user_code else Path(request.model).name.removeprefix(BUNDLED),
         params=params_of(request),
         tags={schema.SPEC_HASH: request.spec_hash()},
-        advice=_advice(request),
+        advice=_advice(request, code),
         judge=_judge(request),
         experimental=experimental_words(request.experimental()),
         register=request.register,
@@ -100,17 +102,6 @@ def card_of(
     )
 
 
-def kind_of(request: JobSpec) -> Kind:
-    """Return whose training a job runs."""
-    return "project" if request.project is not None else "script" if request.entry_script is not None else "ours"
-
-
-def _code(request: JobSpec) -> str:
-    if request.project is not None:
-        return request.project
-    return "" if request.entry_script is None else at_home(request.entry_script).name
-
-
 def _splits(data: DataArguments, prepared: PreparedDataset) -> tuple[DataSplit, ...]:
     files = {"train": None, "validation": data.validation_file, "test": data.test_file}
     return tuple(
@@ -153,17 +144,15 @@ def params_of(request: JobSpec, command: Command | None = None, batch: BatchPlan
     )
 
 
-def setting_in_name(request: JobSpec) -> str:
+def setting_in_name(plan: BatchPlan) -> str:
     """Return the global batch size and the learning rate as run names show them: `b16 lr1e-4`."""
-    plan = request.plan()
     digits, _, power = f"{plan.learning_rate:.2e}".partition("e")
     return f"b{plan.global_batch_size} lr{float(digits):g}e{int(power)}"
 
 
-def cluster_in_name(request: JobSpec) -> str:
+def cluster_in_name(instance_type: str, count: int) -> str:
     """Return number and type of instances as run names show them: `2 x g5.xlarge`; "" on this machine."""
-    count = f"{request.instance_count} x " if request.instance_count > 1 else ""
-    return f"{count}{short_name(request.instance_type)}" if request.has_instances else ""
+    return "" if instance_type == LOCAL else f"{f'{count} x ' if count > 1 else ''}{short_name(instance_type)}"
 
 
 def settings_in_name(request: JobSpec, *, takes_seed: bool = True) -> str:
@@ -184,17 +173,20 @@ def _head(request: JobSpec, *, takes_seed: bool) -> str:
     if request.entry_script is not None:
         name = Path(request.entry_script).name
         return f"{name} {settings_in_name(request, takes_seed=takes_seed)}".strip()[:200]
-    return f"{setting_in_name(request)} {cluster_in_name(request)}".strip()
+    return f"{setting_in_name(request.plan())} {cluster_in_name(request.instance_type, request.instance_count)}".strip()
 
 
-def _advice(request: JobSpec) -> dict[Cause, str]:
-    """Return what to do after each cause of a failure, the end of a sentence whose begin is the reason."""
+def _advice(request: JobSpec, code: str) -> dict[Cause, str]:
+    """Return what to do after each cause of a failure, the end of a sentence whose begin is the reason.
+
+    `code` is the name of the user's script or project, if any.
+    """
     kinds = {"full": "set fine_tuning to lora, qlora or head, ", "lora": "set fine_tuning to qlora, "}
     memory = f"lower max_seq_length, {kinds.get(request.fine_tuning, '')}or use a larger instance"
     if request.project is not None:
         memory = "use a larger instance, or reduce the memory that the command needs"
     elif request.entry_script is not None:
-        smaller = f"reduce the memory that {_code(request)} needs, for example with a smaller batch, "
+        smaller = f"reduce the memory that {code} needs, for example with a smaller batch, "
         memory = f"{smaller}or use a larger instance"
     advice = {
         Cause.CAPACITY: f"AWS has no capacity for {' or '.join(request.instance_types())}: set "

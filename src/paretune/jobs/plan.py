@@ -41,7 +41,7 @@ def draft(request: JobSpec, workplace: Workplace, *, study: str = "") -> Plan:
     return Plan(
         card=opening_card(request),
         identity=JobIdentity.of(request),
-        owner=workplace.attribution(request, study),
+        owner=workplace.attribution(request.tags, study),
         tags=request.tags,
         launcher=request.runs_on.name,
         region=region_of(request, launcher, workplace.environment),

@@ -61,7 +61,7 @@ def inputs_of(
         inputs = load_cached_inputs(spec, workplace.home) or inputs
     elif reads:
         refuse([*missing_files(spec.as_text()), *_length_faults(spec.model_arguments, workplace.home)])
-        _fetch(spec, workplace)
+        _fetch(_in_s3(spec), spec.region, workplace)
         if (cached := load_cached_inputs(spec, workplace.home)) is None:
             inputs = _make(spec, workplace, meanwhile, revision)
             cache_inputs(spec, workplace.home, inputs)
@@ -77,13 +77,13 @@ def _in_s3(spec: JobSpec) -> dict[str, str]:
     return {name: uri for name in INPUT_FILES if (uri := str(getattr(spec, name))).startswith(IN_S3)}
 
 
-def _fetch(spec: JobSpec, workplace: Workplace) -> None:
-    """Download the files and folders in S3 that `spec` names, and note their paths. Raises BadInput with all faults."""
-    if not (addresses := _in_s3(spec)):
+def _fetch(addresses: Mapping[str, str], region: str | None, workplace: Workplace) -> None:
+    """Download files and folders in S3, by parameter, and note their paths. Raises BadInput with all faults."""
+    if not addresses:
         return
     from paretune.launchers.sagemaker.storage import fetch, s3_client  # other jobs need no boto3
 
-    s3, faults, check = s3_client(spec.region, workplace.environment), list[str](), workplace.interruption.check
+    s3, faults, check = s3_client(region, workplace.environment), list[str](), workplace.interruption.check
     for name, uri in addresses.items():
         with collecting(faults):
             suffixes = () if name == "model" else tuple(ROW_FILES)

@@ -157,9 +157,9 @@ class Workplace:
             self._budget_ledgers[budget] = BudgetLedger(file, usual_storage(folder, self.environment), folder)
         return self._budget_ledgers[budget]
 
-    def attribution(self, spec: JobSpec, study: str = "") -> Attribution:
-        """Return study, user and team of a job; the default user is the login name."""
-        return Attribution.of(spec.tags, self.environment, study)
+    def attribution(self, tags: Mapping[str, str], study: str = "") -> Attribution:
+        """Return study, user and team of a job with these tags; the default user is the login name."""
+        return Attribution.of(tags, self.environment, study)
 
     def check_budgets(self, plan: Plan) -> "list[BudgetStatus]":
         """Check that a job's budgets cover its worst case, and return them. Nothing is reserved.
@@ -325,7 +325,7 @@ class Workplaces:
 
     def offline(self, spec: JobSpec, reason: str) -> Workplace:
         """Return a workplace that plans a job without its account, at public prices; `reason` says why."""
-        public = self.at_public_prices(spec)
+        public = self.at_public_prices(spec.instance_type, spec.region)
         region = region_of(spec, public.launcher, self.environment) or spec.region
         try:
             checks = self.at(spec.runs_on.name, region).launcher
@@ -345,10 +345,9 @@ class Workplaces:
             budgets.append(str(charged({}, self.environment)["budget"]))
         return list(dict.fromkeys(budgets))
 
-    def at_public_prices(self, spec: JobSpec) -> Workplace:
-        """Return the workplace of a simulation for jobs like `spec`, which needs no account and knows public prices."""
-        simulated = JobSpec(launcher="simulated", instance_type=spec.instance_type, region=spec.region)
-        return self.of(simulated)
+    def at_public_prices(self, instance_type: str, region: str | None) -> Workplace:
+        """Return the workplace of a simulation on these instances, which needs no account and knows public prices."""
+        return self.of(JobSpec(launcher="simulated", instance_type=instance_type, region=region))
 
     def _surroundings(self, region: str | None) -> Surroundings:
         return Surroundings(

@@ -85,7 +85,7 @@ def payload_of(spec: JobSpec, command: Command | None) -> Payload:
     if command is None:
         training = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership"))).given()
     return Payload(
-        kind="project" if spec.project is not None else "script" if spec.entry_script is not None else "ours",
+        kind=spec.kind,
         training=training,
         strategy=spec.strategy,
         command=command,
@@ -192,4 +192,6 @@ def _billed_after_s(spec: JobSpec, launcher: Launcher, environment: Mapping[str,
 
 def region_of(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str]) -> str:
     """Return the region whose prices apply to a job; "" without regions. Raises BadInput if it is unknown."""
-    return price_region(spec, environment) if launcher.traits.is_simulated else launcher.region
+    return (
+        price_region(spec.instance_type, spec.region, environment) if launcher.traits.is_simulated else launcher.region
+    )

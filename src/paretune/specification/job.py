@@ -417,6 +417,11 @@ class JobSpec(Parameters):
         return self.entry_script is not None or self.project is not None
 
     @property
+    def kind(self) -> Literal["ours", "script", "project"]:
+        """Whose training the job runs: paretune's own, a script of the user, or an MLflow project."""
+        return "project" if self.project is not None else "script" if self.entry_script is not None else "ours"
+
+    @property
     def trained_by(self) -> Program:
         """The program that trains, as far as the parameters say; paretune's own training if they do not."""
         return Program.read(self.program)

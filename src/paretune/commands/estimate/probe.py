@@ -126,7 +126,7 @@ def _announcement(probe: JobSpec) -> str:
         try:
             workplace = Workplaces.of_process().of(probe)
         except NoAccount:  # the launch reports it
-            workplace = Workplaces.of_process().at_public_prices(probe)
+            workplace = Workplaces.of_process().at_public_prices(probe.instance_type, probe.region)
         worst_usd = worst_case_usd(probe, workplace.launcher, workplace.environment)
         limit += ", unknown price" if worst_usd is None else f" and {limit_usd(worst_usd)} in the worst case"
     return f"probe: trains {PROBE_STEPS} steps on {where} ({limit}), and then the table follows"

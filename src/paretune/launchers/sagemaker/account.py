@@ -19,7 +19,7 @@ from paretune.launchers.sagemaker.aws_errors import (
     code,
     refused_to,
 )
-from paretune.specification.job import JobSpec
+from paretune.specification.job import SageMaker
 
 if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_s3 import S3Client
@@ -129,21 +129,22 @@ class Account:
                 raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {reason}"]) from error
         return _part(config, "SageMaker")
 
-    def settings(self, spec: JobSpec) -> dict[str, Any]:
+    def settings(self, role: str | None, given: SageMaker, tags: Mapping[str, str]) -> dict[str, Any]:
         """Return role, bucket, KMS key, network and tags of a job, by parameter.
 
         Missing parameters come from the SageMaker SDK's own configuration file or, if they are not there either, from
         the environment (PARETUNE_ROLE, PARETUNE_BUCKET). Network isolation and encryption of traffic are on if either
         the job or that file turns them on. Raises BadInput if no role is set anywhere, or if that file cannot be used.
         """
-        return {**self.usual(spec), "role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
+        found = {"role": self.role_arn(role), "sagemaker.s3_bucket": self.bucket(given.s3_bucket)}
+        return {**self.usual(given, tags), **found}
 
-    def usual(self, spec: JobSpec) -> dict[str, Any]:
+    def usual(self, given: SageMaker, tags: Mapping[str, str]) -> dict[str, Any]:
         """Return KMS key, network and tags of a job, by parameter, without calling AWS.
 
         Raises BadInput if the SDK's configuration cannot be read or is ambiguous.
         """
-        job, given = _part(self._configuration, "TrainingJob"), spec.sagemaker
+        job = _part(self._configuration, "TrainingJob")
         network = {} if given.subnets else _part(job, "VpcConfig")
         output = _part(job, "OutputDataConfig").get("KmsKeyId")
         volume = _part(job, "ResourceConfig").get("VolumeKmsKeyId")
@@ -157,15 +158,17 @@ class Account:
             "sagemaker.security_group_ids": given.security_group_ids or network.get("SecurityGroupIds", ()),
             "sagemaker.network_isolation": given.network_isolation or job.get("EnableNetworkIsolation", False),
             "sagemaker.encrypt_traffic": encrypts,
-            "tags": {**{tag["Key"]: tag["Value"] for tag in job.get("Tags", ())}, **spec.tags},
+            "tags": {**{tag["Key"]: tag["Value"] for tag in job.get("Tags", ())}, **tags},
         }
 
-    def role_arn(self, spec: JobSpec) -> str:
-        """Return the ARN of a job's execution role. Raises BadInput if no role is set anywhere, or its ARN is cut off.
+    def role_arn(self, given: str | None) -> str:
+        """Return the ARN of a job's execution role, by default the usual one.
+
+        Raises BadInput if no role is set anywhere, or its ARN is cut off.
 
         In a SageMaker notebook, the default is the notebook's own role.
         """
-        role = spec.role or _part(self._configuration, "TrainingJob").get("RoleArn")
+        role = given or _part(self._configuration, "TrainingJob").get("RoleArn")
         role = role or self._environment.get("PARETUNE_ROLE")
         if not role:
             caller = self.identity["Arn"]
@@ -191,11 +194,10 @@ class Account:
                 self._arns[role] = str(described["Role"]["Arn"])  # with its path, such as service-role/
         return self._arns[role]
 
-    def bucket(self, spec: JobSpec) -> str:
+    def bucket(self, given: str | None) -> str:
         """Return the name of a job's S3 bucket: by default `sagemaker-REGION-ACCOUNT`, as in the SageMaker SDK."""
         usual = _part(self._configuration, "PythonSDK", "Modules", "Session").get("DefaultS3Bucket")
-        given = spec.sagemaker.s3_bucket or usual or self._environment.get("PARETUNE_BUCKET")
-        name = str(given or self.default_bucket)
+        name = str(given or usual or self._environment.get("PARETUNE_BUCKET") or self.default_bucket)
         return name.removeprefix("s3://").strip("/")
 
     @property

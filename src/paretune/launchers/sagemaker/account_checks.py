@@ -33,7 +33,7 @@ def account_faults(spec: JobSpec, account: Account) -> list[str]:
 def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """Check whether a role is set and exists with this ARN, and whether SageMaker may assume it."""
     try:
-        role = account.role_arn(spec)
+        role = account.role_arn(spec.role)
     except BadInput as error:
         yield from (failed(ROLE, fault) for fault in error.faults)
         return
@@ -71,7 +71,7 @@ def _policy(statements: Sequence[object]) -> str:
 
 def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """Check whether the bucket exists, is in the region of the jobs, and belongs to this account."""
-    bucket, region, s3 = account.bucket(spec), account.region, account.client("s3")
+    bucket, region, s3 = account.bucket(spec.sagemaker.s3_bucket), account.region, account.client("s3")
     actual, is_missing = region, False
     try:
         actual = s3.head_bucket(Bucket=bucket).get("BucketRegion", region)  # boto redirects to the bucket's region
@@ -104,8 +104,11 @@ def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     Most are checked by calls that have no effect or are undone, because AWS's answer takes every policy into account.
     CreateTrainingJob and iam:PassRole are only simulated by IAM.
     """
-    job, there = {"TrainingJobName": _NO_JOB}, {"Bucket": account.bucket(spec), "Key": f"{PREFIX}/doctor"}
-    key = account.usual(spec)["sagemaker.kms_key_id"]
+    job, there = (
+        {"TrainingJobName": _NO_JOB},
+        {"Bucket": account.bucket(spec.sagemaker.s3_bucket), "Key": f"{PREFIX}/doctor"},
+    )
+    key = account.usual(spec.sagemaker, spec.tags)["sagemaker.kms_key_id"]
     encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}
     calls: list[tuple[str, str, Mapping[str, object]]] = [
         ("sagemaker", "describe_training_job", job),
@@ -145,11 +148,16 @@ def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     needed: list[dict[str, Any]] = [{"Effect": "Allow", "Action": "sagemaker:CreateTrainingJob", "Resource": jobs}]
     try:
         needed.append(
-            {"Effect": "Allow", "Action": "iam:PassRole", "Resource": account.role_arn(spec), "Condition": to_sagemaker}
+            {
+                "Effect": "Allow",
+                "Action": "iam:PassRole",
+                "Resource": account.role_arn(spec.role),
+                "Condition": to_sagemaker,
+            }
         )
     except BadInput:  # no role is set, or its ARN is cut off; `role_findings` reports this
         yield not_checked(PERMISSIONS, "iam:PassRole: needs a role first")
-    usual, known = spec.replace(**account.usual(spec)), dict[tuple[str, str], list[str]]()
+    usual, known = spec.replace(**account.usual(spec.sagemaker, spec.tags)), dict[tuple[str, str], list[str]]()
     known["aws:RequestedRegion", "string"] = [region]
     known["iam:PassedToService", "string"] = [SAGEMAKER]
     known["sagemaker:InstanceTypes", "stringList"] = [*usual.instance_types()]

@@ -45,12 +45,12 @@ class ListedImage(NamedTuple):
     lacks: tuple[str, ...] = _TRAINING_NEEDS  # packages of our training
     transformers: str | None = None  # the requirement, if it cannot have the version that is installed here
 
-    def suits(self, spec: JobSpec, capability: tuple[int, int], driver: int) -> bool:
+    def suits(self, strategy: str, has_gpu: bool, capability: tuple[int, int], driver: int) -> bool:
         """Return whether a job can use it on a GPU of this capability, if it has GPUs, with this driver branch."""
-        if spec.strategy in self.strategies or spec.strategy in _AWS_LIBRARIES:
-            return spec.strategy in self.strategies
-        if not spec.instance().has_gpu or self.on == "cpu":
-            return (self.on == "cpu") is not spec.instance().has_gpu
+        if strategy in self.strategies or strategy in _AWS_LIBRARIES:
+            return strategy in self.strategies
+        if not has_gpu or self.on == "cpu":
+            return (self.on == "cpu") is not has_gpu
         return not self.strategies and self.gpus[0] <= capability <= self.gpus[1] and self.lowest_driver <= driver
 
 
@@ -93,19 +93,19 @@ def choose_image(spec: JobSpec, region: str) -> Image:
     capability = _UNKNOWN_GPU if chip is None or chip.compute_capability is None else chip.compute_capability
     driver = _OLD_DRIVERS.get(instance.family, _LATER_DRIVER)
     error = ValueError("no image suits this instance type")
-    for image in (image for image in IMAGES if image.suits(spec, capability, driver)):
+    for image in (image for image in IMAGES if image.suits(spec.strategy, instance.has_gpu, capability, driver)):
         try:
             uri = _uri_of(image, region, spec.instance_type)
         except ValueError as missing:
             error = missing
         else:
-            return Image(uri, (*deepspeed, *_needed(image, spec), *added))
+            return Image(uri, (*deepspeed, *_needed(image, spec.runs_user_code), *added))
     raise error
 
 
-def _needed(image: ListedImage, spec: JobSpec) -> tuple[str, ...]:
+def _needed(image: ListedImage, is_users: bool) -> tuple[str, ...]:
     """Return the packages that a job installs into its image. Hugging Face's have what scripts usually import."""
-    if image.framework == "huggingface" and (spec.runs_user_code or not image.lacks):
+    if image.framework == "huggingface" and (is_users or not image.lacks):
         return ()
     transformers = pinned(("transformers",)) if image.transformers is None else (image.transformers,)
     return (*transformers, *pinned(image.lacks))

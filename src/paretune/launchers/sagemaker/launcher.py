@@ -140,7 +140,8 @@ class SageMakerLauncher(Launcher):
         return None if description is None else SageMakerJob(job_name, self.account, self._clock, description)
 
     def price(self, spec: JobSpec) -> Price | None:
-        return plan_price(spec, self.account.region) or self._prices.price(spec.instance_type, self.account.region)
+        kind, region = spec.instance_type, self.account.region
+        return plan_price(spec.sagemaker, kind, region) or self._prices.price(kind, region)
 
     def preview(self, order: Order) -> Mapping[str, Any]:
         """Return the exact CreateTrainingJob request. Nothing is uploaded."""

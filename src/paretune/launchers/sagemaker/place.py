@@ -40,7 +40,9 @@ def place_of(spec: JobSpec, account: Account, environment: Mapping[str, str], *,
     BadInput if there is no image, or if the SageMaker SDK's configuration cannot be used.
     """
     of_any = {"role": ANY_ROLE, "sagemaker.s3_bucket": ANY_BUCKET}
-    job = spec.replace(**(account.settings(spec) if is_sound else {**account.usual(spec), **of_any}))
+    given, tags = spec.sagemaker, spec.tags
+    found = account.settings(spec.role, given, tags) if is_sound else {**account.usual(given, tags), **of_any}
+    job = spec.replace(**found)
     settings, images = job.sagemaker, images_of(job, account.region)
     smp = {smp_name: getattr(job, name) for name, smp_name in _SMP.items()}
     smp = {name: value for name, value in smp.items() if value is not None and value is not False}

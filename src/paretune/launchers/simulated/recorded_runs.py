@@ -200,25 +200,24 @@ def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose:
     return MatchingRows(tuple((choose(completed[point]), weight) for point, weight in corners))
 
 
-def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> bool:
+def runs_out_of_memory(rows: Sequence[RecordedRow], plan: BatchPlan, instances: int, *, is_divided: bool) -> bool:
     """Return whether a job is too large for the memory, according to these rows.
 
     Rows with the job's own settings decide. Without them, a job is too large if its per-device batch is at least as
     large as the smallest batch that did not fit. A batch between that one and the next smaller batch that did fit
     also counts as too large.
 
-    If the strategy divides the memory among devices, a run on fewer instances than the job does not show that a batch
-    is too large, and a run on more instances does not show that a batch fits.
+    If `is_divided`, the strategy divides the memory among devices. Then a run on fewer instances than the job does not
+    show that a batch is too large, and a run on more instances does not show that a batch fits.
     """
-    batch, at = plan.per_device_train_batch_size, point_at(spec, plan)
+    batch, at = plan.per_device_train_batch_size, point_at(instances, plan)
     steps = plan.gradient_accumulation_steps
     exact = {row.cells.status for row in rows if point_of(row) == at and row.plan.gradient_accumulation_steps == steps}
     if exact:
         return OUT_OF_MEMORY in exact
-    is_divided = spec.strategy in _DIVIDED
     full, fitting = list[int](), [0]
     for row in rows:
-        more = is_divided * (row.spec.instance_count - spec.instance_count)
+        more = is_divided * (row.spec.instance_count - instances)
         if row.cells.status == OUT_OF_MEMORY and more >= 0:
             full.append(row.plan.per_device_train_batch_size)
         elif row.cells.status == COMPLETED and more <= 0:
@@ -227,18 +226,18 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
     return batch >= least or (bool(full) and batch > max(size for size in fitting if size < least))
 
 
-def point_at(spec: JobSpec, plan: BatchPlan, axes: Sequence[str] = CLUSTER_AXES) -> Point:
+def point_at(instances: int, plan: BatchPlan, axes: Sequence[str] = CLUSTER_AXES) -> Point:
     """Return the point of a job on some axes, in natural logarithms.
 
     They are rounded, so that settings that differ only by floating-point errors are the same point.
     """
-    values = [spec.instance_count if axis == "instance_count" else getattr(plan, axis) for axis in axes]
+    values = [instances if axis == "instance_count" else getattr(plan, axis) for axis in axes]
     return tuple(round(math.log(value), 9) for value in values)
 
 
 def point_of(row: RecordedRow, axes: Sequence[str] = CLUSTER_AXES) -> Point:
     """Return the point of a row on some axes."""
-    return point_at(row.spec, row.plan, axes)
+    return point_at(row.spec.instance_count, row.plan, axes)
 
 
 def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
@@ -338,8 +337,9 @@ class RunTable:
         `startup_seconds`, or in the middle of a shorter run. If the table does not cover the job, raises BadInput
         with the nearest runs or, if the table lacks one of the job's values, with the values that the table has.
         """
-        rows, at, choose = self._rows_like(spec), point_at(spec, plan), _choice(spec, plan, draw)
-        if runs_out_of_memory(rows, spec, plan):
+        rows, at = self._rows_like(spec), point_at(spec.instance_count, plan)
+        choose = _choice(spec.seed, f"{draw} {spec.instance_type} {spec.instance_count} {plan}")
+        if runs_out_of_memory(rows, plan, spec.instance_count, is_divided=spec.strategy in _DIVIDED):
             full = [row for row in rows if row.cells.status == OUT_OF_MEMORY]
             nearest = min(full, key=lambda row: math.dist(at, point_of(row)))
             seconds = nearest.cells.billable_seconds or startup_seconds
@@ -351,7 +351,7 @@ class RunTable:
             completed = [row for row in rows if row.cells.status == COMPLETED]
             timed = rows_at(completed, CLUSTER_AXES, at, choose) or rows_at(completed, CLUSTER_AXES[1:], at[1:], choose)
         if timed is None:
-            what = f"completed runs on all sides of {_setting(spec, plan)}"
+            what = f"completed runs on all sides of {_setting(spec.instance_count, spec.instance_type, plan)}"
             raise self._lacking(what, alike or rows, at, CLUSTER_AXES)
         row, basis = timed.parts[0][0], timed.words()
         if row.cells.status == FAILED:
@@ -408,7 +408,7 @@ class RunTable:
         completed = (row for row in self.rows if row.cells.status == COMPLETED)
         rows = [row for row in completed if all(deciding.get(name, text) == text for name, text in row.others.items())]
         same_type = [row for row in rows if row.spec.instance_type == spec.instance_type]
-        at = point_at(spec, plan, QUALITY_AXES)
+        at = point_at(spec.instance_count, plan, QUALITY_AXES)
         if matches := rows_at(same_type, QUALITY_AXES, at, choose) or rows_at(rows, QUALITY_AXES, at, choose):
             return matches
         point = f"F1 for global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
@@ -416,28 +416,32 @@ class RunTable:
 
     def _lacking(self, what: str, rows: Sequence[RecordedRow], at: Point, axes: Sequence[str]) -> BadInput:
         near = sorted(rows, key=lambda row: math.dist(at, point_of(row, axes)))[:3]
-        nearest = "; ".join(f"line {row.line}: {_setting(row.spec, row.plan)}, {row.cells.status}" for row in near)
+        clusters = [(row.spec.instance_count, row.spec.instance_type) for row in near]
+        nearest = "; ".join(
+            f"line {row.line}: {_setting(*cluster, row.plan)}, {row.cells.status}"
+            for row, cluster in zip(near, clusters, strict=True)
+        )
         return BadInput([f"simulation.runs {self.name} has no {what}; the nearest are {nearest or 'none'}"])
 
 
-def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
+def _choice(seed: int, job: str) -> Choose:
     """Return a function that chooses one of several repeats of a run.
 
-    It prefers a repeat with the job's seed. Otherwise the job, `draw` and the seed determine the choice, and
-    consecutive seeds get different repeats.
+    It prefers a repeat with the job's seed. Otherwise `job`, a text, and the seed determine the choice, and consecutive
+    seeds get different repeats.
     """
-    share = share_of(f"{draw} {spec.instance_type} {spec.instance_count} {plan}")
+    share = share_of(job)
 
     def choose(repeats: Sequence[RecordedRow]) -> RecordedRow:
-        candidates = [row for row in repeats if row.spec.seed == spec.seed] or repeats
-        return candidates[(int(share * len(candidates)) + spec.seed) % len(candidates)]
+        candidates = [row for row in repeats if row.spec.seed == seed] or repeats
+        return candidates[(int(share * len(candidates)) + seed) % len(candidates)]
 
     return choose
 
 
-def _setting(spec: JobSpec, plan: BatchPlan) -> str:
+def _setting(count: int, instance_type: str, plan: BatchPlan) -> str:
     sizes = f"per-device batch {plan.per_device_train_batch_size}, learning rate {plan.learning_rate:g}"
-    return f"{spec.instance_count} x {spec.instance_type}, {sizes}, accumulation {plan.gradient_accumulation_steps}"
+    return f"{count} x {instance_type}, {sizes}, accumulation {plan.gradient_accumulation_steps}"
 
 
 def _plain(text: str) -> str:

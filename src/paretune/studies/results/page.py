@@ -70,7 +70,7 @@ def study_name(answer: StudyAnswer) -> str:
     point = answer.picks[0].point
     spec, setting = point.trial.spec, point.trial.setting()
     if not spec.runs_user_code:
-        setting = f"{cluster_in_name(spec)} {setting_in_name(spec)}".strip()
+        setting = f"{cluster_in_name(spec.instance_type, spec.instance_count)} {setting_in_name(spec.plan())}".strip()
     simulated = " simulated" if answer.front.is_simulated else ""
     usd = {} if point.trial.cost_usd is None else {metrics.COST_USD: point.trial.cost_usd}
     result = result_in_name({**point.trial.measured, **usd, **point.means}, answer.front.quality or metrics.F1)

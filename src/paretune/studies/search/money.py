@@ -53,7 +53,7 @@ class Money:
         """
         self.limits.add(trial)
         launcher, spec = self._workplace.launcher, trial.spec
-        per_second = cost_usd(launcher.price(spec), spec, 1.0)
+        per_second = cost_usd(launcher.price(spec), 1.0, spec.instance_count)
         if trial.cost_usd is None or trial.worst_usd is None or not per_second or not launcher.traits.is_billed:
             return ""
         if trial.status is TrialStatus.COMPLETED:
@@ -91,7 +91,9 @@ class Money:
         if usd is None or self._has_seen_upload or not spec.runs_on.files_travel:
             return usd
         seconds = output_of(spec, self._workplace.environment).first_upload_s
-        return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
+        return usd + max(
+            cost_usd(launcher.price(each), seconds, each.instance_count) or 0.0 for each in spec.clusters()
+        )
 
     def reserve(self, trial: Trial) -> Trial:
         """Reserve the worst case of a trial's job in the study's budget, and return the trial with it.
@@ -163,7 +165,7 @@ class Money:
         if self._shared is None:
             return None
         job = self._file.job
-        tags = self._workplace.attribution(job, self._file.name).of_budgets(job.tags)
+        tags = self._workplace.attribution(job.tags, self._file.name).of_budgets(job.tags)
         statuses = self._shared.statuses(self._workplace.clock.now(), self._workplace.launcher.origin)
         counted = [status for status in statuses if status.budget.covers(tags)]
         return min(counted, key=lambda status: status.left_usd, default=None)
