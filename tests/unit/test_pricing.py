@@ -306,9 +306,9 @@ def spec(**changes: object) -> JobSpec:
 
 def test_a_job_costs_its_billed_seconds_on_all_instances_and_nothing_known_without_a_price() -> None:
     # Half an hour on 4 instances at 3.06 USD per hour: 2 instance hours.
-    assert cost_usd(PRICE, 1800, 2) == pytest.approx(6.12)
-    assert cost_usd(PRICE, 0, 2) == 0
-    assert cost_usd(None, 1800, 2) is None
+    assert cost_usd(PRICE, 1800, 4) == pytest.approx(6.12)
+    assert cost_usd(PRICE, 0, 4) == 0
+    assert cost_usd(None, 1800, 4) is None
 
 
 def test_the_worst_case_is_the_longest_runtime_what_follows_it_and_the_warm_pool_on_all_instances() -> None:

@@ -264,12 +264,19 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
         more = "`paretune doctor --launcher sagemaker` checks more"
         yield passed("aws", f"no credentials were found: {_UNNEEDED}; {more}")
         return
-    checks = {aws.ROLE: aws.role_findings, aws.BUCKET: aws.bucket_findings, aws.PERMISSIONS: aws.permission_findings}
-    checks |= {aws.QUOTAS: aws.quota_findings} if request.names_instances else {}
     subject, spec = "region", request.spec
-    checks |= {aws.TRAINING_PLAN: aws.plan_findings} if spec.sagemaker.training_plan else {}
-    is_connected = spec.instance_count > 1 and spec.sagemaker.security_group_ids
-    checks |= {aws.NETWORK: aws.network_findings} if is_connected else {}
+    settings, count = spec.sagemaker, spec.instance_count
+    checks: dict[str, Callable[[Account], Iterator[Finding]]] = {
+        aws.ROLE: partial(aws.role_findings, spec.role),
+        aws.BUCKET: partial(aws.bucket_findings, settings.s3_bucket),
+        aws.PERMISSIONS: partial(aws.permission_findings, spec),
+    }
+    if request.names_instances:
+        checks[aws.QUOTAS] = partial(aws.quota_findings, spec)
+    if settings.training_plan:
+        checks[aws.TRAINING_PLAN] = partial(aws.plan_findings, settings.training_plan, spec.instance_type, count)
+    if count > 1 and settings.security_group_ids:
+        checks[aws.NETWORK] = partial(aws.network_findings, settings.security_group_ids, count)
     try:
         account = Account(spec.region, environment)
         yield passed("region", account.region)
@@ -281,7 +288,7 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
         return
     yield passed("credentials", f"{identity['Arn']} in account {identity['Account']}")
     for subject, check in checks.items():
-        yield from run_check(subject, partial(check, spec, account))
+        yield from run_check(subject, partial(check, account))
 
 
 DOCTOR = Command(

@@ -21,19 +21,19 @@ _NOTHING_THERE = {"ValidationException", "ResourceNotFound", "ResourceNotFoundEx
 _TRUST = {"Effect": "Allow", "Principal": {"Service": SAGEMAKER}, "Action": "sts:AssumeRole"}
 
 
-def account_faults(spec: JobSpec, account: Account) -> list[str]:
-    """Return the faults of a job's role and bucket that are certain.
+def account_faults(role: str | None, s3_bucket: str | None, account: Account) -> list[str]:
+    """Return the faults of a job's role and bucket that are certain; by default, they are the usual ones.
 
     Raises LaunchRefused if AWS does not identify the caller.
     """
     account.identity  # noqa: B018  # raises
-    return faults_of([*role_findings(spec, account), *bucket_findings(spec, account)])
+    return faults_of([*role_findings(role, account), *bucket_findings(s3_bucket, account)])
 
 
-def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
+def role_findings(given: str | None, account: Account) -> Iterator[Finding]:
     """Check whether a role is set and exists with this ARN, and whether SageMaker may assume it."""
     try:
-        role = account.role_arn(spec.role)
+        role = account.role_arn(given)
     except BadInput as error:
         yield from (failed(ROLE, fault) for fault in error.faults)
         return
@@ -69,9 +69,9 @@ def _policy(statements: Sequence[object]) -> str:
     return dumps({"Version": "2012-10-17", "Statement": statements})
 
 
-def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
+def bucket_findings(given: str | None, account: Account) -> Iterator[Finding]:
     """Check whether the bucket exists, is in the region of the jobs, and belongs to this account."""
-    bucket, region, s3 = account.bucket(spec.sagemaker.s3_bucket), account.region, account.client("s3")
+    bucket, region, s3 = account.bucket(given), account.region, account.client("s3")
     actual, is_missing = region, False
     try:
         actual = s3.head_bucket(Bucket=bucket).get("BucketRegion", region)  # boto redirects to the bucket's region
@@ -219,9 +219,8 @@ def quota_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
             yield failed(QUOTAS, f"{sentence}: request more with `{ask} {more}`, or use another instance_type")
 
 
-def plan_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Check whether the job's training plan has enough instances of its type now, and what an hour of one costs."""
-    name = str(spec.sagemaker.training_plan)
+def plan_findings(name: str, instance_type: str, count: int, account: Account) -> Iterator[Finding]:
+    """Check whether a training plan has this many instances of a type now, and what an hour of one costs."""
     try:
         plan = account.client("sagemaker").describe_training_plan(TrainingPlanName=name.rpartition("/")[2])
     except AWS_ERRORS as error:
@@ -231,26 +230,25 @@ def plan_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     reserved = sorted({str(part["InstanceType"]) for part in types})
     sentence = f"{name} is {plan['Status']}, with {free} free instances of {', '.join(reserved) or 'an unknown type'}"
     until = f", until {plan['EndTime']:%Y-%m-%d %H:%M %Z}" if "EndTime" in plan else ""
-    if plan["Status"] != "Active" or free < spec.instance_count or (reserved and spec.instance_type not in reserved):
-        needs = f"the job needs {spec.instance_count} of {spec.instance_type} in an active plan"
+    if plan["Status"] != "Active" or free < count or (reserved and instance_type not in reserved):
+        needs = f"the job needs {count} of {instance_type} in an active plan"
         yield failed(TRAINING_PLAN, f"{sentence}{until}: {needs}")
         return
     hours = plan.get("DurationHours", 0) + plan.get("DurationMinutes", 0) / 60
-    fee, count = float(plan.get("UpfrontFee") or 0), plan.get("TotalInstanceCount", 0)
-    per_hour = fee / hours / count if fee and hours and count and plan.get("CurrencyCode", "USD") == "USD" else None
+    fee, total = float(plan.get("UpfrontFee") or 0), plan.get("TotalInstanceCount", 0)
+    per_hour = fee / hours / total if fee and hours and total and plan.get("CurrencyCode", "USD") == "USD" else None
     price = "" if per_hour is None else f"; sagemaker.training_plan_usd_per_hour={per_hour:.4g} is its fee per hour"
     yield passed(TRAINING_PLAN, f"{sentence}{until}{price}")
 
 
-def network_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
+def network_findings(groups: Sequence[str], instance_count: int, account: Account) -> Iterator[Finding]:
     """Check whether the instances of a job in a VPC may connect to each other: a security group must allow itself.
 
     AWS requires this for jobs with several instances, and for EFA from and to the group itself (SageMaker Developer
     Guide, "Give SageMaker Training Jobs Access to Resources in Your Amazon VPC", read 2026-11-30).
     """
-    groups = [*spec.sagemaker.security_group_ids]
     try:
-        found = account.client("ec2").describe_security_groups(GroupIds=groups)["SecurityGroups"]
+        found = account.client("ec2").describe_security_groups(GroupIds=[*groups])["SecurityGroups"]
     except AWS_ERRORS as error:  # the identity may lack ec2:DescribeSecurityGroups, which no launch needs
         yield not_checked(NETWORK, explain(error, "describe the security groups"))
         return
@@ -264,7 +262,7 @@ def network_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         pair = f"--ip-permissions IpProtocol=-1,UserIdGroupPairs=[{{GroupId={groups[0]}}}]"
         yield failed(
             NETWORK,
-            f"no security group of {', '.join(groups)} allows all traffic {direction} itself, so {spec.instance_count} "
+            f"no security group of {', '.join(groups)} allows all traffic {direction} itself, so {instance_count} "
             f"instances cannot connect to each other: `{command} {pair}`",
         )
     if not any(lacking.values()):

@@ -86,7 +86,7 @@ class SageMakerLauncher(Launcher):
         Raises BadInput if strategy, image, instance type, role or bucket are wrong, or if the request breaks an AWS
         limit, and LaunchRefused if AWS does not accept the credentials.
         """
-        of_account = account_faults(spec, self.account) if account else []
+        of_account = account_faults(spec.role, spec.sagemaker.s3_bucket, self.account) if account else []
         faults, place = launch_faults(spec), dict[str, Any]()
         if not faults:
             with collecting(faults):

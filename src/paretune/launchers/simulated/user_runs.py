@@ -62,7 +62,10 @@ class UserRuns:
 
         Among several such rows, those with the job's seed are preferred. `draw` and the seed select one of them.
         """
-        given = {name: _value(spell(value)) for name, value in _settings(spec).items()}
+        # Launcher and seed are not compared: the recorded runs may have used different ones.
+        settings = {name: value for name, value in spec.given().items() if name not in ("launcher", "seed")}
+        settings |= {"instance_type": spec.instance_type, **spec.training_arguments}
+        given = {name: _value(spell(value)) for name, value in ({"instance_count": 1} | settings).items()}
         asked = {name: value for name, value in given.items() if name in self.rows[0][1]}
         alike = [row for row in self.rows if all(row[1][name] == value for name, value in asked.items())]
         if not alike:
@@ -83,12 +86,6 @@ class UserRuns:
             startup_seconds=min(startup_seconds, seconds / 2),
             measured=measured if status == COMPLETED else {},
         )
-
-
-def _settings(spec: JobSpec) -> dict[str, object]:
-    # Launcher and seed are not compared: the recorded runs may have used different ones.
-    given = {name: value for name, value in spec.given().items() if name not in ("launcher", "seed")}
-    return {"instance_count": 1, **given, "instance_type": spec.instance_type, **spec.training_arguments}
 
 
 def _value(text: str) -> Any:

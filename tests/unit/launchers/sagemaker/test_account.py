@@ -13,7 +13,7 @@ from paretune.core.errors import BadInput, NoAccount
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.account_checks import account_faults, bucket_findings, role_findings
 from paretune.launchers.sagemaker.storage import s3_client
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, SageMaker
 from tests.support.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, error
 
 CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"
@@ -46,7 +46,7 @@ def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> No
     typed = {"s3_bucket": "typed", "kms_key_id": "mine", "subnets": "subnet-1", "security_group_ids": "sg-1"}
     spec = JobSpec(role="Typed", sagemaker=typed, tags={"team": "nlp"})
 
-    whole = spec.replace(**Account(None, ENVIRONMENT).settings(spec))
+    whole = spec.replace(**Account(None, ENVIRONMENT).settings(spec.role, spec.sagemaker, spec.tags))
 
     assert whole.role == role
     assert whole.sagemaker == spec.sagemaker.replace(network_isolation=True, encrypt_traffic=True)
@@ -54,7 +54,7 @@ def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> No
 
 
 def test_what_the_administrator_s_file_of_the_sdk_sets_is_set(aws: Aws, configuration: Path) -> None:
-    assert Account(None, ENVIRONMENT).settings(JobSpec()) == {
+    assert Account(None, ENVIRONMENT).settings(None, SageMaker(), {}) == {
         "role": CONFIGURED,
         "sagemaker.s3_bucket": "configured",
         "sagemaker.kms_key_id": "theirs",
@@ -71,8 +71,8 @@ def test_two_keys_of_the_administrator_are_refused_since_a_job_has_one(aws: Aws,
     configuration.write_text(CONFIGURATION.replace("    OutputDataConfig", f"{other}    OutputDataConfig"))
 
     with pytest.raises(BadInput, match=r"KmsKeyId theirs and the VolumeKmsKeyId other, .* set sagemaker\.kms_key_id"):
-        Account(None, {}).settings(JobSpec())
-    assert Account(None, {}).settings(JobSpec(sagemaker={"kms_key_id": "mine"}))["sagemaker.kms_key_id"] == "mine"
+        Account(None, {}).settings(None, SageMaker(), {})
+    assert Account(None, {}).usual(SageMaker(kms_key_id="mine"), {})["sagemaker.kms_key_id"] == "mine"
 
 
 def test_a_notebook_trains_with_its_own_role_which_it_need_not_be_allowed_to_read(aws: Aws) -> None:
@@ -111,7 +111,7 @@ def test_an_endpoint_without_a_scheme_is_refused_with_what_to_set(monkeypatch: p
     remedy = "Invalid endpoint: localhost:4566: set AWS_ENDPOINT_URL to a whole address"
 
     with pytest.raises(NoAccount, match=remedy):
-        account_faults(CLUSTER, Account("us-east-1", {}))
+        account_faults(CLUSTER.role, CLUSTER.sagemaker.s3_bucket, Account("us-east-1", {}))
     with pytest.raises(BadInput, match=remedy):
         s3_client(None, {})
 
@@ -120,7 +120,7 @@ CLUSTER = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.
 
 
 def faults(cluster: JobSpec = CLUSTER) -> list[str]:
-    return account_faults(cluster, Account(None, {}))
+    return account_faults(cluster.role, cluster.sagemaker.s3_bucket, Account(None, {}))
 
 
 def test_all_faults_come_at_once(aws: Aws) -> None:
@@ -167,7 +167,7 @@ def test_a_bucket_about_which_s3_does_not_answer_is_not_checked_and_no_fault(
 ) -> None:
     aws.refuse("ListObjectsV2", trouble, times=2)
 
-    (result,) = bucket_findings(CLUSTER, Account(None, {}))
+    (result,) = bucket_findings(CLUSTER.sagemaker.s3_bucket, Account(None, {}))
 
     assert result.verdict is Verdict.NOT_CHECKED
     assert words in result.text
@@ -178,7 +178,7 @@ def test_a_bucket_about_which_s3_does_not_answer_is_not_checked_and_no_fault(
 def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
     """Return the finding about a role with these statements in its trust policy."""
     aws.trust(*statements)
-    (finding,) = role_findings(CLUSTER, Account(None, {}))
+    (finding,) = role_findings(CLUSTER.role, Account(None, {}))
     return finding
 
 
@@ -201,7 +201,7 @@ def test_the_only_statement_of_a_role_stays_although_it_is_not_in_a_list(aws: Aw
     glue = {"Effect": "Allow", "Principal": {"Service": "glue.amazonaws.com"}, "Action": "sts:AssumeRole"}
     aws.iam.get_role("Trainer").assume_role_policy_document = json.dumps({"Statement": glue})
 
-    (result,) = role_findings(CLUSTER, Account(None, {}))
+    (result,) = role_findings(CLUSTER.role, Account(None, {}))
 
     (command,) = result.commands
     policy = json.loads(command.rpartition("--policy-document ")[2].strip("'"))
@@ -210,7 +210,7 @@ def test_the_only_statement_of_a_role_stays_although_it_is_not_in_a_list(aws: Aw
 
 
 def test_an_arn_of_a_role_that_is_cut_off_is_refused(aws: Aws) -> None:
-    (fault,) = account_faults(CLUSTER.replace(role="arn:aws:iam"), Account(None, {}))
+    (fault,) = account_faults("arn:aws:iam", BUCKET, Account(None, {}))
 
     assert fault.startswith("role must be the name of an IAM role or its whole ARN, such as arn:aws:iam::1234567")
     assert fault.endswith(", got arn:aws:iam")
@@ -220,14 +220,15 @@ def test_an_arn_without_the_path_of_the_role_is_answered_with_the_whole_arn(aws:
     actual = aws.add_role("Deep", "/service-role/")
     spec = CLUSTER.replace(role=f"arn:aws:iam::{ACCOUNT}:role/Deep")
 
-    assert account_faults(spec, Account(None, {})) == [f"role {spec.role} does not exist: set role to {actual}"]
-    assert account_faults(spec.replace(role=actual), Account(None, {})) == []
+    fault = f"role {spec.role} does not exist: set role to {actual}"
+    assert account_faults(spec.role, spec.sagemaker.s3_bucket, Account(None, {})) == [fault]
+    assert account_faults(actual, spec.sagemaker.s3_bucket, Account(None, {})) == []
 
 
 def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
     aws.iam.roles.clear()
 
-    (result,) = role_findings(CLUSTER, Account(None, {}))
+    (result,) = role_findings(CLUSTER.role, Account(None, {}))
 
     assert result.verdict is Verdict.FAILED
     assert f"role {ROLE} does not exist" in result.text
