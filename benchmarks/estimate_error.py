@@ -22,7 +22,7 @@ the hours that `paretune estimate` prints for them, with its command.
 `paretune estimate` does, without any earlier job, and a table shows the errors by kind of job. It has two halves: the
 sources that constants were chosen on, where the width of each source's intervals is learned from the other sources, and
 the sources that were left out. The widths are learned from whole sources, so the share of rates inside their intervals
-is also shown as the mean of each source's share.
+is also shown with each source of a kind counted once.
 
 --small: if no table is given, a formula makes up published jobs.
 """
@@ -240,8 +240,8 @@ def kinds(tables: Sequence[Path], most: int | None) -> list[str]:
                         found.setdefault(kind, []).append((source, *_estimated(rate)))
         if not found:
             continue
-        rows = [_of_kind(kind, values) for kind, values in sorted(found.items())]
-        rows.append(_of_kind("all", [value for values in found.values() for value in values]))
+        rows = [_of_kinds(kind, {kind: values}) for kind, values in sorted(found.items())]
+        rows.append(_of_kinds("all", found))
         inside = ["in the 80 % interval", "each source once"]
         header = [half, "rows", "sources", "median", "error", *inside, "its half-width"]
         lines += [*published.table(header, rows), ""]
@@ -259,17 +259,21 @@ def _estimated(rate: Any) -> tuple[float, float]:
     return rate.step_seconds / item.time.step_seconds, item.time.seconds_high / item.time.seconds
 
 
-def _of_kind(kind: str, values: Sequence[tuple[str, float, float]]) -> list[str]:
-    of_source: dict[str, list[bool]] = {}
-    for source, ratio, width in values:
-        of_source.setdefault(source, []).append(1 / width <= ratio <= width)
+def _of_kinds(name: str, found: Mapping[str, Sequence[tuple[str, float, float]]]) -> list[str]:
+    """Return a row of a table for rates by kind, each with its source, ratio and half-width."""
+    values = [value for of_kind in found.values() for value in of_kind]
+    of_source: dict[tuple[str, str], list[bool]] = {}
+    for kind, of_kind in found.items():
+        for source, ratio, width in of_kind:
+            of_source.setdefault((kind, source), []).append(1 / width <= ratio <= width)
     inside = statistics.mean(one for some in of_source.values() for one in some)
     by_source = statistics.mean(statistics.mean(some) for some in of_source.values())
     error = statistics.median(abs(math.log(ratio)) for _, ratio, _ in values)
     width = math.exp(statistics.mean(math.log(width) for *_, width in values))
     middle = statistics.median(ratio for _, ratio, _ in values)
+    sources = len({source for source, *_ in values})
     cells = [f"{middle:.2f}", f"{math.expm1(error):.0%}", f"{inside:.0%}", f"{by_source:.0%}", f"x {width:.2f}"]
-    return [kind, str(len(values)), str(len(of_source)), *cells]
+    return [name, str(len(values)), str(sources), *cells]
 
 
 def small_table() -> pd.DataFrame:
