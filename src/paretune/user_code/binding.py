@@ -287,8 +287,9 @@ def _faults(
     if not spec.has_instances and script.syntax_fault:  # a container may have another version of Python
         return [script.syntax_fault]
     names = {**_given_values(spec, plan, script), **spec.training_arguments}
+    own = split_words(spec.script_words)
     if script.help_fault:
-        return [script.help_fault]
+        return [_command_fault(script, list(names), own) or script.help_fault]
     if faults := _bundled_faults(spec, script):
         return faults
     if script.bf16_by and not (spec.has_instances or {"bf16", "fp16", "use_cpu"} & values.keys() or may_have_gpu()):
@@ -298,7 +299,6 @@ def _faults(
         where = os.path.relpath(script.path.parent)
         text = f"opens {', '.join(script.opens)} in the current folder, which is another one: replace entry_script with"
         return [f"{script.path.name} {text} these two lines\n    project: {where}\n    entry_point: {script.path.name}"]
-    own = split_words(spec.script_words)
     if faults := start_faults(script, names, own):
         return [*faults, *(_unknown_arguments(script, names) if script.commands else ())]
     faults = [*_misplaced(script, names, own), *_unknown_arguments(script, names), *_value_faults(script, names)]
@@ -342,6 +342,16 @@ def _misplaced(script: Script, names: Iterable[str], own: Sequence[str]) -> list
             others = " or ".join(found.commands)
             faults.append(f"--{found.spelled(name)} of {script.path.name} is an option of {others}, not of {command}")
     return faults
+
+
+def is_expected(script: Script, name: str, own: Sequence[str]) -> bool:
+    """Return whether `start_faults` says how a script can get a name that is not one of its options.
+
+    `own` has the words that the user typed after the script.
+    """
+    by_place = script.trailing or name in [each.name for each in script.arguments if each.is_positional]
+    lacks_command = script.needs_command and not own
+    return bool(by_place or lacks_command or name in script.reported.constants or _must_ask(script))
 
 
 def _must_ask(script: Script) -> str:
@@ -470,24 +480,26 @@ def _is_number(value: Any, kind: str) -> bool:
     return False
 
 
-def start_faults(script: Script, names: Iterable[str], own: Sequence[str] = ()) -> list[str]:
+def start_faults(script: Script, values: Mapping[str, Any], own: Sequence[str] = ()) -> list[str]:
     """Return why `python SCRIPT OWN --name value` cannot run the script, and what fixes it; empty if it can.
 
     `own` has the words that the user typed after the script.
     """
-    path, names = script.path, list(names)
-    where = os.path.relpath(path.parent)  # from the current folder, in which the command is typed
+    path, names = script.path, list(values)
+    # A project that has the current folder finds all files that the script finds there.
+    root = Path.cwd() if path.is_relative_to(Path.cwd()) else path.parent
+    where, program = os.path.relpath(root), path.relative_to(root).as_posix()
     needed = _required(script, own, by_place=True)
     is_given = len(own) - bool(own and own[0] in script.commands) >= len(needed)
     places = [each.name for each in script.arguments] if script.parser == "places" else []
-    folder, keys = path.parent.name, _unknown(script, names) if script.trailing else []
+    keys = _unknown(script, names) if script.trailing else []
     settable = [name for name in names if name in script.reported.constants]
     if script.is_notebook:
         text = "calls get_ipython(), which only notebooks have: begin it with these two lines"
         first = "from IPython.terminal.interactiveshell import TerminalInteractiveShell"
         second = "get_ipython = lambda: TerminalInteractiveShell.instance(user_ns=globals())"
     elif fault := _command_fault(script, names, own):
-        return [fault]
+        return [f"{fault}; {ask}" if names and (ask := _must_ask(script)) else fault]
     elif places and (others := [name for name in names if name not in places]):
         them = "it" if len(others) == 1 else "them"
         return [
@@ -497,9 +509,11 @@ def start_faults(script: Script, names: Iterable[str], own: Sequence[str] = ()) 
     elif (needed and not is_given) or keys or (script.parser in ("places", "elsewhere") and names):
         by_place = [each.name for each in needed if not (keys and each.name == script.trailing)]
         by_place = by_place or places or (names if script.parser == "places" else [])
-        by_name = [name for name in names if name not in (*by_place, *keys)]
+        switches = [name for name in names if (found := script.find(name)) and found.switch is not None]
+        by_name = [name for name in names if name not in (*by_place, *keys, *switches)]
         # Options come first: a positional argument with nargs="..." takes all words after it.
-        words = [f"--{name}={{{name}}}" for name in by_name] + [f"{{{name}}}" for name in by_place]
+        words = [word for name in switches for word in _words(script, name, values[name])]
+        words += [f"--{name}={{{name}}}" for name in by_name] + [f"{{{name}}}" for name in by_place]
         words += [f"{_key_of(name)} {{{_parameter_of(name)}}}" for name in keys]
         parameters = ", ".join(f"{name}: string" for name in [*by_name, *by_place, *map(_parameter_of, keys)])
         text = f"{path.name} runs another file, which may read sys.argv in its own way: if it takes --name=value, write"
@@ -508,12 +522,14 @@ def start_faults(script: Script, names: Iterable[str], own: Sequence[str] = ()) 
             text = f"{path.name} takes positional arguments, but paretune passes names: type their values after the "
             text += f"script, as in {typed}, or, to give them names, write"
         if keys:
-            text = f"{_what_it_has(script, keys)}; if its words {script.trailing} are pairs KEY VALUE, write"
+            typed = f"`{path.name} {' '.join(f'{name} VALUE' for name in keys)}`"
+            text = f"{_what_it_has(script, keys)}; if its words {script.trailing} are pairs KEY VALUE, type them after "
+            text += f"the script, as in {typed}, or, to search them, write"
         file = os.path.join(where, "MLproject")
         text += f" these two lines into {file}, and replace entry_script with `project: {where}`"
         renamed = [f"{name} with {_parameter_of(name)}" for name in keys if name != _parameter_of(name)]
-        text += "".join(f", and {each}" for each in renamed)
-        first, command = f"name: {folder}", f"python {path.name} {' '.join(words)}"
+        text += "".join(f", and {each}" for each in [*renamed, *(f"leave --{name} out" for name in switches)])
+        first, command = f"name: {root.name}", f"python {program} {' '.join(words)}"
         second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "{command}"}}}}'
         return [f"{text}\n    {first}\n    {second}"]
     elif settable and script.is_complete and not script.names:

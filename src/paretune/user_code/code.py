@@ -4,6 +4,7 @@ A script is a project with one entry point: `code_inputs` binds either to a job,
 files that travel, and the data that the command reads.
 """
 
+import posixpath
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from paretune.specification.container import RUNNER, Command, JobInputs, UserCod
 from paretune.specification.inputs import CHANNELS, IN_S3, SCRIPT_CHANNELS, in_channel, missing_files
 from paretune.specification.job import JobSpec
 from paretune.user_code import child, runner, script_metrics
-from paretune.user_code.binding import Bound, bind
+from paretune.user_code.binding import Bound, bind, is_expected
 from paretune.user_code.script import Script
 from paretune.user_code.trainer_script import training_of
 
@@ -48,23 +49,37 @@ def with_own_options(values: Mapping[str, Any], ours: Collection[str], *, listed
     """Return the values of a request in which the options of its script are `training_arguments`.
 
     `ours` has the names of all parameters, which the help of the command `listed_by` lists. Any other name is passed to
-    the script if the script's text or --help shows an option of that name. Raises BadInput for names that are neither,
-    with the nearest of all names, if the script's names are all known.
+    the script if the script's text or --help shows an option of that name, or if `bind` says how the script can get it.
+    Raises BadInput for names that are neither, with the nearest of all names, if the script's names are all known.
     """
     others = [name for name in values if name.partition(".")[0] not in ours]
-    given = str(values.get("entry_script") or "")
-    if not (others and is_file(given)):
+    given, project = (str(values.get(name) or "") for name in ("entry_script", "project"))
+    words, entry = split_words(str(values.get("script_words") or "")), str(values.get("entry_point") or "main")
+    declared, script = list[str](), None
+    if others and project and exists(project):
+        from paretune.user_code.project import declared_parameters  # imports MLflow, which takes a second
+
+        declared = list(declared_parameters(project, entry))
+        given = str(Path(project) / entry)
+    if not (others and (declared or (given.endswith(".py") and is_file(given)))):
         return dict(values)
-    path = at_home(given).resolve()
-    command = next(iter(split_words(str(values.get("script_words") or ""))), "")
-    script = Script.read(path, may_ask=str(values.get("ask_script")) == "true", command=command)
-    own = {name: f"training_arguments.{script.argument(name)}" for name in others if script.argument(name)}
+    path, names = at_home(given).resolve(), declared
+    if declared:
+        by_name = {name.replace("-", "_"): name for name in declared}
+        spelled = {name: by_name.get(name.replace("-", "_")) for name in others}
+    else:
+        script = Script.read(path, may_ask=str(values.get("ask_script")) == "true", command=next(iter(words), ""))
+        spelled = {name: script.argument(name) or name * is_expected(script, name, words) for name in others}
+        names = [*script.names, *script.reported.constants]
+    own = {name: f"training_arguments.{found}" for name, found in spelled.items() if found}
     faults = [f"{name} is given twice, also as {key}" for name, key in own.items() if key in values]
-    for name in others if script.is_complete and script.names else ():
+    for name in others if script is None or script.is_complete else ():
         if name not in own:
-            has = f"it has {', '.join(sorted(script.names))}; `paretune {listed_by} --help all` lists all parameters"
-            meant = did_you_mean(name, [*script.names, *ours], most=1) or has
-            faults.append(f"unknown parameter {name}, which {path.name} does not have either: {meant}")
+            has = f"it has {', '.join(sorted(names))}" if names else "it reads no options"
+            meant = did_you_mean(name, [*names, *ours], most=1)
+            meant = meant or f"{has}; `paretune {listed_by} --help all` lists all parameters"
+            owner = f"entry point {entry}" if script is None else path.name
+            faults.append(f"unknown parameter {name}, which {owner} does not have either: {meant}")
     refuse(faults)
     return {own.get(name, name): value for name, value in values.items()}
 
@@ -107,7 +122,7 @@ class Code:
         return {**archive.project_files(self.root), path.name: path} if travels and path.is_file() else {}
 
     def linked(self, files: Mapping[str, Path]) -> dict[str, Path]:
-        """Return the files and folders that a job on this machine finds beside `files`."""
+        """Return the files and folders that a job on this machine finds beside `files`, and beside their folder."""
         return {}
 
     def requirements(self, files: Mapping[str, Path], *, travels: bool) -> tuple[tuple[str, ...], str]:
@@ -163,6 +178,7 @@ def code_inputs(spec: JobSpec, home: Path, *, prepare: bool = True) -> JobInputs
     with collecting(faults):
         requirements, folder = code.requirements(files, travels=travels)
     refuse(faults)
+    linked = () if travels else code.linked(files).items()
     command, is_project = bound.command, spec.project is not None
     if is_project:
         command = replace(command, folder=code.folder, requirements=requirements, requirements_folder=folder)
@@ -171,7 +187,7 @@ def code_inputs(spec: JobSpec, home: Path, *, prepare: bool = True) -> JobInputs
             command=command,
             files={**{f"{code.folder}/{name}": path for name, path in files.items()}, **RUNNER_FILES},
             key=code.key(files) if travels else "",
-            linked={} if travels else {f"{code.folder}/{name}": path for name, path in code.linked(files).items()},
+            linked={posixpath.normpath(f"{code.folder}/{name}"): path for name, path in linked},
             inputs=bound.inputs,
             left_behind=archive.left_behind(code.root) if travels else (),
             requirements=requirements,

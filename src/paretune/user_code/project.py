@@ -29,7 +29,7 @@ from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.user_code import script_metrics
 from paretune.user_code.binding import Bound, bind, settings_of
-from paretune.user_code.code import Code
+from paretune.user_code.code import RUNNER_FILES, Code
 from paretune.user_code.reported import names_in_text
 from paretune.user_code.script import Script
 
@@ -37,6 +37,10 @@ _RESERVED_CHANNELS = {"code", "job"}
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
 _PROGRAMS = {".py", ".sh", ".ipynb", ".r", ".R", ".jl", ".js", ".pl", ".rb", ".m"}
 """Suffixes of files in which names of metrics are looked for."""
+_BESIDE = re.compile(
+    r"""["'\s=]\.\./(\w[\w.-]*)"""
+)  # a file or folder beside the project's: `open("../data/rows.csv")`
+_OF_A_JOB = {*(name.partition("/")[0] for name in RUNNER_FILES), "with_secrets.py", "job"}  # beside a project in a job
 _SEED = "seed"
 _OF_THE_IMAGE = re.compile(r"(python|pip)(?![\w.-]).*")  # conda packages that every training image has
 
@@ -59,13 +63,24 @@ _fetched = cache(_fetch_project)  # MLflow itself would fetch a repository again
 def declared_parameters(uri: str, entry_point: str) -> Mapping[str, str]:
     """Return the type of each parameter of an entry point: float, string, path or uri.
 
-    A script that is not declared in MLproject has no parameters; whether it exists is not checked. Raises BadInput if
-    `entry_point` is neither declared nor the name of a script.
+    A script that is not declared in MLproject has no parameters. Raises BadInput if there is no such entry point.
     """
-    project, _ = read_project(uri)
+    project, _ = _with_entry_point(uri, entry_point)
     with _translated_errors(f"entry_point {entry_point}"):
         entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
     return {name: str(parameter.type) for name, parameter in entry.parameters.items()}
+
+
+def _with_entry_point(uri: str, entry_point: str) -> tuple[Project, Path]:
+    """Return the project that `read_project` reads. Raises BadInput if it has no such entry point or script."""
+    project, root = read_project(uri)
+    declared = project._entry_points
+    if entry_point not in declared and not (root / entry_point).is_file():  # MLflow accepts any such name
+        scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
+        nothing = "nothing, because it has neither an MLproject file nor a script"
+        allowed = ", ".join([*declared, *scripts]) or nothing
+        raise BadInput([f"entry_point {entry_point} is not in project {uri}: it has {allowed}"])
+    return project, root
 
 
 @contextmanager
@@ -111,6 +126,7 @@ class ProjectCode(Code):
     """The code of an entry point of an MLflow project: a command that MLproject declares, or a script of its folder."""
 
     project: Project
+    is_here: bool  # whether its folder is the user's own, and not a copy of a repository
     has_image: bool  # whether the job names an image, in place of the project's
     folder: str = "project"
 
@@ -120,19 +136,14 @@ class ProjectCode(Code):
 
         A Python script that MLproject does not declare is read as an `entry_script` is.
         """
-        project, root = read_project(spec.project or "")
-        declared = project._entry_points
-        if spec.entry_point not in declared and not (root / spec.entry_point).is_file():  # MLflow accepts any such name
-            scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
-            nothing = "nothing, because it has neither an MLproject file nor a script"
-            allowed = ", ".join([*declared, *scripts]) or nothing
-            raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
-        is_script = spec.entry_point not in declared and spec.entry_point.endswith(".py")
+        project, root = _with_entry_point(spec.project or "", spec.entry_point)
+        is_script = spec.entry_point not in project._entry_points and spec.entry_point.endswith(".py")
         command = next(iter(split_words(spec.script_words)), "")
         path = root / spec.entry_point
         script = Script.read(path, may_ask=spec.ask_script, command=command) if is_script else None
         has_image = spec.sagemaker.training_image is not None
-        return cls(root=root, script=script, project=project, has_image=has_image)
+        is_here = exists((spec.project or "").partition("#")[0])
+        return cls(root=root, script=script, project=project, is_here=is_here, has_image=has_image)
 
     def bind(self, spec: JobSpec, home: Path) -> Bound:
         """Return what a job runs and reads. Raises BadInput with all faults of a declared command."""
@@ -155,8 +166,18 @@ class ProjectCode(Code):
         return files
 
     def linked(self, files: Mapping[str, Path]) -> dict[str, Path]:
-        """Return the files and folders of the project that git ignores, such as data."""
-        return dict(_ignored(self.root, self.root, files))
+        """Return what git ignores in the project, such as data, and what its sources name beside it: `../data`."""
+        linked = dict(_ignored(self.root, self.root, files))
+        for name in self._named_beside(files) if self.is_here else ():
+            if name not in {self.folder, *_OF_A_JOB} and (self.root.parent / name).exists():
+                linked[f"../{name}"] = self.root.parent / name
+        return linked
+
+    def _named_beside(self, files: Mapping[str, Path]) -> Iterator[str]:
+        for path in self.texts(files).values():
+            with suppress(OSError):
+                if path.stat().st_size < LARGEST_SCRIPT:
+                    yield from _BESIDE.findall(path.read_text(errors="replace"))
 
     def requirements(self, files: Mapping[str, Path], *, travels: bool) -> tuple[tuple[str, ...], str]:
         """Return what a job installs, if its files travel. Raises BadInput if the environment cannot be used."""

@@ -223,6 +223,7 @@ class Training:
         """Write why the command failed, and return the exit code of the job."""
         if ending and not ending.get("exit"):
             cause, sentence = str(ending["cause"]), str(ending["sentence"])
+            sentence += self._command["usage_hint"] if ending["type"] == "GetoptError" else ""
             local = f"install it for {sys.executable}"
             remedy = "list it in the job's requirements, or set sagemaker.training_image to an image that has it"
             write_failure(self._ml, cause, sentence.replace("{install}", remedy if self._is_alone else local))

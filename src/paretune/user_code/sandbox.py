@@ -7,6 +7,7 @@ the arguments.
 
 import ctypes
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -40,7 +41,8 @@ def ask_options(script: Path, command: str = "") -> Accepted:
     If there is a subcommand `command`, return the options of it.
     """
     words = [script.name, *filter(None, [command])]
-    instead = f"leave {options(ask_script='true')} out, and give the names that `python {' '.join(words)} --help` shows"
+    shown = options(script_words=" ".join([*words[1:], "--NAME", "VALUE"]))
+    instead = f"give {shown}, with a name that `python {' '.join(words)} --help` shows, in place of --ask_script true"
     try:
         code, text = help_of([sys.executable, *words], script.parent)
     except subprocess.TimeoutExpired:
@@ -50,7 +52,10 @@ def ask_options(script: Path, command: str = "") -> Accepted:
         raise BadInput([f"{script.name} was not asked for its options, because {reason}: {instead}"]) from error
     answer = accepted_by_help(text)
     if not answer.names and not answer.commands:
-        last_line = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), f"exit code {code}")
+        lines = (line.strip(" │") for line in reversed(text.splitlines()) if re.search(r"\w", line))
+        last_line = next(lines, f"exit code {code}")
+        if missing := re.match(r"ModuleNotFoundError: No module named '([\w.]+)'", last_line):
+            instead = f"install {missing[1].partition('.')[0]} for {sys.executable}"
         raise BadInput([f"{script.name} --help names no option ({last_line[:200]}): {instead}"])
     return answer
 

@@ -448,8 +448,9 @@ def test_a_script_that_takes_pairs_after_its_options_is_refused_with_a_project_t
     text, *lines = fault.splitlines()
     assert text.startswith("train.py has no argument SOLVER.BASE_LR: ")
     assert text.endswith(
-        "; if its words opts are pairs KEY VALUE, write these two lines into ./MLproject, and replace entry_script "
-        "with `project: .`, and SOLVER.BASE_LR with SOLVER_BASE_LR"
+        "; if its words opts are pairs KEY VALUE, type them after the script, as in `train.py SOLVER.BASE_LR VALUE`, "
+        "or, to search them, write these two lines into ./MLproject, and replace entry_script with `project: .`, and "
+        "SOLVER.BASE_LR with SOLVER_BASE_LR"
     )
     Path("MLproject").write_text("\n".join(map(str.strip, lines)))
     spec = JobSpec(project=".", training_arguments={"lr": 0.5, "SOLVER_BASE_LR": 0.2})
@@ -602,8 +603,12 @@ def test_the_advice_names_folders_from_where_the_command_is_typed(
     monkeypatch.chdir(script.parent)
     assert "into ./MLproject, and replace entry_script with `project: .`" in argument_faults(spec)[0]
     monkeypatch.chdir(script.parent.parent)
-    folder = script.parent.name
-    assert f"into {folder}/MLproject, and replace entry_script with `project: {folder}`" in argument_faults(spec)[0]
+    (fault,) = argument_faults(spec)  # the script finds the files of the current folder in a project, too
+    assert "into ./MLproject, and replace entry_script with `project: .`" in fault
+    assert f'command: "python {script.parent.name}/train.py {{lr}}"' in fault
+    (script.parent / "other").mkdir()
+    monkeypatch.chdir(script.parent / "other")
+    assert "into ../MLproject, and replace entry_script with `project: ..`" in argument_faults(spec)[0]
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,8 @@ def test_a_script_that_gives_no_answer_is_refused_with_what_to_do(
         ask_options(script)
 
     assert str(refused.value).startswith(fault)
-    assert "leave --ask_script true out, and give the names that `python train.py --help` shows" in str(refused.value)
+    instead = "give '--script_words=--NAME VALUE', with a name that `python train.py --help` shows, in place of"
+    assert f"{instead} --ask_script true" in str(refused.value)
 
 
 def test_a_system_that_cannot_keep_it_from_the_network_does_not_ask(
