@@ -77,8 +77,7 @@ TASKS = """\
 paretune finds the cluster, batch size and learning rate to pay for.
 
   paretune demo                          watch a simulated study and its page
-  paretune train                         fine-tune a small model on this machine, and record it in MLflow
-  paretune train --dataset reviews.csv   the same with your own rows
+  paretune train --dataset reviews.csv   fine-tune a small model with your rows on this machine, and record it in MLflow
   paretune train train.py                your own training script as a job
   paretune study smoke                   search for the best trade-offs, in a few minutes on this machine
   paretune estimate --instance_type ml.g5.xlarge,ml.p4d.24xlarge

@@ -34,7 +34,7 @@ for words, code in [
     (["report"], 0),
     (["prices", "--instance_type", "ml.g5.xlarge"], 0),
     (["sync"], 0),
-    (["train"], 2),
+    (["train", "--seed", "1"], 2),
 ]:
     found = main(words)
     assert found == code, (words, found)

@@ -15,6 +15,7 @@ from paretune.core.result import CommandOutput
 from paretune.core.secrets import printable
 from paretune.core.shell import command_line
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
+from paretune.specification.order import job_of
 
 if TYPE_CHECKING:
     from paretune.jobs.workplace import Workplaces
@@ -38,17 +39,22 @@ class RunOptions(Parameters):
     )
 
 
-def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
-    """Return the launchers and the MLflow store of this process, for a command about recorded jobs.
+def _open_store(command: str, run: str = "") -> "tuple[Workplaces, Tracking]":
+    """Return the launchers and the MLflow store of this process, for a command about recorded jobs, or about one `run`.
 
-    Raises BadInput if there is no store, and TrackingUnavailable if the store does not answer.
+    Raises BadInput if there is no store, or if nothing in it has the id or the name `run`, and TrackingUnavailable if
+    the store does not answer.
     """
-    from paretune.jobs.workplace import Workplaces, has_store
-    from paretune.tracking.store import Tracking
+    from paretune.jobs.run_names import unknown_run
+    from paretune.jobs.workplace import Workplaces, has_store, store_lacks
 
     workplaces = Workplaces.of_process()
     if not has_store(workplaces.environment):
         raise BadInput(["there is no MLflow store here: set MLFLOW_TRACKING_URI, or cd to the folder with mlflow.db"])
+    if run and not workplaces.budgets() and store_lacks(workplaces.environment, job_of(run)):
+        raise BadInput([unknown_run(run)])
+    from paretune.tracking.store import Tracking  # imports MLflow, which takes seconds
+
     tracking = Tracking(workplaces.environment, SystemClock())
     if tracking.opened_run_id() is not None:
         tracking.begin(command)  # `mlflow run` opens a run for every command: name this run after the command
@@ -86,9 +92,9 @@ class LogsOptions(RunOptions):
 
 
 def _logs(options: LogsOptions) -> CommandOutput:
+    workplaces, tracking = _open_store("logs", options.run.strip())
     from paretune.jobs.follow import find_run, followed, lines_of
 
-    workplaces, tracking = _open_store("logs")
     run = find_run(tracking, options.run.strip(), workplaces.at, workplaces.budgets())
     if options.follow:
         with workplaces.interruption.listening():
@@ -101,10 +107,10 @@ def _logs(options: LogsOptions) -> CommandOutput:
 
 
 def _stop(options: RunOptions) -> CommandOutput:
+    workplaces, tracking = _open_store("stop", options.run.strip())
     from paretune.jobs.follow import find_run, stop
     from paretune.jobs.progress import watched
 
-    workplaces, tracking = _open_store("stop")
     run = find_run(tracking, options.run.strip(), workplaces.at, workplaces.budgets())
     with watched(workplaces.interruption) as on_events:
         end = stop(run, replace(workplaces, on_events=on_events).at)

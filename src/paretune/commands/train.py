@@ -1,14 +1,21 @@
 """The command `train`: one job. `paretune.jobs` does the work."""
 
+import os
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from paretune.commands.command import Command, read_with_profile
-from paretune.core.errors import refuse
+from paretune.core.errors import BadInput, refuse
+from paretune.core.hub import model_fault
+from paretune.core.reading import LARGEST_SETTINGS, exists, is_file, read_text
 from paretune.core.result import CommandOutput, Result
+from paretune.core.shell import command_line, options
+from paretune.estimating.workload import BUNDLED_ROWS
+from paretune.specification.container import JobInputs
 from paretune.specification.declaration import Parameters, parameter
-from paretune.specification.inputs import data_faults, missing_files
+from paretune.specification.inputs import BUNDLED, IN_S3, data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.training_arguments import name_faults
 from paretune.user_code.code import script_faults, with_own_options
@@ -29,9 +36,11 @@ class TrainRequest(NamedTuple):
 
 
 def _read(values: Mapping[str, Any]) -> TrainRequest:
-    options, job = ({n: v for n, v in values.items() if (n == "wait") is own} for own in (True, False))
+    if not values and "MLFLOW_RUN_ID" not in os.environ and not _is_clone(Path.cwd()):
+        raise BadInput([_untold()])
+    own, job = ({n: v for n, v in values.items() if (n == "wait") is is_own} for is_own in (True, False))
     waits, spec = (
-        TrainOptions.read(options).wait,
+        TrainOptions.read(own).wait,
         JobSpec.read(with_own_options(job, JobSpec.model_fields, listed_by="train")),
     )
     refuse(missing_files(spec.as_text()))
@@ -47,7 +56,32 @@ def _read(values: Mapping[str, Any]) -> TrainRequest:
     if not waits and spec.register:
         faults.append("register needs the end of the job: leave out wait=false, or register the model later in MLflow")
     refuse(faults)
+    is_of_hub = not (spec.runs_user_code or spec.is_simulated or spec.model.startswith((BUNDLED, IN_S3)))
+    if is_of_hub and not exists(spec.model) and (fault := model_fault(spec.model)):
+        raise BadInput([fault])
     return TrainRequest(spec, waits)
+
+
+def _is_clone(folder: Path) -> bool:
+    """Return whether a folder is a clone of paretune."""
+    project = folder / "MLproject"
+    return is_file(project) and read_text(project, LARGEST_SETTINGS).startswith("name: paretune\n")
+
+
+def _untold() -> str:
+    """Say what a job without any parameter would train, for how long, and what to type."""
+    from paretune.estimating.estimator import Forecast
+
+    spec = JobSpec()
+    rows, _, _ = BUNDLED_ROWS[spec.dataset]
+    estimate = Forecast(None).of(spec, JobInputs(), lambda _: None)
+    takes = "" if estimate is None else f", which takes an idle machine {estimate.sentence().partition(';')[0]}"
+    what = f"{spec.model} on {rows:,} rows of {spec.dataset}, on this machine{takes}"
+    example, own = options(dataset=spec.dataset), options(dataset="reviews.csv")
+    return (
+        f"train without a parameter would fine-tune {what}: add {example} to do that, {own} for your own rows, or "
+        f"{options(model='MODEL')}; a script is named after train, and `{command_line('demo')}` shows a whole study"
+    )
 
 
 def _run(request: TrainRequest) -> CommandOutput | Result:

@@ -6,9 +6,11 @@ thousands of digits.
 """
 
 import csv
+import errno
 import io
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,19 @@ def is_readable(path: Path) -> bool:
     if os.path.isdir(path):
         return os.access(path, os.R_OK | os.X_OK)
     return os.access(path, os.R_OK) or not os.path.isfile(path)
+
+
+def takes_files(folder: Path) -> bool:
+    """Return whether this user can make files in a folder or, if it does not exist, in the nearest one above it.
+
+    A file without a name is made to find out, because permissions do not say that a file system cannot be written to.
+    """
+    nearest = next(filter(exists, (folder, *folder.absolute().parents)))
+    try:
+        tempfile.TemporaryFile(dir=nearest).close()
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)  # a full disk is reported where something is written
+    return True
 
 
 def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> bytes:

@@ -28,7 +28,7 @@ from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.plan import launcher_in, recalled, recorded_plan
 from paretune.jobs.record import ENDED, RESTORED, JobRecord, find_job, first_job_of, of_one_run, opening_tags, owner_of
-from paretune.jobs.run_names import run_name
+from paretune.jobs.run_names import run_name, unknown_run
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, Job
 from paretune.launchers.processes import is_alive, process_text
@@ -303,7 +303,7 @@ def find_run(
     if runs:
         ids = ", ".join(run.run_id[:8] for run in runs[:_SHOWN])
         raise BadInput([f"{name} selects {len(runs)} runs ({ids}): give the id of one"])
-    raise BadInput([f"no job here has the run id or the name {name}: `{command_line('status')}` lists running jobs"])
+    raise BadInput([unknown_run(name)])
 
 
 def lines_of(run: RecordedRun, workplace_at: WorkplaceAt, lines: int) -> tuple[list[str], str]:

@@ -6,6 +6,7 @@ The reason is that MLflow's table of runs shows names but, by default, no metric
 from collections.abc import Mapping
 from dataclasses import replace
 
+from paretune.core.shell import command_line
 from paretune.presentation.text import usd
 from paretune.specification import metrics
 from paretune.specification.plan import Card
@@ -63,3 +64,8 @@ def result_in_name(values: Mapping[str, float], quality: str | None) -> str:
     if cost_usd is not None:
         parts.append(usd(cost_usd))
     return ", ".join(parts)
+
+
+def unknown_run(name: str) -> str:
+    """Return the fault of a name that is neither the id of a run nor the name of a job."""
+    return f"no job here has the run id or the name {name}: `{command_line('status')}` lists running jobs"

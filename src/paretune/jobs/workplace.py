@@ -14,7 +14,7 @@ from paretune.core.errors import BadInput, LostContact, NoAccount
 from paretune.core.file_lock import locked_file
 from paretune.core.interruption import Interruption
 from paretune.core.machine import host_in, machine_name
-from paretune.core.reading import absolute, at_home, exists, is_folder
+from paretune.core.reading import absolute, at_home, exists, is_file, takes_files
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution, login_of
 from paretune.estimating.architecture import architecture_of
@@ -85,11 +85,30 @@ def runs_of(environment: Mapping[str, str]) -> "Tracking | KeptRuns | None":
     """
     if not has_store(environment):
         return None
-    address = environment.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
-    store = Path(address.removeprefix("sqlite:///"))
-    if "mlflow" in sys.modules or not address.startswith("sqlite:///") or not store.is_file():
+    if (store := _store_file(environment)) is None:
         return open_tracking(environment, SystemClock())
     return KeptRuns(store, home_of(environment), lambda: open_tracking(environment, SystemClock()))
+
+
+def store_lacks(environment: Mapping[str, str], text: str) -> bool:
+    """Return whether the MLflow store is a SQLite file in which a short text stands nowhere, without importing MLflow.
+
+    The text is that of an id or name, which SQLite keeps in one piece.
+    """
+    if (store := _store_file(environment)) is None:
+        return False
+    written = (store, store.with_name(f"{store.name}-wal"))
+    return not any(text.encode() in file.read_bytes() for file in written if file.is_file())
+
+
+def _store_file(environment: Mapping[str, str]) -> Path | None:
+    """Return the SQLite file of the MLflow store; None if it is another store, or if MLflow is imported.
+
+    With MLflow, this process may have locks on the file, which it would lose by reading it in any other way.
+    """
+    address = environment.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+    store = Path(address.removeprefix("sqlite:///"))
+    return store if "mlflow" not in sys.modules and address.startswith("sqlite:///") and is_file(store) else None
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
@@ -295,8 +314,7 @@ class Workplaces:
         """Return the workplaces of this process. Raises BadInput if their home folder is not writable."""
         environment = dict(os.environ)
         home = home_of(environment)
-        nearest = next(filter(exists, (home, *home.absolute().parents)))  # the folder itself is made when it is needed
-        if not (is_folder(nearest) and os.access(nearest, os.W_OK)):
+        if not takes_files(home):  # it is made when it is needed
             raise BadInput([f"PARETUNE_HOME must be a folder that can be written to, got {home}"])
         interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
         return cls(environment=environment, interruption=interruption, home=home)

@@ -1,6 +1,5 @@
 """SQLite and PostgreSQL databases: checks of addresses and files, engines, and transactions that run one at a time."""
 
-import os
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paretune.core.reading import exists, is_file
+from paretune.core.reading import exists, is_file, takes_files
 
 if TYPE_CHECKING:  # imported when an engine is opened: this import takes as long as a whole estimate
     import sqlalchemy
@@ -37,17 +36,13 @@ def redacted(address: str) -> str:
 def file_fault(path: Path) -> str:
     """Return why SQLite can neither open nor create the file; empty if no reason was found. Nothing is created.
 
-    A missing folder is not a fault. An existing file is opened with SQLite: a process that opens and closes a database
-    file in any other way loses the locks that it has on the file (SQLite, "How To Corrupt An SQLite Database File",
-    section 2.2).
+    A missing folder is not a fault if it can be made. An existing file is opened with SQLite: a process that opens and
+    closes a database file in any other way loses the locks that it has on the file (SQLite, "How To Corrupt An SQLite
+    Database File", section 2.2).
     """
     if not exists(path):
         folder = path.absolute().parent
-        try:
-            is_closed = folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK)
-        except OSError:  # a folder above this one cannot be entered
-            is_closed = True
-        return f"{folder} must be a folder that can be written to, for {path.name}" if is_closed else ""
+        return "" if takes_files(folder) else f"{folder} must be a folder that can be written to, for {path.name}"
     if not is_file(path):
         return f"{path} must be a SQLite file, but is a folder, a pipe or a device"
     try:

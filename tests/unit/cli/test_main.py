@@ -12,6 +12,7 @@ import pytest
 
 from paretune import __version__, cli
 from paretune.cli import COMMANDS, go_where_typed, main, program, read_words
+from paretune.commands.train import TRAIN
 from paretune.core.shell import started_by
 from paretune.specification.job import JobSpec
 from tests.support.tags import tags_of
@@ -87,16 +88,50 @@ def test_a_dry_run_shows_the_command_that_launches_the_job_and_leaves_no_store(
     assert not database.exists()
 
 
-def test_the_package_help_and_refused_input_import_nothing_heavy() -> None:
+def test_the_package_help_and_refused_input_import_nothing_heavy(workplace: Path) -> None:
     heavy = {"mlflow", "torch", "boto3", "pandas", "optuna", "numpy", "matplotlib"}
+    (workplace / "rows.csv").write_text("text,label\na,x\nb,y\n")
     code = (
         "import sys, paretune; paretune.JobSpec(seed=1)\n"
         "from paretune.cli import main; main(['--help']); main(['train', '--sed', '1'])\n"
+        "assert main(['train', '--model', 'nobody/knows', '--dataset', 'rows.csv']) == 2\n"
+        f"print(sorted({heavy} & sys.modules.keys()))\n"
+        "assert main(['train']) == 2 and main(['logs', 'nosuchrun']) == 2 and main(['stop', '0123456789abcdef']) == 2\n"
         f"print(sorted({heavy} & sys.modules.keys()))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
 
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.splitlines()[-2:] == ["[]", "['numpy']"]  # of the estimate of what `train` alone would take
+    refused = [line for line in done.stderr.splitlines() if line.startswith("paretune: ")]
+    assert [line.split()[1] for line in refused] == ["unknown", "model", "train", "no", "no"]
+
+
+def test_train_alone_says_what_it_would_train_and_for_how_long_and_waits_for_a_word(
+    workplace: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run("train")
+
+    assert code == 2
+    what = "train without a parameter would fine-tune bundled:all-MiniLM-L6-v2 on 7,677 rows of bundled:rotten_tomatoes"
+    assert err.startswith(f"paretune: {what}, on this machine, which takes an idle machine ")
+    (workplace / "MLproject").write_text("name: paretune\n")  # a clone, in which README says what it does
+    assert TRAIN.read({}).spec == JobSpec()
+    (workplace / "MLproject").write_text("name: another\n")
+    monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)  # typed as `mlflow run`
+    assert TRAIN.read({}).spec == JobSpec()
+
+
+@pytest.mark.parametrize("home", ["/dev/null/below", "/proc/paretune"])
+def test_a_home_that_cannot_be_made_is_refused_by_its_name(
+    home: str, workplace: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workplace / "train.py").write_text("print('loss: 1')\n")
+    monkeypatch.setenv("PARETUNE_HOME", home)
+
+    code, _, err = run("train", "train.py")
+
+    assert (code, err) == (2, f"paretune: PARETUNE_HOME must be a folder that can be written to, got {home}\n")
 
 
 @pytest.mark.slow  # it imports MLflow in another process, which may write ~/.config/mlflow/telemetry.json

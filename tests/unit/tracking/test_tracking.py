@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -555,14 +556,20 @@ def test_a_server_that_is_not_there_is_said_within_seconds_and_without_a_passwor
 
 
 def test_a_store_below_a_folder_that_cannot_be_entered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(_: Path) -> bool:
+    def denied(*_: object, **__: object) -> bool:
         raise PermissionError
 
-    monkeypatch.setattr(Path, "is_dir", denied)
+    monkeypatch.setattr(tempfile, "TemporaryFile", denied)
     monkeypatch.setattr(Path, "exists", denied)
     assert not is_absent_file("sqlite:////none/inside/it.db")
     with pytest.raises(TrackingUnavailable, match="/none/inside must be a folder that can be written to"):
         require_answer("sqlite:////none/inside/it.db")
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/dev/null/below"])
+def test_a_store_that_cannot_be_made_is_refused_at_once_whoever_asks(folder: str) -> None:
+    with pytest.raises(TrackingUnavailable, match=f"{folder} must be a folder that can be written to, for it.db"):
+        require_answer(f"sqlite:///{folder}/it.db")
 
 
 def test_a_server_behind_a_proxy_is_not_connected_to_directly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 
+from paretune.core import hub
 from paretune.core.errors import BadInput
 from paretune.core.packages import install
 from paretune.specification.container import TELLS, JobInputs
@@ -140,7 +141,7 @@ def test_a_gated_model_is_explained_with_the_way_to_log_in(
     with pytest.raises(huggingface_hub.errors.GatedRepoError) as refused:
         huggingface_hub.hf_hub_download("someone/secret", "config.json", endpoint=server.url, cache_dir=tmp_path)
 
-    assert downloads.explain("model", "someone/secret", refused.value) == (
+    assert hub.explain("model", "someone/secret", refused.value) == (
         "model someone/secret needs an access token whose owner has accepted the terms: log in with `hf auth login`"
     )
 

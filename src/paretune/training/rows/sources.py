@@ -19,6 +19,7 @@ from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
 from paretune.core.errors import BadInput, causes, collecting, first_line, refuse
+from paretune.core.hub import explain
 from paretune.core.reading import LARGEST_SETTINGS, at_home, is_file, is_folder
 from paretune.specification import metrics
 from paretune.specification.chats import MESSAGES, document_faults, read_document
@@ -251,7 +252,7 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
         return f"{parameter} {name} has several configurations: {fix} ({reason})"
     if is_local:
         return f"{parameter} {name} cannot be loaded: {first_line(links[-1])}"
-    return downloads.explain(parameter, name, error)
+    return explain(parameter, name, error)
 
 
 def _column_faults(data: DataArguments, tables: Mapping[str, datasets.Dataset]) -> list[str]:
