@@ -72,6 +72,7 @@ def _status(_: Parameters) -> CommandOutput:
         "job": [job["title"][:50] for job in jobs],
         "on": [job["where"] for job in jobs],
         "state": [job["state"] for job in jobs],
+        "progress": [job["progress"]["text"] if job["progress"] else "no counter so far" for job in jobs],
         "elapsed": [duration(job["since_s"]) for job in jobs],
         "USD so far": ["" if job["cost_usd"] is None else dollars(job["cost_usd"]) for job in jobs],
         "at worst": ["" if job["worst_usd"] is None else dollars(job["worst_usd"]) for job in jobs],
@@ -93,7 +94,8 @@ class LogsOptions(RunOptions):
 
 def _logs(options: LogsOptions) -> CommandOutput:
     workplaces, tracking = _open_store("logs", options.run.strip())
-    from paretune.jobs.follow import find_run, followed, lines_of
+    from paretune.jobs.follow import find_run, followed, lines_of, remaining_of
+    from paretune.jobs.progress import say_on_stderr
 
     run = find_run(tracking, options.run.strip(), workplaces.at, workplaces.budgets())
     if options.follow:
@@ -103,7 +105,11 @@ def _logs(options: LogsOptions) -> CommandOutput:
         return CommandOutput(text="", document={"run_id": run.run_id})
     lines, location = lines_of(run, workplaces.at, options.lines)
     text = "\n".join(lines) or f"the job has printed nothing so far; its log is at {location}"
-    return CommandOutput(text=text, document={"run_id": run.run_id, "lines": lines, "log_location": location})
+    if (left := remaining_of(run, workplaces.at)) is not None:
+        say_on_stderr(f"the job: {left}")
+    progress = None if left is None else left.row()
+    document = {"run_id": run.run_id, "lines": lines, "log_location": location, "progress": progress}
+    return CommandOutput(text=text, document=document)
 
 
 def _stop(options: RunOptions) -> CommandOutput:

@@ -29,6 +29,7 @@ from paretune.jobs.bill import Bill
 from paretune.jobs.outcome import JobOutcome, end_job
 from paretune.jobs.plan import completed, planned_again
 from paretune.jobs.record import JobRecord
+from paretune.jobs.remaining import Course, Remaining, remaining
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobStatus, Launcher
 from paretune.presentation.text import duration
@@ -71,6 +72,7 @@ class Attempts:
         """Begin with the first attempt of the record's plan."""
         self.order = self.record.plan.order(self.record.job, self.record.owner)
         self.bill = Bill(self.record.plan)
+        self.course = Course()  # of the current attempt
 
     @property
     def _launcher(self) -> Launcher:
@@ -373,12 +375,19 @@ class Attempts:
         events = self.current.events()
         if self.record.plan.card.is_users:
             events = measurements_of(events, self.current.name)
+        self.course.add(events)
+        events = [event for event in events if event.progress is None]
         is_step = bool(events) and bool(events[-1].metrics) and events[-1].step > 0
         self.record.log_progress(self.current, events, self.bill.so_far_usd(self.current) if is_step else None)
         self.record.workplace.on_events(events)
 
+    def remaining(self) -> Remaining | None:
+        """Return what is left of the running attempt; None if no counter of its training says so."""
+        return remaining(self.course, self.bill, self._launcher.traits, self._clock.now())
+
     def _go_on(self, order: Order, message: str) -> None:
         """Switch to the next attempt; the next poll begins or adopts its job."""
+        self.course = Course()
         is_smaller = order.batch != self.order.batch
         has_moved = order.offer.instance_type != self.order.offer.instance_type
         self.current = None

@@ -80,13 +80,13 @@ class Bill:
         """Name of the last attempt that has ended; "" if there is none."""
         return "" if self._last is None else self._last.name
 
-    def _usd(self, seconds: float) -> float | None:
+    def usd_of(self, seconds: float) -> float | None:
         """Return what the cluster costs for this many seconds per instance; None without a price."""
         price, count = self.offer.price, self.offer.instance_count
         return None if price is None else price.cost_usd(seconds, count)
 
     def _charge(self, seconds: float) -> None:
-        usd = self._usd(seconds)
+        usd = self.usd_of(seconds)
         self.attempts_usd = None if usd is None or self.attempts_usd is None else self.attempts_usd + usd
 
     @property
@@ -94,21 +94,21 @@ class Bill:
         """Dollars of all attempts, and of instances kept after the job once they are released; None without a price."""
         if self.attempts_usd is None:
             return None
-        pool_usd = None if self.pool is None or self.pool.is_kept else self._usd(self._pool_s)
+        pool_usd = None if self.pool is None or self.pool.is_kept else self.usd_of(self._pool_s)
         return max(self.attempts_usd + (pool_usd or 0.0), self.recorded_usd or 0.0)
 
     def so_far_usd(self, job: Job) -> float | None:
         """Return dollars of all ended attempts and of the running job; None if unknown, as for a running spot job."""
         if self.plan.limits.is_spot or self.attempts_usd is None:
             return None
-        usd = self._usd(job.status().billable_seconds)
+        usd = self.usd_of(job.status().billable_seconds)
         return None if usd is None else self.attempts_usd + usd
 
     @property
     def kept_usd(self) -> float | None:
         """The most that instances still kept after the job can cost; None if none are, or the price is unknown."""
         is_kept = self.pool is not None and self.pool.is_kept
-        return self._usd(self._pool_s) if is_kept else None
+        return self.usd_of(self._pool_s) if is_kept else None
 
     @property
     def pool_tag(self) -> str | None:
@@ -175,7 +175,7 @@ class Bill:
         name, pool = run.tags.get(schema.JOB_NAME, ""), None if self._last is None else self._last.warm_pool()
         # The job may have been deleted, which is possible once no instances are kept.
         self.pool = pool = pool or WarmPoolStatus(status="Deleted", is_kept=False, seconds=None)
-        usd = self._usd(self._pool_s)
+        usd = self.usd_of(self._pool_s)
         if pool.is_kept:
             return None, (
                 f"the instances of {name} are kept for the next similar job, at a cost of at most {_in_words(usd)}: "

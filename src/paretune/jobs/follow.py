@@ -28,6 +28,7 @@ from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.plan import launcher_in, recalled, recorded_plan
 from paretune.jobs.record import ENDED, RESTORED, JobRecord, find_job, first_job_of, of_one_run, opening_tags, owner_of
+from paretune.jobs.remaining import Remaining, course_of, remaining
 from paretune.jobs.run_names import run_name, unknown_run
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, Job
@@ -202,9 +203,10 @@ def running_jobs(tracking: Tracking, workplace_at: WorkplaceAt, budgets: Sequenc
     """Return the jobs of a store that have not ended, oldest first, a row each. Raises TrackingUnavailable.
 
     `state` is the launcher's own word for the phase, such as Training. `since_s` is the number of seconds since the run
-    was opened. `cost_usd` is the cost so far and `worst_usd` the worst case, in dollars, None if unknown. If the job
-    cannot be read, `remark` is the reason. Jobs whose runs were deleted are among them, and jobs with a budget whose
-    runs were removed for good; `budgets` are budget files of the user.
+    was opened. `progress` is `Remaining.row`, None if no counter of the training was read. `cost_usd` is the cost so
+    far and `worst_usd` the worst case, in dollars, None if unknown. If the job cannot be read, `remark` is the reason.
+    Jobs whose runs were deleted are among them, and jobs with a budget whose runs were removed for good; `budgets` are
+    budget files of the user.
     """
     rows = [_row(run, workplace_at) for run in reversed(tracking.running())]
     return [*(row for row in rows if row is not None), *_removed_rows(tracking, workplace_at, budgets)]
@@ -223,6 +225,7 @@ def _row(run: RecordedRun, workplace_at: WorkplaceAt) -> dict[str, Any] | None:
         "where": where,
         "state": tags.get(schema.SECONDARY_STATUS, "not created yet"),
         "since_s": 0.0,
+        "progress": None,
         "cost_usd": run.cost_usd,
         "worst_usd": None,
         "owner": ", ".join(filter(None, names)),
@@ -236,10 +239,11 @@ def _row(run: RecordedRun, workplace_at: WorkplaceAt) -> dict[str, Any] | None:
         row["worst_usd"] = plan.limits.worst_usd
         if (job := _job(run, workplace)) is not None:
             row["state"] = job.detail() or job.state().value
-            offer = plan.offer_on(run.instance_type)
-            bill = Bill(plan, replace(offer, price=recorded_price(tags, offer.price) or offer.price))
+            bill = _bill_of(run, plan)
             usd = [each for each in (bill.so_far_usd(job), run.cost_usd) if each is not None]
             row["cost_usd"] = max(usd, default=None)
+            left = _remaining(job, bill, workplace)
+            row["progress"] = None if left is None else left.row()
     if run.is_deleted:
         row["remark"] = (
             row["remark"] or f"its run is deleted in MLflow: `{command_line('sync')}` restores and follows it"
@@ -248,11 +252,24 @@ def _row(run: RecordedRun, workplace_at: WorkplaceAt) -> dict[str, Any] | None:
     return row
 
 
+def _bill_of(run: RecordedRun, plan: Plan) -> Bill:
+    offer = plan.offer_on(run.instance_type)
+    return Bill(plan, replace(offer, price=recorded_price(run.tags, offer.price) or offer.price))
+
+
+def _remaining(job: Job, bill: Bill, workplace: Workplace) -> Remaining | None:
+    """Return what is left of a job that this process has not followed before; None if nothing says so."""
+    if job.state().is_terminal:
+        return None
+    return remaining(course_of(job, bill.plan), bill, workplace.launcher.traits, workplace.clock.now())
+
+
 def _removed_rows(tracking: Tracking, workplace_at: WorkplaceAt, budgets: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield a row for each job that has a reservation and whose run was removed from MLflow for good."""
     for each in _removed(tracking, workplace_at, budgets):
         job, offer = each.job, each.plan.offer
-        usd = Bill(each.plan).so_far_usd(job)
+        bill = Bill(each.plan)
+        left = _remaining(job, bill, each.workplace)
         yield {
             "run_id": each.reservation.run_id,
             "job": each.name,
@@ -260,7 +277,8 @@ def _removed_rows(tracking: Tracking, workplace_at: WorkplaceAt, budgets: Sequen
             "where": f"{offer.instance_count} x {offer.instance_type}",
             "state": job.detail() or job.state().value,
             "since_s": job.status().seconds,
-            "cost_usd": usd,
+            "progress": None if left is None else left.row(),
+            "cost_usd": bill.so_far_usd(job),
             "worst_usd": each.reservation.worst_usd,
             "owner": "",
             "remark": f"its run was removed from MLflow: `{command_line('sync')}` follows it in a new run",
@@ -311,6 +329,15 @@ def lines_of(run: RecordedRun, workplace_at: WorkplaceAt, lines: int) -> tuple[l
     workplace = workplace_of(run, workplace_at)
     job = _existing(run, _job(run, workplace), workplace)
     return job.log_tail(lines), job.log_location()
+
+
+def remaining_of(run: RecordedRun, workplace_at: WorkplaceAt) -> Remaining | None:
+    """Return what is left of a run's job; None if it has ended or cannot be read, or if no counter says so."""
+    with of_one_run(lambda _: None):
+        workplace = workplace_of(run, workplace_at)
+        if (job := _job(run, workplace)) is not None:
+            return _remaining(job, _bill_of(run, plan_of(run, workplace)), workplace)
+    return None
 
 
 def followed(run: RecordedRun, workplace_at: WorkplaceAt, interruption: Interruption, lines: int) -> Iterator[str]:

@@ -23,7 +23,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -194,6 +194,7 @@ class Command:
         logging_steps: steps between two dictionaries that Hugging Face's Trainer prints; None if unknown.
         leaves_model: whether its model is described for MLflow.
         usage_hint: what to do if its command-line parser refuses the words.
+        totals: the total of its counters that its arguments state, by unit: epoch or step.
     """
 
     words: tuple[str, ...]
@@ -212,6 +213,7 @@ class Command:
     logging_steps: int | None = None
     leaves_model: bool = False
     usage_hint: str = ""
+    totals: Mapping[str, float] = field(default_factory=dict)
 
     def filled(self, plan: BatchPlan, output: str) -> list[str]:
         """Return the words with the batch of `plan` and the folder `output`, as the job runs them."""
@@ -309,6 +311,7 @@ def _known(values: dict[str, float]) -> dict[str, float]:
 
 Metrics = Annotated[dict[str, float], AfterValidator(_known)]
 """Values of a job's metrics by name. Validation drops those that are not finite, of bills, or of paretune."""
+_Amount = Annotated[float, Field(ge=0, lt=1e15)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # a whole number that fits into a database
 
 
@@ -329,6 +332,34 @@ class _Document(BaseModel):
             return None
 
 
+class Progress(_Document):
+    """How far a training has come, by one of its counters, such as its epochs."""
+
+    unit: Literal["epoch", "step"]
+    done: _Amount  # units that are done, from 0 on
+    total: _Amount | None = None  # all units; None if nothing says so
+    seconds: _Amount  # what `done` has taken, without the start of the program
+    stands_still: bool = False  # whether the counter has not moved for much longer than ever before
+
+    @property
+    def share(self) -> float | None:
+        """The share that is done, from 0 to 1; None if the total is unknown."""
+        return min(self.done / self.total, 1.0) if self.total else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Expected seconds until the counter is at its total; None if the total is unknown, or nothing is done."""
+        if not self.total or self.done <= 0:
+            return None
+        return self.seconds * max(self.total - self.done, 0.0) / self.done
+
+    @property
+    def evidence(self) -> str:
+        """The counter in words: `epoch 3 of 52`, or `step 200` if the total is unknown."""
+        total = f" of {self.total:g}" if self.total else ""
+        return f"{self.unit} {self.done:.4g}{total}" + (", standing still" if self.stands_still else "")
+
+
 class Event(_Document):
     """A measurement or message of a running job.
 
@@ -342,6 +373,7 @@ class Event(_Document):
     metrics: Metrics = {}
     message: str = ""  # one sentence for people; empty for a plain measurement
     total_steps: Count | None = None  # optimizer steps of the whole job, if known
+    progress: Progress | None = None  # of a user's own training; of another one, `step` and `total_steps` say so
     job: str = ""  # name of the job; only the runner of a user's own training writes it
     is_from_job: bool = Field(default=False, exclude=True)  # whether it was read from what a job printed or wrote
 
@@ -387,12 +419,16 @@ def read_event(line: str) -> Event | None:
 
 
 def measurements_of(events: Iterable[Event], job_name: str) -> list[Event]:
-    """Return the events of a user's own training that are believed: the metrics that its runner has measured.
+    """Return the events of a user's own training that are believed: what its runner has measured.
 
     What the script itself prints or writes has no messages and measures nothing here. Events that do not come from the
     job, such as those of a service, stay.
     """
-    own = [event for event in events if not event.is_from_job or (event.job == job_name and event.metrics)]
+    own = [
+        event
+        for event in events
+        if not event.is_from_job or (event.job == job_name and (event.metrics or event.progress))
+    ]
     silenced = {"message": "", "total_steps": None}
     return [event.model_copy(update=silenced) if event.is_from_job else event for event in own]
 

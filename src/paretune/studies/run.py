@@ -30,6 +30,7 @@ from paretune.core.errors import (
 from paretune.core.result import CommandOutput
 from paretune.jobs.model import register
 from paretune.jobs.progress import say_on_stderr
+from paretune.jobs.remaining import Remaining
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.offers import region_of
 from paretune.launchers.processes import process_text
@@ -55,6 +56,8 @@ from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs
 from paretune.studies.search.table import StudyTable
 from paretune.studies.trial_status import TrialStatus
+
+_PROGRESS_EVERY_S = 60.0  # seconds between two pages that only show the progress of running jobs
 
 
 def study(
@@ -200,7 +203,16 @@ class StudyRun:
         self.run_id = self.record.run.run_id
         for line in () if file.design is None else file.design.findings():
             say(line)
-        self.driver = Driver(file, table, run_id=self.run_id, workplace=workplace, on_trial=self._trial_ended, say=say)
+        self.driver = Driver(
+            file,
+            table,
+            run_id=self.run_id,
+            workplace=workplace,
+            on_trial=self._trial_ended,
+            on_wait=self._show_progress,
+            say=say,
+        )
+        self._shown_at, self._shown = 0.0, list[Remaining]()  # progress of running jobs on the page
         self._predicted: Callable[[], Sequence[Trial]] = tuple  # returns predicted points, which have not run
         self._since_growth: Callable[[], str] = str  # describes the dollars spent since the front last grew
         self._beliefs: Callable[[], Sequence[str]] = tuple  # describes what the search assumed and has learned
@@ -258,6 +270,16 @@ class StudyRun:
         if self.record.is_page_due:
             self.record.write_in_passing(self._answer(), began)
 
+    def _show_progress(self) -> None:
+        """Write the page again if jobs have progressed since it was written, at most once a minute."""
+        if not self.record.is_page_due or time.monotonic() < self._shown_at + _PROGRESS_EVERY_S:
+            return
+        began = self._shown_at = time.monotonic()
+        progress = [left for job in self.driver.running if (left := job.remaining()) is not None]
+        if progress != self._shown:
+            self._shown = progress
+            self.record.write_in_passing(self._answer(), began)
+
     def _answer(self) -> StudyAnswer:
         """Return the study's answer so far."""
         file, balance, trials = self._file, self._table.balance(), list(self.driver.trials.values())
@@ -280,7 +302,7 @@ class StudyRun:
             n_trials=file.n_trials,
             prices=self._doubtful_prices(trials),
             beliefs=self._beliefs(),
-            running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self.driver.running),
+            running=tuple(job.shown() for job in self.driver.running),
         )
 
     def _doubtful_prices(self, trials: Sequence[Trial]) -> dict[str, str]:

@@ -31,7 +31,7 @@ from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH, BatchPlan
 from paretune.user_code.arguments import ASKED, REPEATED, SEVERAL, Argument
 from paretune.user_code.script import Script
-from paretune.user_code.script_metrics import setting_names
+from paretune.user_code.script_metrics import setting_names, totals_in
 
 LOGGING_STEPS = 10
 ADD_A_METRIC = (
@@ -123,6 +123,7 @@ def bind(spec: JobSpec, script: Script, *, place: str = "", moved: Mapping[str, 
         leaves_model=True,
         usage_hint=f"; use --training_arguments.NAME VALUE to pass an option that `python {name} --help` lists, or add "
         f"{options(ask_script='true')}",
+        totals=totals_in({name: each.default for each in script.arguments for name in each.names}, words),
     )
     return Bound(command=command, described=_described(spec, script, plan, words), faults=tuple(faults))
 

@@ -231,6 +231,7 @@ def _declared_command(spec: JobSpec, entry: Any, home: Path, root: Path) -> Boun
         named=tuple(sorted({*spec.metric, *names, *(name for script in scripts for name in script.reported.named)})),
         renamed=dict(SCRIPT_METRICS),
         metric_definitions=spec.metric_definitions,
+        totals=script_metrics.totals_in(given),
     )
     return Bound(command=bound, inputs=inputs, described={"command": bound.shown(spec.plan())})
 

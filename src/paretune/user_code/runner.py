@@ -10,7 +10,7 @@ with_secrets.py and script_metrics. All of them need only the standard library o
     ML/input/data/job/job.json     the document; `command` in it is the bound command (specification.container.Command)
     ML/output/data/paretune/       mlflow.db and mlruns, if the command uses MLflow; the curves of other loggers;
                                    log.txt, command.txt, versions.txt, and traceback.txt after an exception
-    ML/output/data/events.jsonl    dictionaries that a Trainer prints, while the job runs
+    ML/output/data/events.jsonl    while the job runs: how far the training has come, and dictionaries of a Trainer
     ML/output/data/report.json     the metrics, and where each comes from
     ML/output/data/partial.json    the same of a command that failed or was stopped
     ML/output/failure              why the job failed: its cause (`specification.ending.Cause`), a colon, one sentence
@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from paretune.user_code.script_metrics import PrintedNumbers
+    from paretune.user_code.script_metrics import PrintedNumbers, ProgressReader
 
 GRACE_S = 110.0  # seconds from SIGTERM until a command that still runs is killed
 LOG, COMMAND, VERSIONS, TRACEBACK = "log.txt", "command.txt", "versions.txt", "traceback.txt"
@@ -52,6 +52,8 @@ _INSTALLER = "input/data/code/container_start.py"
 _LONGEST_READ = 2**16  # bytes of the output that are read at a time
 _LONGEST_LINE = 2**16  # characters of a line that are kept for reading
 _LARGEST_BEGIN, _LARGEST_END = 4_000_000, 1_000_000  # bytes of the begin and the end of a log that are kept
+_PROGRESS_S = (1.0, 10.0)  # seconds between two events about progress: at first, and after two minutes
+_PROGRESS_SHARE = 0.01  # least share of the time so far between two of them, so that long jobs do not send too many
 _LAST_LINES = 60  # printed lines in which the reason of a failure is looked for
 _ENDED = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning|NotFound|Missing))\b(?::|$)"
@@ -134,11 +136,15 @@ class Training:
         for path in (self._ending, self._written):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
-        output = Output(self._store / LOG, self._printed, self._trainer(), self._hidden())
+        events = Events(self._data / "events.jsonl", self._document["job_name"]) if self._is_first else None
+        reader = self._metrics.ProgressReader(self._command["totals"])
+        output = Output(self._store / LOG, self._printed, self._trainer(), self._hidden(), reader, events)
         options = {"env": self._environment(), **({"cwd": str(self._folder)} if self._command["folder"] else {})}
         if (self._is_alone or not self._is_script) and not os.path.lexists(str(self._folder / "mlruns")):
             (self._folder / "mlruns").symlink_to(self._store / "mlruns")  # where MLflow before 3.11 puts files
         say("starting the training's command")
+        if events is not None:
+            threading.Thread(target=_send_progress, args=(output,), daemon=True).start()
         code = self._supervisor.run(words, output, **options)
         output.finish()
         ending = self._read_ending()
@@ -198,9 +204,7 @@ class Training:
 
     def _trainer(self) -> TrainerLog | None:
         steps = self._command["logging_steps"]
-        if not steps or not self._is_first:
-            return None
-        return TrainerLog(self._data / "events.jsonl", steps, self._metrics, self._document["job_name"])
+        return TrainerLog(steps, self._metrics) if steps and self._is_first else None
 
     def _hidden(self) -> list[bytes]:
         """Return the forms in which the job's secrets may be printed."""
@@ -269,27 +273,56 @@ class Training:
 class Output:
     """The output of the command: passed on as it comes, read line by line, and kept in a file of limited size."""
 
-    def __init__(self, log: Path, printed: PrintedNumbers, trainer: TrainerLog | None, hidden: list[bytes]) -> None:
+    def __init__(
+        self,
+        log: Path,
+        printed: PrintedNumbers,
+        trainer: TrainerLog | None,
+        hidden: list[bytes],
+        reader: ProgressReader,
+        events: Events | None,
+    ) -> None:
         self._log: IO[bytes] = log.open("wb")
         self._printed, self._trainer, self._hidden = printed, trainer, hidden
-        self._line = b""
+        self._reader, self._events = reader, events
+        self._is_inside_line = False  # whether a line that was passed on has not ended
+        self._line = self._state = b""
         self._size = 0
         self._end: deque[bytes] = deque()
         self._end_size = self._left_out = 0
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def take(self, data: bytes) -> None:
         """Pass on bytes of the output, and read the lines that they complete."""
         with self._lock:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            self._pass_on(data)
+            *states, self._state = re.split(b"[\r\n]", self._state + data)  # a bar that is redrawn has many
+            for state in states:
+                self._reader.read(state.decode(errors="replace"), time.monotonic())
+            self._state = self._state[:_LONGEST_LINE]
             *lines, self._line = (self._line + data).split(b"\n")
             for line in lines:
                 self._read(line)
             if len(self._line) > _LONGEST_LINE:
                 self._read(self._line)
                 self._line = b""
+
+    def send(self, **content: Any) -> None:
+        """Write and print an event, if this is the first instance."""
+        with self._lock:
+            if self._events is not None:
+                self._pass_on(b"\n" * self._is_inside_line + self._events.write(**content).encode())
+
+    def _pass_on(self, data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        self._is_inside_line = not data.endswith(b"\n")
+
+    def progress(self) -> Any:
+        """Return how far the training has come, as `ProgressReader.progress` does."""
+        with self._lock:
+            return self._reader.progress(time.monotonic())
 
     def finish(self) -> None:
         """Read the last line, if no newline follows it, and close the log."""
@@ -335,8 +368,11 @@ class Output:
     def _read(self, line: bytes) -> None:
         text = line.decode(errors="replace")
         self._last_lines.extend(part for part in text.rstrip("\r").split("\r")[-1:])
-        has_curve = self._trainer is not None and self._trainer.read(text.strip())
-        self._printed.read(text, has_curve=has_curve)
+        point = None if self._trainer is None else self._trainer.read(text.strip())
+        if point is not None:
+            self.send(**point)
+            self._reader.count_step(point["step"], time.monotonic())  # which the Trainer does not print
+        self._printed.read(text, has_curve=point is not None)
         for secret in self._hidden:
             line = line.replace(secret, b"...")
         self._keep(line.rpartition(b"\r")[2] + b"\n" if b"\r" in line.rstrip(b"\r") else line + b"\n")
@@ -356,27 +392,55 @@ class Output:
             self._end_size, self._left_out = self._end_size - size, self._left_out + size
 
 
+class Events:
+    """Writes events of the running job. Each names the job, which tells it from what the command prints."""
+
+    def __init__(self, path: Path, job_name: str) -> None:
+        self._path, self._job_name = path, job_name
+
+    def write(self, **content: Any) -> str:
+        """Write an event, and return its line."""
+        line = json.dumps({"time": time.time(), "step": 0, **content, "job": self._job_name}) + "\n"
+        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write(line)
+        return line
+
+
+def _send_progress(output: Output) -> None:
+    """Send how far the training has come whenever its counter has moved, at most every few seconds.
+
+    Nothing is sent while the counter stands still, so that the job can be seen to hang.
+    """
+    began, sent = time.monotonic(), None
+    while True:
+        elapsed_s, (least_s, usual_s) = time.monotonic() - began, _PROGRESS_S
+        time.sleep(max(least_s, min(usual_s, 0.1 * elapsed_s), _PROGRESS_SHARE * elapsed_s))
+        counted = output.progress()
+        if counted is not None and counted._replace(seconds=0.0) != sent:
+            sent = counted._replace(seconds=0.0)
+            output.send(progress=counted._asdict())
+
+
 class TrainerLog:
-    """Writes the dictionaries that Hugging Face's Trainer prints as events, so that MLflow shows them during the job.
+    """Reads the dictionaries that Hugging Face's Trainer prints, so that MLflow shows them during the job.
 
     The Trainer does not print the step. Each dictionary of training metrics adds `logging_steps` to the step. That of
     an evaluation follows from its epoch, and the steps in an epoch so far; without them, it is left out here, and read
-    from the Trainer's files when the job ends. Each event names the job, which tells it from what the command prints.
+    from the Trainer's files when the job ends.
     """
 
-    def __init__(self, events: Path, logging_steps: int, metrics: Any, job_name: str) -> None:
-        self._events, self._logging_steps, self._metrics = events, logging_steps, metrics  # the module script_metrics
-        self._job_name = job_name
+    def __init__(self, logging_steps: int, metrics: Any) -> None:
+        self._logging_steps, self._metrics = logging_steps, metrics  # the module script_metrics
         self._step = 0
         self._epoch = 0.0
 
-    def read(self, line: str) -> bool:
-        """Write an event if the line is a dictionary of metrics, and return whether it is one."""
+    def read(self, line: str) -> dict[str, Any] | None:
+        """Return the step and the metrics of a line that is a dictionary of metrics, or None for any other line."""
         if not line.startswith("{"):
-            return False
+            return None
         numbers = self._metrics.finite_numbers(self._metrics.dictionary_in(line))
         if "train_runtime" in numbers or not numbers:
-            return False  # nothing, or the summary, which is also in train_results.json
+            return None  # nothing, or the summary, which is also in train_results.json
         epoch = numbers.get("epoch", 0.0)
         if any(name.startswith("eval_") for name in numbers):
             step = round(epoch * self._step / self._epoch) if self._epoch and epoch else 0
@@ -384,13 +448,7 @@ class TrainerLog:
             self._step, self._epoch = self._step + self._logging_steps, epoch
             step = self._step
         metrics = {name: value for name, value in numbers.items() if not self._metrics.is_setting(name)}
-        if not (step and metrics):
-            return False
-        event = json.dumps({"time": time.time(), "step": step, "metrics": metrics, "job": self._job_name})
-        with contextlib.suppress(OSError), self._events.open("a", encoding="utf-8") as file:
-            file.write(event + "\n")
-        print(event, flush=True)
-        return True
+        return {"step": step, "metrics": metrics} if step and metrics else None
 
 
 class Supervisor:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from paretune.jobs.launch import begin_job
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job
 from paretune.launchers.processes import process_text
+from paretune.specification.container import Event
 from paretune.specification.ending import JobState
 from paretune.specification.order import Order
 from tests.support.bills import later, line, write
-from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, End
+from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, FIRST_EVENT, LARGE, MEMORY, SMALL, End
 from tests.support.tags import tags_of
 from tests.support.users import User
 
@@ -63,6 +65,30 @@ def test_jobs_that_run_are_listed_with_dollars_so_far_and_at_worst(desk: Desk) -
     assert seen["worst_usd"] == job.record.plan.limits.worst_usd
     assert (seen["owner"], seen["where"]) == ("ana", f"1 x {SMALL}")
     assert of_spot["cost_usd"] is None  # not known before its end
+
+
+def test_a_job_shows_how_far_it_has_come_and_which_dollars_are_left(desk: Desk) -> None:
+    job, spot, silent = (
+        desk.launch(ENDLESS, spot=spot, instance_count=count) for spot, count in ((False, 1), (True, 1), (False, 2))
+    )
+    steps = [
+        Event(time=desk.clock.now() - 400 + 4 * step, step=step, metrics={"train/loss": 0.5}, total_steps=900)
+        for step in range(10, 101, 10)
+    ]
+    desk.launcher.attach = lambda name: replace(  # type: ignore[method-assign]
+        desk.launcher.jobs[name], new_events=steps if name != silent.order.job_name else [FIRST_EVENT]
+    )
+
+    rows = {row["job"]: row["progress"] for row in running_jobs(desk.tracking, desk.where)}
+
+    upload_s = 30.3  # the median of public jobs on one GPU
+    progress = rows[job.order.job_name]
+    assert progress["evidence"] == "step 100 of 900"
+    assert (progress["share"], progress["left_s"]) == (pytest.approx(1 / 9), pytest.approx(800 * 4 + upload_s))
+    assert progress["left_usd"] == pytest.approx(progress["left_s"] / 3600)
+    assert progress["text"] == "11 %, about 54 m and 0.897 USD left"
+    assert rows[spot.order.job_name]["text"] == "11 %, about 54 m left"  # its price is not known before its end
+    assert rows[silent.order.job_name] is None
 
 
 def test_a_job_that_cannot_be_looked_at_is_listed_all_the_same(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,15 @@
 """What the launching and the training side exchange, written and read back."""
 
 import errno
+import json
+import math
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.specification.container import Event, EventReader, JobFolder, JobReport
+from paretune.specification.container import Event, EventReader, JobFolder, JobReport, measurements_of, read_event
 from paretune.specification.ending import Cause, failed
 
 # Every character that a user's data may contain, including line ends and control characters, but no lone surrogates.
@@ -68,6 +70,17 @@ def test_lines_of_an_events_file_that_are_no_events_hide_no_others(tmp_path: Pat
     assert [(event.time, event.step) for event in reader.new()] == [
         (1.0, 3)
     ]  # each event once, when its line is complete
+
+
+def test_progress_is_believed_of_the_runner_of_the_job_only_and_only_if_it_can_be_true() -> None:
+    def sent(job: str, done: float) -> Event | None:
+        progress = {"unit": "epoch", "done": done, "total": 52, "seconds": 90.5}
+        return read_event(json.dumps({"time": 1.0, "step": 0, "progress": progress, "job": job}))
+
+    (event,) = measurements_of(filter(None, (sent("mine", 3.0), sent("another", 50.0), sent("", 51.0))), "mine")
+    assert event.progress is not None
+    assert event.progress.evidence == "epoch 3 of 52"
+    assert [sent("mine", done) for done in (-1.0, math.inf, math.nan, 1e300)] == [None] * 4
 
 
 @pytest.mark.parametrize(

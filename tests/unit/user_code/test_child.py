@@ -17,8 +17,8 @@ from paretune.specification.ending import Cause, failed
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Limits
 from paretune.user_code import script_metrics
-from paretune.user_code.runner import COMMAND, LOG, TRACEBACK, VERSIONS, Output, TrainerLog, trim_model_folder
-from paretune.user_code.script_metrics import STORE, PrintedNumbers, read_curves
+from paretune.user_code.runner import COMMAND, LOG, TRACEBACK, VERSIONS, Events, Output, TrainerLog, trim_model_folder
+from paretune.user_code.script_metrics import STORE, PrintedNumbers, ProgressReader, read_curves
 from tests.support.bound_scripts import script_inputs
 from tests.support.processes import wait_until
 
@@ -73,7 +73,14 @@ class Run:
 
 def test_dictionaries_of_a_trainer_are_events_under_their_own_names_with_their_steps(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    trainer, events = TrainerLog(path, 10, script_metrics, "paretune-a-1"), EventReader(path)
+    output = Output(
+        tmp_path / "log.txt",
+        PrintedNumbers(),
+        TrainerLog(10, script_metrics),
+        [],
+        ProgressReader(),
+        Events(path, "paretune-a-1"),
+    )
     for entry in (
         {"loss": "0.6931", "learning_rate": "5e-05", "epoch": "0.5"},
         {"loss": float("nan"), "epoch": 1.0},
@@ -81,9 +88,10 @@ def test_dictionaries_of_a_trainer_are_events_under_their_own_names_with_their_s
         {"loss": 0.25, "epoch": 1.5},
         {"train_runtime": 3.0},
     ):
-        trainer.read(str(entry))
+        output.take(f"{entry}\n".encode())
+    output.finish()
 
-    written = list(events.new())
+    written = list(EventReader(path).new())
     assert measurements_of(written, "paretune-a-1") == written
     assert [(event.step, event.metrics) for event in written] == [
         (10, {"loss": 0.6931}),
@@ -371,7 +379,7 @@ def test_of_several_processes_the_first_one_is_recorded_and_all_are_in_the_log(t
 
 
 def test_a_log_that_is_too_long_keeps_its_begin_and_its_end(tmp_path: Path) -> None:
-    output = Output(tmp_path / "log.txt", PrintedNumbers(), None, [])
+    output = Output(tmp_path / "log.txt", PrintedNumbers(), None, [], ProgressReader(), None)
     for number in range(7_000):
         output.take(f"{number} {'x' * 1_000}\n".encode())
     output.finish()
@@ -384,7 +392,7 @@ def test_a_log_that_is_too_long_keeps_its_begin_and_its_end(tmp_path: Path) -> N
 
 
 def test_a_secret_is_masked_in_what_the_job_keeps(tmp_path: Path) -> None:
-    output = Output(tmp_path / "log.txt", PrintedNumbers(), None, [b"hush-hush"])
+    output = Output(tmp_path / "log.txt", PrintedNumbers(), None, [b"hush-hush"], ProgressReader(), None)
     output.take(b"token=hush-hush\n")
     output.finish()
 

@@ -1,43 +1,28 @@
 """How far a training has come, read from the lines that real programs have printed."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paretune.user_code.progress import Progress, ProgressReader
-
-LOGS = Path(__file__).parent / "progress"
-"""Each line of a log has the seconds since the program's start, a tab, and what the program printed then."""
-PROGRAMS: dict[str, tuple[dict[str, Any], str, float]] = {
-    "bars": ({}, "epoch", 5),
-    "factory_sft": ({"num_train_epochs": 6}, "epoch", 6),
-    "keras_fit": ({"epochs": 6}, "epoch", 6),
-    "lightgbm": ({"num_iterations": 40}, "step", 40),
-    "mnist": ({"epochs": 4}, "epoch", 4),
-    "nanogpt_like": ({"max_iters": 400}, "step", 400),
-    "onebar": ({}, "step", 120),
-    "print_loop": ({"epochs": 40}, "epoch", 40),
-    "sklearn_mlp": ({"max_iter": 30}, "step", 30),
-    "torch_mlp": ({"steps": 400}, "step", 400),
-    "xgboost": ({"num_round": 40}, "step", 40),
-}
-"""Programs, with their arguments, and the kind and the total of the counter that they print."""
+from paretune.specification.container import Progress
+from paretune.user_code.script_metrics import ProgressReader, totals_in
+from tests.support.timed_logs import PROGRAMS, log_of
 
 
 def read(lines: list[tuple[float, str]], arguments: dict[str, Any] | None = None) -> ProgressReader:
-    reader = ProgressReader(arguments)
+    reader = ProgressReader(totals_in(arguments or {}))
     for at_s, line in lines:
         reader.read(line, at_s)
     return reader
 
 
-def log_of(name: str) -> list[tuple[float, str]]:
-    lines = [line.partition("\t") for line in (LOGS / f"{name}.txt").read_text().splitlines()]
-    return [(float(at_s), text) for at_s, _, text in lines]
+def shown(reader: ProgressReader, now_s: float | None = None) -> Progress | None:
+    counted = reader.progress(now_s)
+    return None if counted is None else Progress(**counted._asdict())
 
 
-def known(progress: Progress | None) -> Progress:
+def known(reader: ProgressReader, now_s: float | None = None) -> Progress:
+    progress = shown(reader, now_s)
     assert progress is not None
     return progress
 
@@ -49,7 +34,7 @@ def test_the_counter_of_a_real_program_is_read_with_its_total(name: str) -> None
 
     shares = []
     for end in range(1, len(lines) + 1):
-        progress = read(lines[:end], arguments).progress()
+        progress = shown(read(lines[:end], arguments))
         if progress is not None:
             assert progress.evidence.startswith(kind)
             assert progress.total == total
@@ -64,7 +49,7 @@ def test_seconds_left_follow_from_the_speed_after_the_first_epochs_not_from_the_
     ends = [60.0, 65.0, 70.0, 75.0, 80.0]  # the program starts, and its first epoch compiles
     reader = read([(at_s, f"Epoch {epoch}/10 - loss: 0.{epoch}") for epoch, at_s in enumerate(ends, start=1)])
 
-    progress = known(reader.progress())
+    progress = known(reader)
     assert (progress.done, progress.total, progress.evidence) == (5.0, 10.0, "epoch 5 of 10")
     assert progress.share == 0.5
     assert progress.left_s == pytest.approx(25.0)
@@ -73,16 +58,16 @@ def test_seconds_left_follow_from_the_speed_after_the_first_epochs_not_from_the_
 def test_the_total_is_an_argument_of_the_training() -> None:
     lines = [(float(step), f"iter {step}: loss 0.5, time 12.00ms") for step in range(0, 60, 10)]
 
-    assert known(read(lines, {"max-iters": "200"}).progress()).left_s == pytest.approx(150.0)
-    without = known(read(lines, {"max_steps": -1}).progress())
+    assert known(read(lines, {"max-iters": "200"})).left_s == pytest.approx(150.0)
+    without = known(read(lines, {"max_steps": -1}))
     assert (without.done, without.total, without.share, without.left_s) == (50.0, None, None, None)
 
 
 def test_a_counter_that_stands_still_takes_time() -> None:
     reader = read([(10.0 * step, f"step {step}/100") for step in range(1, 11)])
 
-    assert known(reader.progress(now_s=110.0)).left_s == pytest.approx(900.0)
-    stalled = known(reader.progress(now_s=400.0))
+    assert known(reader, now_s=110.0).left_s == pytest.approx(900.0)
+    stalled = known(reader, now_s=400.0)
     assert stalled.evidence == "step 10 of 100, standing still"
     assert stalled.left_s == pytest.approx(9.0 * (100.0 + 300.0))
 
@@ -91,7 +76,7 @@ def test_a_training_that_restarts_is_counted_anew() -> None:
     first = [(float(step), f"step {step}/100") for step in range(1, 41)]
     second = [(100.0 + 2.0 * step, f"step {step}/100") for step in range(1, 11)]
 
-    progress = known(read([*first, *second]).progress())
+    progress = known(read([*first, *second]))
     assert progress.done == 10
     assert progress.left_s == pytest.approx(180.0)
 
@@ -105,7 +90,7 @@ def test_a_training_that_counts_down_never_seems_nearly_done() -> None:
 def test_a_total_that_is_passed_is_no_total() -> None:
     reader = read([(float(step), f"step {step}/20") for step in range(1, 31)])
 
-    progress = known(reader.progress())
+    progress = known(reader)
     assert (progress.done, progress.total, progress.left_s) == (30.0, None, None)
 
 
@@ -117,7 +102,7 @@ def test_bars_of_downloads_and_evaluations_are_not_the_training() -> None:
         lines.append((1.5 + step, "Evaluating:  50%|#####     | 2/4 [00:00<00:00]"))
         lines.append((1.6 + step, "Evaluating: 100%|##########| 4/4 [00:00<00:00]"))
 
-    progress = known(read(lines).progress())
+    progress = known(read(lines))
     assert (progress.done, progress.total) == (45.0, 200.0)
     assert progress.left_s == pytest.approx(155.0)
 

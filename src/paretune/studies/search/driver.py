@@ -36,6 +36,7 @@ from paretune.jobs.bill import Bill
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.plan import draft, placed, plan
 from paretune.jobs.record import JobRecord, opening_tags, owner_of, plan_in
+from paretune.jobs.remaining import Remaining
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.jobs.workplace import Workplace
 from paretune.presentation.text import duration, usd
@@ -109,6 +110,15 @@ class TrialJob:
         except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # the next attempt was refused
             return self._refused(error)
         return None if end is None else self._ended(end)
+
+    def remaining(self) -> Remaining | None:
+        """Return what is left of the job; None if no counter of its training says so."""
+        return self._job.remaining()
+
+    def shown(self) -> str:
+        """Describe the trial and, if a counter of its training says so, what is left of its job."""
+        left = self.remaining()
+        return f"trial {self.number} ({self.trial.setting()}" + (f"; {left})" if left is not None else ")")
 
     def ask_to_stop(self) -> None:
         """Ask the launcher to stop the job, without waiting until it has stopped."""
@@ -207,12 +217,13 @@ class Driver:
         run_id: str,  # MLflow run of the study
         workplace: Workplace,
         on_trial: Callable[[Trial], None],  # called with each ended trial once it is recorded
+        on_wait: Callable[[], None] = lambda: None,  # called before each wait for running jobs
         say: Callable[[str], None],  # prints a line
     ) -> None:
         self.file, self.table, self.workplace, self.run_id = file, table, workplace, run_id
         self.ended = EndedTrials(file, ())  # replaced when a trial ends
         self.money = Money(file, table, workplace)
-        self._on_trial, self._say = on_trial, say
+        self._on_trial, self._on_wait, self._say = on_trial, on_wait, say
         self._jobs: dict[int, TrialJob] = {}  # trial number to its job; running jobs only
         # Trial number to the warm pool that its job left, whichever driver ran the job.
         self._pools: dict[int, tuple[Bill, RecordedRun]] = {}
@@ -280,6 +291,7 @@ class Driver:
             if self.file.once:
                 counts = f"{counted([*self.trials.values()])} done, {len(self._jobs)} running"
                 raise CallAgain(f"study {self.file.name} has not ended ({counts}): run the same command again later")
+            self._on_wait()
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
 
     def _may_start(self) -> bool:

@@ -10,6 +10,8 @@ several sources have a metric of the same name, the first source in this list co
     tables               CSV_FILES of loggers, such as Lightning's metrics.csv
     files                RESULT_FILES of loggers, such as Hugging Face's all_results.json
     printed lines        see printed_line and gathering
+
+`progress` reads how far a running training has come.
 """
 
 from .gathering import Gathered, PrintedNumbers
@@ -35,6 +37,7 @@ from .printed_line import (
     numbers_of,
     setting_names,
 )
+from .progress import ProgressReader, totals_in
 
 __all__ = [
     "CURVES",
@@ -44,6 +47,7 @@ __all__ = [
     "Gathered",
     "Point",
     "PrintedNumbers",
+    "ProgressReader",
     "Source",
     "dictionary_in",
     "finite_numbers",
@@ -55,6 +59,7 @@ __all__ = [
     "numbers_of",
     "read_curves",
     "setting_names",
+    "totals_in",
     "write_curves",
     "written_log_file",
 ]

@@ -16,25 +16,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from .script_metrics.printed_line import dictionary_in, numbers_of
+from .printed_line import dictionary_in, finite_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _LONGEST = 2_000  # characters of a line that are read
 _STALLED = 3.0  # a counter stands still if it has not moved for so many times the longest wait before
+_NEAR = 0.5  # a counter that falls to this share of its number has not restarted
 _COLOR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_COUNT = r"\d+(?:\.\d+)?[kM]?"
-_BAR = re.compile(rf"(?P<name>[^|\r]*?)\d+%\s*\|[^|]*\|\s*(?P<done>{_COUNT})/(?P<total>{_COUNT})")
-_OF_KERAS = re.compile(r"^\s*(?P<done>\d+)/(?P<total>\d+)\s+(?:[━\u2500-\u259f]|\[[=>.\s]|-\s)")
+_COUNT = r"\d{1,15}(?:\.\d+)?[kM]?"
+_BAR = re.compile(rf"\d{{1,3}}%\s*\|[^|]*\|\s*(?P<done>{_COUNT})/(?P<total>{_COUNT})")
+_OF_KERAS = re.compile(r"^\s*(?P<done>\d{1,15})/(?P<total>\d{1,15})\s+(?:[━\u2500-\u259f]|\[[=>.\s]|-\s)")
 _WORDS = {"epoch": r"epochs?", "step": r"(?:global[ _])?steps?|iter(?:ation)?s?|rounds?|updates?"}
 _NAMED = re.compile(
     rf"(?<![\w/.-])(?:(?P<epoch>{_WORDS['epoch']})|(?P<step>{_WORDS['step']}))\b[\s:=#]{{0,3}}\[?\s{{0,4}}"
-    r"(?P<done>\d+)(?:\s*(?:/|of)\s*(?P<total>\d+))?(?![\w%]|\.\d|/)",
+    r"(?P<done>\d{1,15})(?:\s*(?:/|of)\s*(?P<total>\d{1,15}))?(?![\w%]|\.\d|/)",
     re.IGNORECASE,
 )
-_PLACE = re.compile(r"\[\s*(?P<done>\d+)\s*/\s*(?P<total>\d+)\s*(?:\(\d+(?:\.\d+)?%\))?\s*\]")
-_LEADING = re.compile(r"^\[(?P<done>\d+)\]\s")  # XGBoost and LightGBM: `[99]  validation-logloss:0.21`
+_PLACE = re.compile(r"\[\s*(?P<done>\d{1,15})\s*/\s*(?P<total>\d{1,15})\s*(?:\(\d+(?:\.\d+)?%\))?\s*\]")
+_LEADING = re.compile(r"^\[(?P<done>\d{1,15})\]\s")  # XGBoost and LightGBM: `[99]  validation-logloss:0.21`
 # Names of bars that do not count the training: evaluations, and what prepares data and files.
 _OTHER = re.compile(
     r"\.\w|eval|valid|sanity|test|predict|infer|generat|sav(?:e|ing)|load|fetch|map|filter|token|pack|preproc|split|shard|"
@@ -58,32 +61,22 @@ _ENTRIES = {
 _TOTAL_ENTRIES = ("total_steps", "max_steps")
 
 
-class Progress(NamedTuple):
-    """How far a training has come.
+class Counted(NamedTuple):
+    """How far a training has come, by one of its counters.
 
     Attributes:
-        done: what is done, in units of the counter, from 0 on.
+        unit: what the counter counts: `epoch` or `step`.
+        done: what is done, in units, from 0 on.
         total: all of it; None if nothing says so.
         seconds: what `done` has taken, without the start of the program.
-        evidence: the counter in words, such as `epoch 3 of 52`.
+        stands_still: whether the counter has not moved for much longer than ever before.
     """
 
+    unit: str
     done: float
     total: float | None
     seconds: float
-    evidence: str
-
-    @property
-    def share(self) -> float | None:
-        """The share that is done, from 0 to 1; None if the total is unknown."""
-        return None if self.total is None else min(self.done / self.total, 1.0)
-
-    @property
-    def left_s(self) -> float | None:
-        """Expected seconds until the counter is at its total; None if the total is unknown, or nothing is done."""
-        if self.total is None or self.done <= 0:
-            return None
-        return self.seconds * max(self.total - self.done, 0.0) / self.done
+    stands_still: bool = False
 
 
 class _Counter:
@@ -124,24 +117,22 @@ class ProgressReader:
     """Reads the lines of one training as they are printed.
 
     Args:
-        arguments: values of the training's arguments, by name, which may have the total of a counter.
+        totals: the totals of counters that the arguments of the training state, by their unit; see `totals_in`.
     """
 
-    def __init__(self, arguments: Mapping[str, object] | None = None) -> None:
-        plain = {name.replace("-", "_").rpartition(".")[2]: value for name, value in (arguments or {}).items()}
-        self._totals = {kind: _first_number(plain, names) for kind, names in _TOTALS.items()}
+    def __init__(self, totals: Mapping[str, float] | None = None) -> None:
+        self._totals = {unit: (totals or {}).get(unit) for unit in _TOTALS}
         self._counters: dict[str, _Counter] = {}
         self._base = 1  # the number of the first epoch
         self._starts_at_0 = False  # whether `[0]` was printed
         self._epochs = 0.0  # that are over, without what a bar counts inside the current one
 
     def read(self, line: str, at_s: float) -> None:
-        """Read a line that was printed at a time in seconds. Of a line that is redrawn, each state counts."""
-        for state in _COLOR.sub("", line.rstrip("\r\n")).split("\r"):
-            if state.strip():
-                self._read(state[:_LONGEST], at_s)
+        """Read a line, or a state of a line that is redrawn, which was printed at a time in seconds."""
+        if plain := _COLOR.sub("", line[:_LONGEST]).strip():
+            self._read(plain, at_s)
 
-    def progress(self, now_s: float | None = None) -> Progress | None:
+    def progress(self, now_s: float | None = None) -> Counted | None:
         """Return how far the training has come, at a time in seconds; None if no counter says so.
 
         A counter that stands still takes time, too: then `seconds` grows although `done` does not.
@@ -158,13 +149,10 @@ class ProgressReader:
         waited_s = 0.0 if now_s is None else now_s - chosen.last_s
         is_stalled = waited_s > max(_STALLED * chosen.longest_s, 1.0) and not chosen.is_full
         total = chosen.total if chosen.total is None or chosen.done <= chosen.total else None
-        evidence = f"{chosen.kind} {chosen.done:.4g}" + (f" of {total:g}" if total else "")
-        if is_stalled:
-            evidence += ", standing still"
-        return Progress(chosen.done, total, chosen.done * unit_s + waited_s * is_stalled, evidence)
+        return Counted(chosen.kind, chosen.done, total, chosen.done * unit_s + waited_s * is_stalled, is_stalled)
 
     def _read(self, line: str, at_s: float) -> None:
-        if line.lstrip()[:1] == "{" and (entries := numbers_of(dictionary_in(line.strip()))):
+        if line.lstrip()[:1] == "{" and (entries := finite_numbers(dictionary_in(line.strip()))):
             self._read_entries(entries, at_s)
             return
         bar, named = _BAR.search(line), _NAMED.search(line)
@@ -173,20 +161,20 @@ class ProgressReader:
         if named and kind == "epoch":
             self._read_epoch(line, named, inner, at_s)
         elif inner:
-            name = bar["name"].strip(" :") if bar else ""
+            name = line[: bar.start()].rpartition("|")[2].strip(" :") if bar else ""
             done, whole = _number(inner["done"]), _number(inner["total"])
             if re.search(rf"\b{_WORDS['epoch']}$", name, re.IGNORECASE):
                 self._epochs = done
-                self._count("epoch", done, whole, at_s)
+                self.count("epoch", done, whole, at_s)
             elif not _OTHER.search(name):
                 self._count_inside(done, whole, at_s)
         elif named:
             total = _number(named["total"]) if named["total"] else self._totals["step"]
-            self._count("step", _number(named["done"]), total, at_s)
+            self.count("step", _number(named["done"]), total, at_s)
         elif leading := _LEADING.search(line):
             number = _number(leading["done"])  # XGBoost counts from 0 on, LightGBM from 1 on
             self._starts_at_0 |= number == 0
-            self._count("step", number + self._starts_at_0, self._totals["step"], at_s)
+            self.count("step", number + self._starts_at_0, self._totals["step"], at_s)
 
     def _read_epoch(self, line: str, named: re.Match[str], inner: re.Match[str] | None, at_s: float) -> None:
         """Read a line with the number of an epoch, which begins there, is under way or ends."""
@@ -199,41 +187,69 @@ class ProgressReader:
         elif _VALUE.search(line, named.end()):  # it has results, so the epoch is over
             done = self._epochs = done + 1.0
         total = _number(named["total"]) if named["total"] else self._totals["epoch"]
-        self._count("epoch", done, total, at_s)
+        self.count("epoch", done, total, at_s)
 
     def _read_entries(self, entries: Mapping[str, float], at_s: float) -> None:
         total = next((entries[name] for name in _TOTAL_ENTRIES if entries.get(name, 0) > 0), self._totals["step"])
         if (epoch := entries.get("epoch")) is not None and self._totals["epoch"]:
-            self._count("epoch", epoch, self._totals["epoch"], at_s)
+            self.count("epoch", epoch, self._totals["epoch"], at_s)
         for name in _ENTRIES["step"]:
             if name in entries:
-                self._count("step", entries[name], total, at_s)
+                self.count("step", entries[name], total, at_s)
                 break
 
     def _count_inside(self, done: float, total: float, at_s: float) -> None:
         """Record steps of a bar, which also counts inside the current epoch if it begins again in each."""
-        self._count("step", done, total, at_s)
+        self.count("step", done, total, at_s)
         epoch, bar = self._counters.get("epoch"), self._counters["step"]
         if epoch is not None and bar.first[0] >= epoch.first[0] and total > 0:
             whole = self._epochs + min(done / total, 1.0)
             if epoch.done < whole <= (epoch.total or math.inf):
-                self._count("epoch", whole, None, at_s)
+                self.count("epoch", whole, None, at_s)
 
-    def _count(self, kind: str, done: float, total: float | None, at_s: float) -> None:
+    def count_step(self, step: float, at_s: float) -> None:
+        """Record a step that no line has, at a time in seconds, if the total is known."""
+        if self._totals["step"]:
+            self.count("step", step, self._totals["step"], at_s)
+
+    def count(self, kind: str, done: float, total: float | None, at_s: float) -> None:
+        """Record the number of a counter, and its total if it is known, at a time in seconds."""
         counter = self._counters.get(kind)
         if counter is None:
             self._counters[kind] = _Counter(kind, done, total, at_s)
         elif done >= counter.done:
             counter.move(done, total, at_s)
+        elif not counter.is_full and done >= min(counter.done - 1.0, _NEAR * counter.done):
+            return  # a line of another process, or a training that continues from its last checkpoint
         elif counter.is_inner or counter.is_full or (kind != "epoch" and "epoch" in self._counters):
             counter.begin_again(done, total, at_s)
         else:  # the training has restarted
             self._counters = {kind: _Counter(kind, done, total, at_s)}
 
 
-def _first_number(values: Mapping[str, object], names: tuple[str, ...]) -> float | None:
-    numbers = numbers_of({name: values[name] for name in names if name in values})
-    return next((number for number in numbers.values() if number > 0 and math.isfinite(number)), None)
+def totals_in(defaults: Mapping[str, object], words: Sequence[str] = ()) -> dict[str, float]:
+    """Return the totals of counters that a command line states, by their unit.
+
+    `defaults` has the values of arguments that stand nowhere in the words of the command line.
+    """
+    values = {_plain(name): value for name, value in defaults.items()}
+    for word, following in zip(words, [*words[1:], ""]):
+        name, is_set, value = word.partition("=")
+        if word.startswith("-") or is_set:
+            values[_plain(name)] = value if is_set else following
+    totals = {unit: _first_number(values, names) for unit, names in _TOTALS.items()}
+    if _first_number(values, ("max_steps",)):  # it ends a training of Hugging Face and others before the last epoch
+        totals["epoch"] = None
+    return {unit: total for unit, total in totals.items() if total is not None}
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-+").replace("-", "_").rpartition(".")[2]
+
+
+def _first_number(values: Mapping[str, object], names: Sequence[str]) -> float | None:
+    numbers = finite_numbers({name: values[name] for name in names if name in values})
+    return next((number for number in numbers.values() if number > 0), None)
 
 
 def _number(text: str) -> float:
