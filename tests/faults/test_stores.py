@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.faults.proxy import TROUBLES, Proxy
 from tests.support.faults.worlds import Trial, World
-from tests.support.processes import free_port, tracking_server
+from tests.support.processes import free_port, tracking_server, wait_until
 from tests.support.stand_ins import postgresql
 from tests.support.study_tables import records_of, write_study
 
@@ -39,6 +39,21 @@ def test_a_tracking_server_in_trouble_costs_no_record(trial: Trial) -> None:
             proxy.calm()
             assert command.wait() in (0, 2, 3), command.text
             trial.count_fault(f"{how} of MLflow", took_effect=proxy.disturbed > 0)
+
+
+@pytest.mark.parametrize("how", ["401", "404"])
+def test_a_tracking_server_that_refuses_everything_in_the_middle_of_a_job_costs_no_record(
+    trial: Trial, how: str
+) -> None:
+    with behind_a_proxy(trial) as (world, proxy):
+        command = world.begin(pace=10.0)
+        wait_until(lambda: world.created() or command.code is not None, within_s=300, what="the job is created")
+        proxy.disturb(how)
+        command.has_ended_within(4.0)
+        proxy.calm()
+        assert command.wait() in (0, 3), command.text
+        assert "Traceback" not in command.text
+        trial.count_fault(f"{how} of MLflow after the job was created", took_effect=proxy.disturbed > 0)
 
 
 def test_no_job_is_created_whose_name_mlflow_has_not_taken(trial: Trial) -> None:
