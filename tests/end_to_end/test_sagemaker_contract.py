@@ -123,7 +123,10 @@ def _job(kind: str, **changes: object) -> tuple[JobSpec, JobInputs]:
     """Return a job in an image that lacks nothing, so that nothing is installed."""
     spec = JobSpec(model=kind, instance_type=INSTANCE_TYPE, max_runtime_minutes=10)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
-    return spec.replace(sagemaker={"training_image": choose_image(spec, region).uri}, **changes), JobInputs()
+    return spec.replace(
+        sagemaker={"training_image": choose_image(spec.instance(), spec.strategy, region, is_users=False).uri},
+        **changes,
+    ), JobInputs()
 
 
 def _is_no_status(event: Event) -> bool:

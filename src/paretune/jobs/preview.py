@@ -17,7 +17,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.presentation.text import duration, limit_usd
 from paretune.specification import launchers
 from paretune.specification.container import JobInputs
-from paretune.specification.job import JobSpec
+from paretune.specification.launchers import LOCAL, LauncherTraits
 from paretune.specification.parallelism import BatchPlan
 from paretune.specification.plan import Card, Plan
 from paretune.storage.database import redacted
@@ -142,7 +142,7 @@ def texts_of(job: ForeseenJob, inputs: JobInputs, worst_usd: float | None) -> di
         "data": inputs.findings.words,
         **(described if spec.runs_user_code else {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch}"}),
         "batch": "" if spec.runs_user_code else batch,
-        "where": place_in_words(spec),
+        "where": place_in_words(spec.runs_on, spec.instance_type, spec.instance_count, is_spot=spec.spot),
         "expected": "" if job.estimate is None else job.estimate.sentence(),
         "worst case": "unknown: no price" if worst_usd is None else f"{limit_usd(worst_usd)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
@@ -188,10 +188,9 @@ def chosen_in_words(job: ForeseenJob) -> str:
     return f" ({rows} rows at once, because {usual.per_device_train_batch_size} may not fit in memory)"
 
 
-def place_in_words(spec: JobSpec) -> str:
+def place_in_words(launcher: LauncherTraits, instance_type: str, count: int, *, is_spot: bool) -> str:
     """Describe where a job runs."""
-    launcher = spec.runs_on
-    if not spec.has_instances:
-        return "this machine" + (f", {spec.instance_count} processes" if spec.instance_count > 1 else "")
-    cluster = f"{spec.instance_count} x {spec.instance_type}" + (", Spot" if spec.spot else "")
+    if instance_type == LOCAL:
+        return "this machine" + (f", {count} processes" if count > 1 else "")
+    cluster = f"{count} x {instance_type}" + (", Spot" if is_spot else "")
     return f"{cluster}, simulated: no job is sent to AWS" if launcher.is_simulated else f"{launcher.title}, {cluster}"

@@ -153,7 +153,10 @@ def _money_in_words(
         with suppress(BudgetRefused):  # above max_cost_usd
             if (worst_usd := money.worst_usd(spec)) is not None:
                 worst.append((spec, worst_usd))
-    types = "; ".join(dict.fromkeys(place_in_words(spec) for spec in limited))
+    places = (
+        place_in_words(spec.runs_on, spec.instance_type, spec.instance_count, is_spot=spec.spot) for spec in limited
+    )
+    types = "; ".join(dict.fromkeys(places))
     if not worst:
         return {"where": types}
     (cheapest, least_usd), (_, most_usd) = (pick(worst, key=itemgetter(1)) for pick in (min, max))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from paretune.core.packages import pinned
 from paretune.estimating.hardware import accelerator_of
-from paretune.specification.job import JobSpec
+from paretune.specification.catalog import Instance
 from paretune.specification.parallelism import DEEPSPEED
 
 READ_ON = date(2026, 11, 30)
@@ -81,25 +81,24 @@ _ARM_FAMILIES = ("p6e-gb200",)  # whose processors run none of these images
 _UNKNOWN_GPU = (9, 0)  # instead of the capability of a GPU that is not in our tables
 
 
-def choose_image(spec: JobSpec, region: str) -> Image:
-    """Choose the image for a job, and the packages to install in it. Raises ValueError if AWS has no suitable image."""
-    added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_user_code else ()
-    if spec.sagemaker.training_image is not None:
-        return Image(spec.sagemaker.training_image, () if spec.sagemaker.network_isolation else added)
-    if spec.instance().family in _ARM_FAMILIES:
+def choose_image(instance: Instance, strategy: str, region: str, *, is_users: bool) -> Image:
+    """Choose the image for a job, and the packages to install in it, which are fewer if the training `is_users`.
+
+    Raises ValueError if AWS has no suitable image.
+    """
+    if instance.family in _ARM_FAMILIES:
         raise ValueError("its processors have the architecture arm64")
-    deepspeed = ("deepspeed",) if spec.strategy in DEEPSPEED else ()
-    chip, instance = accelerator_of(spec.instance()), spec.instance()
+    deepspeed, chip = ("deepspeed",) if strategy in DEEPSPEED else (), accelerator_of(instance)
     capability = _UNKNOWN_GPU if chip is None or chip.compute_capability is None else chip.compute_capability
     driver = _OLD_DRIVERS.get(instance.family, _LATER_DRIVER)
     error = ValueError("no image suits this instance type")
-    for image in (image for image in IMAGES if image.suits(spec.strategy, instance.has_gpu, capability, driver)):
+    for image in (image for image in IMAGES if image.suits(strategy, instance.has_gpu, capability, driver)):
         try:
-            uri = _uri_of(image, region, spec.instance_type)
+            uri = _uri_of(image, region, instance.instance_type)
         except ValueError as missing:
             error = missing
         else:
-            return Image(uri, (*deepspeed, *_needed(image, spec.runs_user_code), *added))
+            return Image(uri, (*deepspeed, *_needed(image, is_users)))
     raise error
 
 

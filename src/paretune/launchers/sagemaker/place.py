@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.packages import pinned
 from paretune.core.secrets import without_secrets
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
 from paretune.launchers.sagemaker.account import Account
@@ -201,16 +202,22 @@ def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
 
 def images_of(spec: JobSpec, region: str) -> dict[str, Image]:
     """Choose an image for each instance type of a job. Raises BadInput if AWS has none, or the user's is unsuitable."""
-    images, faults = dict[str, Image](), list[str]()
-    for cluster in spec.clusters():
+    images, faults, own, is_users = dict[str, Image](), list[str](), spec.sagemaker.training_image, spec.runs_user_code
+    added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not is_users else ()
+    for name in spec.instance_types():
+        if own is not None:
+            images[name] = Image(own, () if spec.sagemaker.network_isolation else added)
+            continue
         try:
-            images[cluster.instance_type] = choose_image(cluster, region)
+            image = choose_image(spec.instance(name), spec.strategy, region, is_users=is_users)
         except ValueError as error:
             reason = str(error).partition(". ")[0].strip()
             faults.append(
-                f"AWS's list has no image for strategy {spec.strategy} on {cluster.instance_type} in {region} "
+                f"AWS's list has no image for strategy {spec.strategy} on {name} in {region} "
                 f"({reason}): set sagemaker.training_image, or use another region or instance_type"
             )
+        else:
+            images[name] = Image(image.uri, (*image.requirements, *added))
     refuse([*faults, *image_faults(spec, region)])
     return images
 

@@ -21,7 +21,7 @@ from paretune.launchers.offers import limits_of, worst_case_usd
 from paretune.launchers.sagemaker.images import IMAGES, READ_ON, Image, choose_image
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.place import images_of
-from paretune.specification.catalog import REGIONS, instances
+from paretune.specification.catalog import REGIONS, instance, instances
 from paretune.specification.container import JobInputs, UserCode
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Order
@@ -190,8 +190,8 @@ def faults_of_spec(**values: Any) -> list[str]:
     return list(refused.value.faults)
 
 
-def image_of(instance_type: str, region: str = "us-east-1", **changes: object) -> Image:
-    return choose_image(JobSpec(instance_type=instance_type, **changes), region)  # type: ignore[arg-type]
+def image_of(instance_type: str, region: str = "us-east-1", strategy: str = "ddp", *, is_users: bool = False) -> Image:
+    return choose_image(instance(instance_type), strategy, region, is_users=is_users)
 
 
 @pytest.mark.parametrize(
@@ -282,9 +282,9 @@ def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
     assert {line.split("==")[0] for line in bare} >= {"transformers", "accelerate", "scikit-learn"}
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in bare)
     assert {line.split("==")[0] for line in full} == {"transformers", "accelerate", "peft"}
-    assert image_of(GPU, entry_script="train.py").requirements == ()
+    assert image_of(GPU, is_users=True).requirements == ()
     assert image_of("ml.g6.xlarge").requirements == ()  # it has what our training is tested with
-    assert image_of("ml.g6.xlarge", entry_script="train.py").requirements == ()
+    assert image_of("ml.g6.xlarge", is_users=True).requirements == ()
     assert image_of(V100).requirements == bare
     assert image_of(GPU, strategy="deepspeed_zero3").requirements == ("deepspeed", *full)
     assert "transformers==5.3.0" in image_of(P4D, strategy="smp").requirements
