@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.interruption import Interruption
-from paretune.estimating.estimator import Forecast
+from paretune.estimating.forecast import Forecast
 from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.launchers.base import Job
 from paretune.specification.job import JobSpec

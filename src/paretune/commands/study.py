@@ -110,7 +110,7 @@ def _requested(texts: Mapping[str, str]) -> StudyRequest:
         faults.append("budget_usd is missing: say how many dollars the study may spend, such as --budget_usd 20")
     with collecting(faults):
         spec = JobSpec.read(with_profile({name: job[name] for name in job if name not in strange}, os.environ))
-        faults += missing_files(spec.as_text()) or data_faults(spec)
+        faults += missing_files(spec.as_text()) or ([] if spec.runs_user_code else data_faults(spec.data_arguments))
     with collecting(faults):
         quality = None if spec is None else _quality(spec, texts)
     if not faults:

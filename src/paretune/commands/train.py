@@ -44,9 +44,9 @@ def _read(values: Mapping[str, Any]) -> TrainRequest:
         JobSpec.read(with_own_options(job, JobSpec.model_fields, listed_by="train")),
     )
     refuse(missing_files(spec.as_text()))
-    faults = data_faults(spec)
+    faults = list[str]()
     if not spec.runs_user_code:
-        faults += name_faults(spec.training_arguments, spec.task)
+        faults += data_faults(spec.data_arguments) + name_faults(spec.training_arguments, spec.task)
     elif spec.entry_script is not None and not spec.is_simulated:
         faults += script_faults(spec)
     if not waits and not spec.runs_on.files_travel:
@@ -70,7 +70,7 @@ def _is_clone(folder: Path) -> bool:
 
 def _untold() -> str:
     """Say what a job without any parameter would train, for how long, and what to type."""
-    from paretune.estimating.estimator import Forecast
+    from paretune.estimating.forecast import Forecast
 
     spec = JobSpec()
     rows, _, _ = BUNDLED_ROWS[spec.dataset]

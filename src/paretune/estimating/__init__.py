@@ -1,6 +1,8 @@
 """Predicts seconds, dollars and memory of jobs from physics and from earlier jobs.
 
-estimator      Estimate, Estimator, Forecast    the prediction for a job, and the evidence for it
+forecast       Forecast                         the estimate of a job from the recorded runs
+estimator      Estimate, Estimator              the prediction for a job, and the evidence for it
+remedy         with_remedy                      what fits instead of a job that does not
 evidence       Evidence                         measurements from earlier runs
 timing         seconds, fit                     seconds, from counted work and from constants fitted to measurements
 counting       describe -> Work                 what one device computes, moves, launches and exchanges in a step

@@ -3,35 +3,24 @@
 An estimate is optional: a job runs even if it cannot be estimated.
 """
 
-import logging
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from paretune.core.errors import TrackingUnavailable
-from paretune.core.machine import machine_name
-from paretune.core.noise import Z80, Scatter, posterior_deviation
 from paretune.core.shell import options
 from paretune.estimating import counting, memory, timing
-from paretune.estimating.architecture import Architecture, architecture_in, well_known
+from paretune.estimating.architecture import Architecture
 from paretune.estimating.counting import Work
-from paretune.estimating.evidence import Evidence, collect
+from paretune.estimating.evidence import Evidence
 from paretune.estimating.memory import Footprint, MemoryModel, MemoryPrediction
 from paretune.estimating.phases import Seconds, phases_of
-from paretune.estimating.remedy import remedy_for
 from paretune.estimating.timing import Measurement, Prediction
 from paretune.estimating.workload import Setting, setting_of, training_rows
 from paretune.presentation.text import duration, usd
 from paretune.pricing import cost_usd
 from paretune.specification import metrics
-from paretune.specification.container import JobInputs
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
@@ -39,14 +28,9 @@ from paretune.specification.price import Price
 from paretune.specification.program import Program
 
 if TYPE_CHECKING:
-    from paretune.tracking.kept_runs import KeptRuns
-    from paretune.tracking.store import Tracking
+    pass
 
 _MOST_POWERS = 15  # powers of two that are tried as the largest batch: 1 to 16,384 rows
-_PROBED = "the probed script"  # name of the code that trains, in estimates from a probe of a user's script
-_SPREAD, _SPREAD_DEGREES = 0.3, 2.0
-"""Prior for a user's own code: standard deviation of the logarithm of its seconds, and degrees of freedom. Assumed,
-not measured; meant to be too large rather than too small."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,17 +199,6 @@ class Estimator:
             parts = smaller
         return parts
 
-    def with_remedy(
-        self,
-        item: Estimate,
-        built: Architecture,
-        facts: Mapping[str, float] | None = None,
-        price_of: Callable[[JobSpec], Price | None] = lambda spec: None,
-    ) -> Estimate:
-        """Return the estimate with its largest batch and, if it may not fit, with what fits instead."""
-        item = replace(item, largest_batch=self.largest_batch(item.spec, built, facts))
-        return item if item.fits == "yes" else replace(item, remedy=remedy_for(item, self, built, facts, price_of))
-
     def largest_batch(self, spec: JobSpec, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
         """Return the largest per-device batch, a power of two, for which `fits` is `yes`; 0 if there is none.
 
@@ -276,128 +249,3 @@ def _count(runs: Sequence[Measurement]) -> str:
             return f"{count} {origin} run{plural}"
     words = ", ".join(f"{count} {origin}" for origin, count in foreign.items() if count)
     return f"{len(runs)} run{plural}{f' ({words})' if words else ''}"
-
-
-def estimate_user_code(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
-    """Use finished jobs (`runs`), each with its seconds, to estimate a job that runs the user's own code.
-
-    The estimate is the geometric mean over the jobs that compute the same thing, apart from the seed, with an 80 %
-    interval for the next job. Returns None if there is no such job.
-    """
-    key = spec.spec_hash(but=["seed"])
-    logs = np.log([seconds for run, seconds in runs if run.spec_hash(but=["seed"]) == key])
-    if not (count := len(logs)):
-        return None
-    middle, scatter = float(np.exp(logs.mean())), Scatter(squares=float(logs.var() * count), degrees=count - 1)
-    deviation = posterior_deviation(_SPREAD, _SPREAD_DEGREES, scatter)
-    factor = math.exp(Z80 * deviation * math.sqrt(1.0 + 1.0 / count))
-    time = Prediction(seconds=middle, seconds_low=middle / factor, seconds_high=middle * factor)
-    basis = f"{count} run{'s' if count > 1 else ''} of the same job on this cluster"
-    return Estimate(spec=spec, plan=spec.plan(), measured_here=count, time=time, price=price, basis=basis)
-
-
-class Forecast:
-    """Estimates jobs from the recorded runs, which are read at the first estimate and kept until `renew`.
-
-    `simulated` states whether the jobs are simulated, because simulated runs are evidence only for simulated jobs.
-    Without `tracking`, there is no evidence.
-    """
-
-    def __init__(self, tracking: "Tracking | KeptRuns | None", *, simulated: bool = False) -> None:
-        self._tracking = tracking
-        self._simulated = simulated
-
-    @cached_property
-    def evidence(self) -> Evidence:
-        """The measurements of recorded runs."""
-        if self._tracking is not None:
-            with suppress(TrackingUnavailable):  # the user learns of this when the job is recorded
-                return collect(self._tracking, simulated=self._simulated, machine=machine_name())
-        return Evidence()
-
-    @cached_property
-    def estimator(self) -> Estimator:
-        """The estimator of paretune's own training."""
-        try:
-            return Estimator(self.evidence)
-        except (
-            ArithmeticError,
-            TypeError,
-            ValueError,
-        ) as error:  # the fit failed; TypeError if a count exceeds 64 bits
-            logging.getLogger(__name__).warning("estimates use data sheets only, not earlier runs: %s", error)
-        return Estimator(Evidence())
-
-    def renew(self) -> None:
-        """Read the runs again at the next estimate."""
-        self.__dict__.pop("evidence", None)
-        self.__dict__.pop("estimator", None)
-
-    def of(
-        self,
-        spec: JobSpec,
-        inputs: JobInputs,
-        price_of: Callable[[JobSpec], Price | None],
-        *,
-        plan: BatchPlan | None = None,
-    ) -> Estimate | None:
-        """Estimate a job, by default with the batch plan that `Estimator.fitting_plan` chooses.
-
-        A job that runs the user's own code is estimated from finished jobs that compute the same thing, apart from the
-        seed. If there are none, it is estimated from what its script says (`UserCode.training`). Returns None if that
-        is unknown, too, and if the model or the number of rows is unknown.
-        """
-        price = price_of(spec)
-        if spec.runs_user_code:
-            known = estimate_user_code(spec, price, self.evidence.of_user_code)
-            training = None if inputs.code is None else inputs.code.training
-            if known is not None or training is None:
-                return known
-            built = known_architecture(training.model, training.task, inputs.model)
-            return None if built is None else self.of_script(spec, training, built, price)
-        architecture = known_architecture(spec.model, spec.task, inputs.model)
-        if architecture is None:
-            return None
-        facts = None if inputs.dataset is None else inputs.dataset.facts
-        item = self.estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
-        return item and self.estimator.with_remedy(item, architecture, facts, price_of)
-
-    def of_script(
-        self,
-        spec: JobSpec,
-        described: JobSpec,
-        built: Architecture,
-        price: Price | None,
-        probe: Measurement | None = None,
-    ) -> Estimate | None:
-        """Estimate a job that runs a script from what the script says of its training, and from a probe of the script.
-
-        `probe` is the result of `measured_script`.
-        """
-        if probe is None:
-            item = self.estimator.estimate(described, built, price)
-        else:
-            times = [*self.evidence.times, probe]
-            item = Estimator(replace(self.evidence, times=times)).estimate(described, built, price, stack=_PROBED)
-        if item is None:
-            return None
-        read = f"{described.trained_by.title}, read from {Path(spec.entry_script or '').name}"
-        here = 0 if probe is None else item.measured_here
-        return replace(item, spec=spec, program=described.trained_by, measured_here=here, basis=f"{read}; {item.basis}")
-
-
-def measured_script(
-    described: JobSpec, built: Architecture, seconds: float | None, step_seconds: float, origin: str
-) -> Measurement | None:
-    """Return what a probe of a script has measured, with what the script says; None if its rows are unknown."""
-    setting = setting_of(described, described.plan(), built)
-    if setting is None:
-        return None
-    work = counting.describe(setting, stack=_PROBED)
-    return Measurement(work=work, seconds=seconds, step_seconds=step_seconds, origin=origin)
-
-
-def known_architecture(model: str, task: str, folder: Path | None) -> Architecture | None:
-    """Return the architecture from the model's name or the config.json in `folder`, or None. Nothing is downloaded."""
-    architecture = well_known(model, task)
-    return architecture if architecture is not None or folder is None else architecture_in(folder, task)

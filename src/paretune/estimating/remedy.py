@@ -6,31 +6,37 @@ The global batch size stays the same: a smaller per-device batch is computed in 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
+from paretune.estimating.estimator import Estimate, Estimator
 from paretune.specification.catalog import Instance, instances
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.price import Price
 from paretune.specification.rules import launch_faults
 
-if TYPE_CHECKING:
-    from paretune.estimating.estimator import Estimate, Estimator
-
 _CHECKPOINTS = "gradient_checkpointing"
 _INSTANCE_COUNTS = (2, 4, 8, 16, 32)
 _PriceOf = Callable[[JobSpec], Price | None]
 
 
-def remedy_for(
-    item: "Estimate",
-    estimator: "Estimator",
+def with_remedy(
+    item: Estimate,
+    estimator: Estimator,
     built: Architecture,
-    facts: Mapping[str, float] | None,
-    price_of: _PriceOf,
-) -> "Estimate | None":
+    facts: Mapping[str, float] | None = None,
+    price_of: _PriceOf = lambda spec: None,
+) -> Estimate:
+    """Return the estimate with its largest batch and, if it may not fit, with what fits instead."""
+    item = replace(item, largest_batch=estimator.largest_batch(item.spec, built, facts))
+    return item if item.fits == "yes" else replace(item, remedy=_remedy_for(item, estimator, built, facts, price_of))
+
+
+def _remedy_for(
+    item: Estimate, estimator: Estimator, built: Architecture, facts: Mapping[str, float] | None, price_of: _PriceOf
+) -> Estimate | None:
     """Return an estimate of the same training with the first change with which it fits; None if nothing helps.
 
     In this order: a smaller per-device batch, gradient checkpointing, lora, qlora, shards on the GPUs of the cluster,

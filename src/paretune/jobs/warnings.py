@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 from paretune.core.errors import BadInput
 from paretune.core.shell import options
-from paretune.estimating.estimator import Estimate, known_architecture
+from paretune.estimating.estimator import Estimate
+from paretune.estimating.forecast import known_architecture
 from paretune.estimating.workload import whole_argument
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib

@@ -18,7 +18,8 @@ from paretune.core.reading import absolute, at_home, exists, is_file, takes_file
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution, login_of
 from paretune.estimating.architecture import architecture_of
-from paretune.estimating.estimator import Estimate, Forecast
+from paretune.estimating.estimator import Estimate
+from paretune.estimating.forecast import Forecast
 from paretune.launchers.base import Launcher, Surroundings, open_launcher
 from paretune.launchers.offers import region_of
 from paretune.ledger.budget_file import BudgetFile

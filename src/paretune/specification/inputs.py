@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
@@ -23,9 +23,6 @@ from paretune.core.shell import options
 from paretune.specification import metrics
 from paretune.specification.chats import COMPLETION, MESSAGES, PROMPT, document_faults
 from paretune.specification.declaration import split_list
-
-if TYPE_CHECKING:
-    from paretune.specification.job import JobSpec
 
 BUNDLED = "bundled:"  # prefix of the model and the data sets that are installed as Python packages
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
@@ -162,16 +159,16 @@ def in_channel(channel: str, source: Path | str) -> tuple[Path | str, str]:
     return (source, f"{folder}/{name}") if Path(name).suffix else (f"{source.rstrip('/')}/", folder)
 
 
-def data_faults(spec: "JobSpec") -> list[str]:
-    """Return the faults of a job's local data files that can be found cheaply; none if it runs the user's own code."""
+def data_faults(data: DataArguments) -> list[str]:
+    """Return the faults of local data files that can be found cheaply."""
     faults = list[str]()
-    for parameter in SCRIPT_CHANNELS:
-        name = getattr(spec, parameter)
-        if not name or spec.runs_user_code or parameter == "model":
+    names = {"dataset": data.dataset, "validation_file": data.validation_file, "test_file": data.test_file}
+    for parameter, name in names.items():
+        if not name:
             continue
         try:
             with collecting(faults):
-                faults += _file_faults(spec.data_arguments, parameter, name)
+                faults += _file_faults(data, parameter, name)
         except OSError as error:
             way = "change its permissions, or name another file"
             faults.append(f"{parameter} {name} cannot be read ({error.strerror}): {way}")

@@ -15,9 +15,11 @@ from paretune.cli import main
 from paretune.core.errors import BadInput
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of, well_known
-from paretune.estimating.estimator import Estimate, Estimator, estimate_user_code
+from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence, read
+from paretune.estimating.forecast import estimate_user_code
 from paretune.estimating.hardware import unlisted_gpu
+from paretune.estimating.remedy import with_remedy
 from paretune.pricing import ML_M5_LARGE
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import FACTS
@@ -205,7 +207,7 @@ def fitting(**changes: Any) -> Estimate | None:
     item = estimator.estimate(spec, LLAMA, None)
     assert item is not None
     assert item.fits != "yes"
-    return estimator.with_remedy(item, LLAMA).remedy
+    return with_remedy(item, estimator, LLAMA).remedy
 
 
 @pytest.mark.parametrize(

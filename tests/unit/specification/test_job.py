@@ -311,7 +311,7 @@ def test_the_columns_of_json_lines_are_those_of_all_lines(tmp_path: Path, missin
     rows = ['{"text": "no label yet"}', '{"text": "a", "label": "x"}', '{"text": "b", "label": "y"}']
     (tmp_path / "rows.jsonl").write_text("\n".join(rows) + "\n")
 
-    found = data_faults(JobSpec(dataset=str(tmp_path / "rows.jsonl"), missing_rows=missing_rows))
+    found = data_faults(JobSpec(dataset=str(tmp_path / "rows.jsonl"), missing_rows=missing_rows).data_arguments)
 
     assert [text.startswith(fault) for text in found] == ([True] if fault else [])
 
@@ -341,14 +341,14 @@ def test_a_text_of_a_json_line_may_contain_any_separator_of_lines(tmp_path: Path
     ]
     (tmp_path / "rows.jsonl").write_text("\r\n".join(rows), encoding="utf-8")
 
-    assert data_faults(JobSpec(dataset=str(tmp_path / "rows.jsonl"))) == []
+    assert data_faults(JobSpec(dataset=str(tmp_path / "rows.jsonl")).data_arguments) == []
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl"])
 def test_the_command_that_converts_a_file_keeps_its_suffix(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes('{"text": "café", "label": 1}'.encode("latin-1"))
 
-    (fault,) = data_faults(JobSpec(dataset=str(tmp_path / name)))
+    (fault,) = data_faults(JobSpec(dataset=str(tmp_path / name)).data_arguments)
 
     assert f"{name} > utf8{Path(name).suffix}` converts it" in fault
 
@@ -371,7 +371,7 @@ def test_each_data_file_and_folder_that_may_not_be_read_is_one_fault(
     for function in ("open", "iterdir"):  # root, who may run the tests, can read every file
         monkeypatch.setattr(Path, function, refuse)
 
-    found = data_faults(spec)
+    found = data_faults(spec.data_arguments)
 
     way = "change its permissions, or name another file"
     assert found == [f"{name} {path} cannot be read (Permission denied): {way}" for name, path in paths.items()]

@@ -125,7 +125,9 @@ class EstimateRequest:
             faults.append(f"one table cannot mix {own} with paretune's: estimate them separately")
         faults += [fault for spec in specs for fault in missing_files(spec.as_text())]
         of_data = {tuple(spec.as_text()[name] for name in OF_THE_DATA): spec for spec in specs}
-        faults += [fault for spec in of_data.values() for fault in ([] if faults else data_faults(spec))]
+        if not faults:
+            ours = [spec.data_arguments for spec in of_data.values() if not spec.runs_user_code]
+            faults += [fault for data in ours for fault in data_faults(data)]
         refuse(list(dict.fromkeys(faults)))
         return cls(specs=tuple(specs))
 

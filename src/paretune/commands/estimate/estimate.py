@@ -17,8 +17,10 @@ from paretune.core.machine import busy_sentence
 from paretune.core.shell import command_line, options
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of, length_faults
-from paretune.estimating.estimator import Estimate, Estimator, Forecast, estimate_user_code
+from paretune.estimating.estimator import Estimate, Estimator
+from paretune.estimating.forecast import Forecast, estimate_user_code
 from paretune.estimating.local_rows import count_rows, padded_tokens
+from paretune.estimating.remedy import with_remedy
 from paretune.estimating.timing import Measurement
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS, data_of
 from paretune.jobs.preparation import load_cached_inputs
@@ -129,7 +131,7 @@ def estimated(request: EstimateRequest, is_recorded: bool = False, probe: Measur
     for (spec, price), region, of_job in zip(priced, regions, known, strict=True):
         item = estimator.estimate(spec, of_job.built, price, facts=of_job.facts)
         if item is not None:
-            item = estimator.with_remedy(item, of_job.built, of_job.facts, price_of)
+            item = with_remedy(item, estimator, of_job.built, of_job.facts, price_of)
         disk = bytes_on_disk(spec, JobInputs(), of_job.built)
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
     estimates = [job.estimate for job in jobs if job.estimate is not None]

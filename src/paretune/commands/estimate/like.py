@@ -23,8 +23,9 @@ from paretune.core.result import value_of
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
 from paretune.estimating.counting import describe
-from paretune.estimating.estimator import Estimate, Estimator, Forecast
+from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import DATA_FACTS, Evidence, built_of, is_whole, read
+from paretune.estimating.forecast import Forecast
 from paretune.estimating.timing import Measurement, fit
 from paretune.estimating.workload import setting_of
 from paretune.jobs.follow import find_run

@@ -19,7 +19,7 @@ from paretune.core.machine import machine_name
 from paretune.core.result import Result
 from paretune.core.shell import command_line, options
 from paretune.estimating.architecture import architecture_of
-from paretune.estimating.estimator import measured_script
+from paretune.estimating.forecast import measured_script
 from paretune.estimating.timing import Measurement
 from paretune.estimating.workload import PROBE_STEPS, training_rows, whole_argument
 from paretune.jobs.launch import launch_here
