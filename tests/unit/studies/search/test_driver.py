@@ -672,10 +672,10 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again(desk: Desk) -> None:
 def test_an_impossible_point_is_reported_and_costs_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     placed = desk.launcher.place
 
-    def place(spec: JobSpec) -> Mapping[str, Any]:
+    def place(spec: JobSpec, *, account: bool = True) -> Mapping[str, Any]:
         if spec.learning_rate == RATES[0]:
             raise BadInput(["no such thing"])
-        return placed(spec)
+        return placed(spec, account=account)
 
     monkeypatch.setattr(desk.launcher, "place", place)
     driver = desk.driver(search={"learning_rate": Range(low=1e-5, high=4e-5)}, sampler="random", n_trials=3)
