@@ -266,7 +266,7 @@ class Driver:
             self._say(
                 f"trial {trial.number}: it was running when the last command ended; following its job if it still runs"
             )
-            self._begin(trial, adopt=True)
+            self._begin(trial, self._drafted(trial), adopt=True)
 
     def run(self, propose: Propose) -> str:
         """Start and poll jobs until none is running and none should start, and return the reason why none should.
@@ -313,12 +313,13 @@ class Driver:
             given = (spec if "max_runtime_minutes" in changes else self.money.limits.shortest(spec)).given_text()
             status = TrialStatus.RUNNING
             trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
-            trial = self.money.reserve(trial)
+            asked = self._drafted(trial)
+            trial = self.money.reserve(trial, asked)
         except (BadInput, BudgetRefused) as error:
             self._say(f"trial {number}: not run: {first_line(error)}")
             self.table.drop(number)
             return first_line(error)
-        self._begin(trial)
+        self._begin(trial, asked)
         return ""
 
     def why_not(self, spec: JobSpec) -> str:
@@ -436,14 +437,17 @@ class Driver:
         for number in self.table.abandoned():  # asked of Optuna but never reserved, so nothing was started
             self.table.drop(number)
 
-    def _begin(self, trial: Trial, *, adopt: bool = False) -> None:
+    def _drafted(self, trial: Trial) -> Plan:
+        """Return the plan of a trial's job as far as its parameters decide it."""
+        return replace(draft(trial.spec, self.workplace, study=self.file.name), retries=_RETRIED_BY_ANYBODY)
+
+    def _begin(self, trial: Trial, asked: Plan, *, adopt: bool = False) -> None:
         tracking, number, run_id = self.workplace.tracking, trial.number, trial.run_id
         if not run_id and adopt:  # a driver may have died between creating the run and recording it
             condition = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1, deleted=True)), "")
         # The worst case of a trial may include an upload of unknown length, see `Money.worst_usd`.
-        asked = draft(trial.spec, self.workplace, study=self.file.name).at_worst(trial.worst_usd)
-        asked = replace(asked, retries=_RETRIED_BY_ANYBODY)
+        asked = asked.at_worst(trial.worst_usd)
         tags = opening_tags(asked.identity, asked.card.command_line, self.workplace)
         tags |= {schema.PARENT: self.run_id, schema.TRIAL: str(number)}
         tags[schema.RETRIES] = ", ".join(sorted(cause.value for cause in _RETRIED_BY_ANYBODY))

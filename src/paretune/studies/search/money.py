@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
-from paretune.jobs.plan import draft
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.deadlines import output_of
 from paretune.launchers.offers import admit, region_of, worst_case_usd
@@ -17,6 +16,7 @@ from paretune.presentation.text import limit_usd, usd
 from paretune.pricing import ROUNDING_USD, cost_usd, unknown_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
+from paretune.specification.plan import Plan
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.limits import Limits
@@ -95,8 +95,10 @@ class Money:
             cost_usd(launcher.price(each), seconds, each.instance_count) or 0.0 for each in spec.clusters()
         )
 
-    def reserve(self, trial: Trial) -> Trial:
+    def reserve(self, trial: Trial, asked: Plan) -> Trial:
         """Reserve the worst case of a trial's job in the study's budget, and return the trial with it.
+
+        `asked` is the plan of the job, as far as its parameters decide it.
 
         Shared budgets are only checked here: like any other job, this one reserves dollars there once it has a run.
 
@@ -104,13 +106,13 @@ class Money:
             BudgetRefused: the worst case does not fit into a budget.
             LostContact: the shared budgets cannot be read.
         """
-        spec, worst_usd = trial.spec, self.worst_usd(trial.spec)
+        worst_usd = self.worst_usd(trial.spec)
         if self._file.budget_usd is not None:
             needed_usd = math.inf if worst_usd is None else worst_usd
             if not self._table.balance().covers(needed_usd, self._file.budget_usd):
                 raise BudgetRefused(f"worst case {limit_usd(needed_usd)} does not fit {self.tightest_budget()}")
         try:
-            self._workplace.check_budgets(draft(spec, self._workplace, study=self._file.name).at_worst(worst_usd))
+            self._workplace.check_budgets(asked.at_worst(worst_usd))
         except LaunchRefused as error:  # the storage of the shared budgets does not answer
             raise LostContact(str(error)) from error
         trial = replace(trial, worst_usd=worst_usd)
