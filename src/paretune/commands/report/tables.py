@@ -84,10 +84,10 @@ class Report:
         nonce, drawn = new_nonce(), list[tuple[str, list[tuple[str, Markup]]]]()
         for heading, charts in self.charts:
             of_group = list[tuple[str, Markup]]()
-            for chart in charts:
-                about, is_first = f"{chart.title}; the tables below have the same values", not drawn and not of_group
+            for title, figure in charts:
+                about, is_first = f"{title}; the tables below have the same values", not drawn and not of_group
                 name = f"plot{len(drawn)}-{len(of_group)}"
-                of_group.append((chart.title, chart_html(chart.figure(), about, nonce, name, with_script=is_first)))
+                of_group.append((title, chart_html(figure, about, nonce, name, with_script=is_first)))
             drawn.append((heading, of_group))
         page = template("paretune.commands.report", "report.html")
         return page.render(report=self, nonce=nonce, drawn=drawn, about_charts=ABOUT_CHARTS)
@@ -474,7 +474,8 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = 
 
 def _work(run: pd.Series) -> str:
     """Return on how many rows and epochs a run has trained, in words; empty if either number is unknown."""
-    return "" if np.isnan(run.work) else f"{run.rows:,.0f} rows x {run.work / run.rows:.3g} epochs"
+    epochs = f"{run.work / run.rows:.3g}"
+    return "" if np.isnan(run.work) else f"{run.rows:,.0f} rows x {epochs} epoch{'s' * (epochs != '1')}"
 
 
 def _quantities(runs: pd.DataFrame) -> dict[str, tuple[str, Callable[[float], str]]]:

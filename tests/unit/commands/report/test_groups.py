@@ -167,8 +167,8 @@ def test_scaling_is_drawn_by_rows_and_by_shape_as_the_published_benchmark_drew_i
         for job in on_p3(count, [rows / 1000 * s for s in seconds], f1=0.9 - count / 1000, max_train_samples=rows)
     ]
     ((heading, charts),) = groups_report(jobs, "shape", is_drawn=True).charts
-    drawn = {chart.title: {trace.name: trace for trace in chart.figure().data} for chart in charts}
-    axes = {chart.title: (chart.figure().layout.xaxis.type, chart.figure().layout.yaxis.type) for chart in charts}
+    drawn = {title: {trace.name: trace for trace in figure.data} for title, figure in charts}
+    axes = {title: (figure.layout.xaxis.type, figure.layout.yaxis.type or "linear") for title, figure in charts}
 
     assert heading == "Measured: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes"
     assert axes == {
@@ -177,18 +177,36 @@ def test_scaling_is_drawn_by_rows_and_by_shape_as_the_published_benchmark_drew_i
         "efficiency by number of devices": ("log", "linear"),
         "F1 by number of devices": ("log", "linear"),
     }
-    lines = {"1,000 rows x 1 epochs", "2,000 rows x 1 epochs"}
+    lines = {"1,000 rows x 1 epoch", "2,000 rows x 1 epoch"}
     shapes = [f"{count} x ml.p3.2xlarge" for count in (1, 2, 4)]
     assert all(lines | {*shapes} <= traces.keys() for traces in drawn.values())
-    time = drawn["billed time by number of devices"]["1,000 rows x 1 epochs"]
-    assert (time.x, time.y) == ((1.0, 2.0, 4.0), pytest.approx((8200 / 60, 4200 / 60, 2600 / 60)))
+    time = drawn["billed time by number of devices"]["1,000 rows x 1 epoch"]
+    assert [*time.x] == [1.0, 2.0, 4.0]
+    assert [*time.y] == pytest.approx([8200 / 60, 4200 / 60, 2600 / 60])
     assert len({*time.marker.symbol}) == 3
-    assert drawn["cost by number of devices"]["2,000 rows x 1 epochs"].y == pytest.approx((16.4, 16.8, 20.8))
-    efficiency = drawn["efficiency by number of devices"]["1,000 rows x 1 epochs"]
-    assert efficiency.y == pytest.approx((1.0, 0.976, 0.788), abs=1e-3)
+    assert drawn["cost by number of devices"]["2,000 rows x 1 epoch"].y == pytest.approx([16.4, 16.8, 20.8])
+    efficiency = drawn["efficiency by number of devices"]["1,000 rows x 1 epoch"]
+    assert efficiency.y == pytest.approx([1.0, 0.976, 0.788], abs=1e-3)
     assert drawn["billed time by number of devices"]["ideal"].y[-1] == pytest.approx(2 * 8200 / 60 / 4)
-    assert len(drawn["F1 by number of devices"]["band of 1,000 rows x 1 epochs"].x) == 6
+    quality = drawn["F1 by number of devices"]["1,000 rows x 1 epoch"]
+    assert quality.error_y.array == pytest.approx([0.0, 0.0, 0.0], abs=1e-9)  # all runs of a cluster have the same F1
     assert groups_report(jobs, "shape").charts == ()
+
+
+@pytest.mark.parametrize(
+    ("least_s", "most_s", "shown"),
+    [(2040.0, 66_000.0, {1.0, 2.0, 5.0, 10.0}), (4200.0, 6000.0, None)],
+    ids=["more than a power of ten", "less: plotly chooses them"],
+)
+def test_a_logarithmic_axis_has_as_many_numbers_as_have_room(
+    least_s: float, most_s: float, shown: set[float] | None
+) -> None:
+    ((_, ((_, figure), *_)),) = groups_report(
+        [*on_p3(1, [most_s]), *on_p3(32, [least_s])], "shape", is_drawn=True
+    ).charts
+
+    size, ticks = figure.data[0].y[0], figure.layout.yaxis.tickvals
+    assert (None if ticks is None else {tick for tick in ticks if size * least_s / most_s <= tick <= size}) == shown
 
 
 def test_a_setting_that_each_table_compares_on_one_cluster_has_tables_and_no_charts() -> None:
