@@ -6,7 +6,7 @@ argument is left out, with the reason and with the line that adds it to a study 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -134,9 +134,9 @@ def search_of_script(job: JobSpec, metric: str, *, has_types: bool) -> ScriptSea
             search[batch] = {"choices": choices}
     elif batch is None:
         left_out.append(LeftOut(name="global_batch_size", why="the script declares no argument for it"))
-    left_out += _others(job, script)
+    left_out += _others({*job.training_arguments, *job.model_fields_set}, script)
     if not (search or sets_rate or sets_batch or has_types):
-        raise BadInput([script.syntax_fault or _nothing(job, script, lacking, left_out, metric)])
+        raise BadInput([script.syntax_fault or _nothing(job.given(), script, lacking, left_out, metric)])
     return ScriptSearch(search=search, left_out=left_out)
 
 
@@ -144,7 +144,9 @@ def _unseen(argument: str) -> str:
     return f"the text of the script shows no number as the default of {argument}"
 
 
-def _nothing(job: JobSpec, script: Script, lacking: Sequence[str], left_out: Sequence[LeftOut], metric: str) -> str:
+def _nothing(
+    given: Mapping[str, Any], script: Script, lacking: Sequence[str], left_out: Sequence[LeftOut], metric: str
+) -> str:
     """Return the fault of a script whose text shows nothing to search, with a study file to start from."""
     if script.parser == "none":
         remedy = "add them, for example with argparse"
@@ -159,20 +161,19 @@ def _nothing(job: JobSpec, script: Script, lacking: Sequence[str], left_out: Seq
         else "it declares no learning rate and no batch size"
     )
     search = {each.name: each.entry for each in left_out if each.entry is not None}
-    file = skeleton(job.given(), dict(list(search.items())[:3]) or {"learning_rate": _RATES}, metric)
+    file = skeleton(given, dict(list(search.items())[:3]) or {"learning_rate": _RATES}, metric)
     arguments = f"(its arguments: {', '.join(names[:_MOST_NAMED]) or 'none'}{more})"
     return f"{script.path.name}: {why} {arguments}: list what to search in a study file, with one line such as {file}"
 
 
-def _others(job: JobSpec, script: Script) -> Iterator[LeftOut]:
-    """Yield the arguments of a script other than its learning rate and batch size, except those that the job sets."""
+def _others(given: Collection[str], script: Script) -> Iterator[LeftOut]:
+    """Yield the arguments of a script other than its learning rate and batch size, except those that are given."""
     searched = ("learning_rate", *OF_THE_BATCH)
     ours = {argument_of(script, name): name for name in (*OF_SCRIPTS, *searched)}
-    set_by_job = {*job.training_arguments, *job.model_fields_set}
     for known in script.arguments:
         own = next(filter(ours.get, known.names), known.name)
         name = ours.get(own, f"{OF_OWN_CODE}{own}")
-        is_given = bool({name, *known.names} & set_by_job) or (name in OF_THE_BATCH and set_by_job & {*OF_THE_BATCH})
+        is_given = bool({name, *known.names} & {*given}) or (name in OF_THE_BATCH and {*OF_THE_BATCH} & {*given})
         if is_given or known.is_positional or name in searched:
             continue
         words = re.findall(r"[a-z0-9]+", own.lower())

@@ -1,9 +1,11 @@
 """Checks a study before anything is launched, and shows what it would run: the dry run of a study."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from operator import itemgetter
 from typing import ClassVar
 
@@ -14,7 +16,7 @@ from paretune.jobs.preview import place_in_words
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.warnings import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has_store, usual_storage
-from paretune.launchers.offers import order_of
+from paretune.launchers.base import Launcher
 from paretune.presentation.text import duration, limit_usd, usd
 from paretune.pricing import dates_of
 from paretune.specification.container import JobInputs
@@ -194,19 +196,30 @@ def check_study(file: StudyFile, jobs: list[JobSpec], workplace: Workplace, say:
 
     Raises the errors of `run_study` before anything is written or paid.
     """
-    has_account = workplace.offline is None
+    has_account, is_users = workplace.offline is None, jobs[0].runs_user_code
     if has_account:
         _check_terms(file, workplace)
-        if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
+        if workplace.launcher.reads_inputs and not is_users:
             say("preparing model and data")
-
-    def admit(spec: JobSpec) -> None:
-        prepare = has_account or spec.runs_user_code
-        plan(spec, workplace, study=file.name, judges_limit=False, prepare=prepare)
-
-    _check_jobs(jobs, admit)
+    prepare = has_account or is_users
+    planned = partial(plan, workplace=workplace, study=file.name, judges_limit=False, prepare=prepare)
+    plans = _plans(jobs, planned)
+    first = next(plans)
     if has_account:
-        _check_quality(file, jobs, workplace)
+        _check_quality(file, chain([first], plans), workplace.launcher)
+
+
+def _plans(jobs: Iterable[JobSpec], planned: Callable[[JobSpec], Plan]) -> Iterator[Plan]:
+    """Yield the plan of each job that is admitted. Raises BadInput with the faults of the first job if none is."""
+    first, is_any = list[str](), False
+    for spec in jobs:
+        with collecting(faults := list[str]()):
+            made = planned(spec)
+        if not faults:
+            is_any = True
+            yield made
+        first = first or faults
+    refuse([] if is_any else first)
 
 
 def storage_of(file: StudyFile, at: Workplace | Workplaces) -> str:
@@ -238,30 +251,16 @@ def refuse_expensive_rows(file: StudyFile, money: Money) -> None:
         )
 
 
-def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -> None:
+def _check_quality(file: StudyFile, plans: Iterable[Plan], launcher: Launcher) -> None:
     """Raise BadInput if a simulated study needs a quality metric that the simulation does not know."""
-    launcher, quality = workplace.launcher, file.judged_by
+    quality = file.judged_by
     if launcher.virtual_clock is None or file.design is not None or quality is None:
         return
-    for spec in jobs[:_MOST_WARNED]:
-        with suppress(BadInput):
-            order = order_of(spec, job_name="paretune-check", inputs=JobInputs())
-            if quality.metric in launcher.preview(order)["metrics"]:
-                return
+    orders = (made.order("paretune-check", "") for made in islice(plans, _MOST_WARNED))
+    if any(quality.metric in launcher.preview(order)["metrics"] for order in orders):
+        return
     text = f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from a table of recorded runs. "
     raise BadInput([f"{text}Set simulation.runs, or take {quality.metric} out of objectives and constraints"])
-
-
-def _check_jobs(jobs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:
-    """Raise BadInput with the faults that `check` raises for the first job, unless some job passes the check."""
-    first = list[str]()
-    for spec in jobs:
-        with collecting(faults := list[str]()):
-            check(spec)
-        if not faults:
-            return
-        first = first or faults
-    refuse(first)
 
 
 def remarks_on(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
