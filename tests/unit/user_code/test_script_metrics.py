@@ -201,6 +201,16 @@ def test_a_table_has_short_names_and_at_least_half_of_its_cells_are_numbers(
             ],
             {"Box_P": 0.64, "R": 0.537, "mAP50": 0.605, "mAP50-95": 0.446},
         ),
+        (  # the progress bar that Ultralytics draws itself
+            [
+                "   Epoch  GPU_mem  box_loss  cls_loss  dfl_loss  Instances  Size",
+                "     1/3    2.31G     1.211    0.8312     1.102     12  640: 50% ━━━━━━╸───── 4/8 2.1it/s 1.9s<1.9s",
+                "     1/3    2.31G     1.211    0.8312     1.102     12  640: 100% ━━━━━━━━━━━━ 8/8 2.1it/s 3.8s",
+                "   Class   Images  Instances  Box(P     R  mAP50  mAP50-95): 100% ━━━━━━━━━━━━ 1/1 9.9it/s 1:01",
+                "     all        4         17    0.612   0.834     0.888     0.632",
+            ],
+            {"Box_P": 0.612, "R": 0.834, "mAP50": 0.888, "mAP50-95": 0.632},
+        ),
     ],
 )
 def test_rows_of_a_printed_table_have_the_names_of_its_head(lines: list[str], numbers: dict[str, float]) -> None:
@@ -359,6 +369,21 @@ def test_losses_of_two_splits_after_one_name_are_read_with_the_iteration() -> No
         "loss_train": [(10, 1.181), (20, 1.182)],
         "loss_val": [(10, 1.051), (20, 1.052)],
     }
+
+
+def test_the_steps_of_fastai_s_table_are_its_first_column() -> None:
+    printed = PrintedNumbers()
+    for line in (
+        "epoch     train_loss  valid_loss  accuracy  time    ",
+        "0  0.51  0.42  0.8  00:03",
+        "1  0.41  0.32  0.9  00:03",
+    ):
+        printed.read(line)
+
+    assert [(point.step, point.value) for point in printed.results([], {}).curves["valid_loss"]] == [
+        (0, 0.42),
+        (1, 0.32),
+    ]
 
 
 def test_the_steps_of_spacy_s_table_and_of_timm_s_summary_are_those_of_the_curves(tmp_path: Path) -> None:

@@ -39,16 +39,17 @@ _COUNTED = r"(?:epoch|step|iter(?:ation)?|round|update|batch(?:[ _]id)?|trial|fo
 # Escape sequences of a terminal, which set colors, titles and character sets.
 _COLOR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
 _UPRIGHT = re.compile("[│┃║╎╏┆┇┊┋]")  # lines between the columns of a drawn table
-_DRAWING = re.compile("[\u2500-\u25ff\x00-\x08\x0b-\x1f\x7f]+")
 _GAP = re.compile(r"\s{5,}")  # wide spaces between columns
 _WRAPPED = re.compile(
     rf"(?:\b(?:np|numpy|jnp|jax|torch|tf)\.)?\b(?:b?float\d*|double|u?int\d*|[Tt]ensor|[Aa]rray|Decimal)"
     rf"\(\s*[\[(]*\s*['\"]?({_NUMBER})(?:[\s,\])'\"][^()]*)?\)"
 )  # np.float64(0.88), tensor(0.41, device='cuda:0')
 _TF_TENSOR = re.compile(rf"<tf\.Tensor:[^>]*\bnumpy=({_NUMBER})[^>]*>")
-# A progress bar of tqdm: `45%|####  | 9/20 [00:01<00:02, loss=0.4]`.
-_BAR = re.compile(r"\d+%\s*\|[^|]*\|\s*[\d.]+\w?/(?:[\d.]+\w?|\?)\s*(?:\[([^\]]*)\]?)?")
-_OLD_BAR = re.compile(r"\[[=>.#\s-]{3,}\]")  # Keras 2: `[=====>....]`
+# A progress bar: `45%|###  | 9/20 [00:01<00:02, loss=0.4]` of tqdm, `45% ━━━━━╸──── 9/20 8.1it/s 1.1s` of Ultralytics.
+_BAR = re.compile(
+    r"\d+%\s*(?:\|[^|]*\|\s*[\d.]+\w?/(?:[\d.]+\w?|\?)\s*(?:\[([^\]]*)\]?)?"
+    r"|[━╸─]{3,}\s*\S+(?:\s+[\d.]+\w+/s)?\s+[\d.:]+s?(?:<[\d.:]+s?)?)"
+)
 
 _STAMP = (
     r"[\[(]?\d{4}[-/.]\d\d[-/.]\d\d(?:[ T_]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|\s?[+-]\d\d:?\d\d)?)?[\])]?",
@@ -180,7 +181,6 @@ _ALWAYS_LAST = re.compile(  # last word of a setting, even if the name also has 
 _PRECISIONS = (8, 16, 32, 64)  # bits; `precision=16` is a setting, though precision is also a metric
 # First word of a setting.
 _FIRST = re.compile(r"^(?:num|n|nb|number of|no of|total number of|modules in|max|min|seed|using|world|start)\b")
-_SPEED = re.compile(r"\bper\b|\bsecond\b|throughput|used$")  # not a setting: `tokens per second`
 _SETTINGS_FOLLOW = re.compile(
     r"^\W*\[(?:args|configs?|configuration|cfg|hparams|settings)\]|"
     r"\b(?:Namespace|Hparams|[A-Z]\w*(?:Args|Arguments|Config|Options|Params|Settings))\(|"
@@ -191,11 +191,7 @@ _SETTINGS_FOLLOW = re.compile(
 _CONTEXT = re.compile(rf"^\W*({_SPLIT})(?:\s+(?:set|data|results?|metrics|split))?\W*$", re.IGNORECASE)
 _HAS_SPLIT = re.compile(rf"(?:^|[^a-z])({_SPLIT})(?:$|[^a-z])", re.IGNORECASE)
 _FILLERS = {"the", "a", "an", "and", "with", "we", "got", "reached", "has", "have", "of", "on", "in", "to", "at", "for"}
-_AVERAGES = re.compile(
-    rf"^\s*((?:macro|micro|weighted|samples)[ _]avg)\s+({_NUMBER})\s+({_NUMBER})\s+({_NUMBER})\s+\d+\s*$"
-)
 _CLASS_ROW = re.compile(r"^\s*((?!\S*\d\.\d)\S(?:.*?\S)?)\s{2,}([01]\.\d+)\s+([01]\.\d+)\s+([01]\.\d+)\s+\d+\s*$")
-_ACCURACY_ROW = re.compile(r"^\s*(accuracy)\s+([01]\.\d+)\s+\d+\s*$")
 _YOLO_ROW = re.compile(r"^\s*all\s+\d+\s+\d+((?:\s+[01]?\.?\d+){4,})\s*$")
 _COUNT_OF_ANSWERS = re.compile(rf"^(?:{_SPLIT} )?[tf][pn]$")  # true or false, positive or negative: not `loss_fn`
 _CATBOOST = re.compile(r"^(?:learn|best|test\d+)$")
@@ -248,15 +244,15 @@ def read_line(line: str, settings: Collection[str] = ()) -> Line:
 
 
 def cleaned(line: str) -> str:
-    """Return a line without colors, box drawing, progress bar and log prefix; | separates the cells of a drawn table.
+    """Return a line without colors, progress bar and log prefix; | separates the cells of a drawn table.
 
     If carriage returns redraw the line, only its last state is returned.
     """
     states = [state for state in _COLOR.sub("", line).split("\r") if state.strip()]
     text = _UPRIGHT.sub("|", states[-1][:LONGEST_LINE] if states else "")
     text = _BAR.sub(lambda bar: f" , {bar[1] or ''}", text)
-    text = _with_short_gaps(_DRAWING.sub(" ", text.replace("\t", " \t ")))
-    text = _TF_TENSOR.sub(r"\1", _WRAPPED.sub(r"\1", _OLD_BAR.sub(" ", text)))
+    text = _with_short_gaps(text.replace("\t", " \t "))
+    text = _TF_TENSOR.sub(r"\1", _WRAPPED.sub(r"\1", text))
     return _with_short_gaps(_without_log_prefix(text)).strip(" ")
 
 
@@ -274,8 +270,6 @@ def _is_usual_setting(plain: str) -> bool:
         return False
     if plain in _NEVER or _ALWAYS_LAST.search(plain):
         return True
-    if _SPEED.search(plain):
-        return False
     if plain.endswith(("flops", "flos", "params", "parameters")) or _FIRST.match(plain):
         return not (has_metric_word(plain) and plain.startswith(("max", "min")))
     return bool(_LAST.search(plain)) and not has_metric_word(plain)
@@ -402,9 +396,7 @@ def _of_dictionary(text: str) -> Line | None:
 
 def _of_report(text: str) -> Line | None:
     """Return the numbers in a row of scikit-learn's classification report or of Ultralytics' validation."""
-    if row := _ACCURACY_ROW.match(text):
-        return Line({row[1]: float(row[2])}, frozenset(), None, False)
-    if row := _AVERAGES.match(text) or _CLASS_ROW.match(text):
+    if row := _CLASS_ROW.match(text):
         name = row[1].replace(" ", "_")
         name = f"class_{name}" if name[0].isdigit() else name
         scores = zip(("precision", "recall", "f1-score"), row.groups()[1:])
