@@ -202,7 +202,7 @@ def _run(study: StudyFile | StudyRequest) -> CommandOutput | Result:
         words = {**preview.words, **preview.script}
         words.pop("its own defaults", None)  # each has a line of its own
         if "passes" in words:
-            words["the first job passes"] = words.pop("passes")
+            words["one of its jobs passes"] = words.pop("passes")
         facts = [preview.title, *(f"{name}: {text}" for name, text in words.items() if text), *preview.remarks]
         return CommandOutput(text=proposed.text(facts), document=document)
     for reason in (*proposed.reasons, *proposed.summary()):

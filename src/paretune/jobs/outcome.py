@@ -33,6 +33,8 @@ from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 from paretune.tracking.run_writer import EndStatus, Run
 from paretune.user_code.binding import ADD_A_METRIC
+from paretune.user_code.model_files import FOLDER as MODELS
+from paretune.user_code.model_files import LARGEST as LARGEST_MODELS
 from paretune.user_code.script_metrics import LOGGERS
 
 _DEFINITION = """such as --metric_definitions '[{"Name": "accuracy", "Regex": "acc ([0-9.]+)"}]'"""
@@ -418,6 +420,11 @@ def script_remarks(card: Card, report: JobReport | None) -> list[str]:
         remarks.append(
             f"not recorded, because names that begin with paretune. are its own: {', '.join(own)}; rename them"
         )
+    if kept := str(report.facts.get("models", "")):
+        remarks.append(f"its model files are in the run, in {MODELS}/: {kept}")
+    if large := str(report.facts.get("models_left_out", "")):
+        limit = f"the model files of a run may have {LARGEST_MODELS // 2**20} MiB"
+        remarks.append(f"not kept, because {limit}: {large}; the next job may overwrite them")
     if left_out := int(report.facts.get("names_left_out", 0)):
         kept = "names that differ from others only in numbers are left out first; metric_definitions keeps a name"
         remarks.append(
@@ -425,7 +432,7 @@ def script_remarks(card: Card, report: JobReport | None) -> list[str]:
         )
     if card.kind == "project":
         no_metric = f"the command has reported no metric: {ADD_A_METRIC}, {_DEFINITION} (looked in {LOGGERS})"
-        return remarks if report.metrics or lost else [no_metric]
+        return remarks if report.metrics or lost else [*remarks, no_metric]
     evaluated, of_training = ("eval", "val_", "valid", "test"), ("train_", "throughput_")
     names = [*report.metrics, *report.not_finite]
     others = (name for name in names if "loss" not in name or name.startswith(evaluated))

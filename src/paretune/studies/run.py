@@ -301,6 +301,7 @@ class StudyRun:
             committed_usd=balance.committed_usd,
             n_trials=file.n_trials,
             prices=self._doubtful_prices(trials),
+            search={} if file.design is not None else file.search,
             beliefs=self._beliefs(),
             running=tuple(job.shown() for job in self.driver.running),
         )

@@ -19,7 +19,7 @@ from paretune.launchers import archive
 from paretune.specification.container import RUNNER, Command, JobInputs, UserCode
 from paretune.specification.inputs import CHANNELS, IN_S3, SCRIPT_CHANNELS, in_channel, missing_files
 from paretune.specification.job import JobSpec
-from paretune.user_code import child, runner, script_metrics
+from paretune.user_code import child, model_files, runner, script_metrics
 from paretune.user_code.binding import Bound, bind, is_expected
 from paretune.user_code.script import Script
 from paretune.user_code.trainer_script import training_of
@@ -28,6 +28,7 @@ RUNNER_FILES = {
     RUNNER: Path(runner.__file__),
     "child.py": Path(child.__file__),
     "code_errors.py": Path(code_errors.__file__),
+    "model_files.py": Path(model_files.__file__),
     "watchdog.py": Path(watchdog.__file__),
     **{f"script_metrics/{path.name}": path for path in Path(script_metrics.__file__).parent.glob("*.py")},
 }

@@ -1,7 +1,7 @@
 """Copies what a user's own training code recorded in its job to the tracking server. Copying twice changes nothing.
 
-Two things are copied: the runs that the code opened with MLflow, and the curves from its other loggers and printed
-lines.
+Three things are copied: the runs that the code opened with MLflow, the curves from its other loggers and printed lines,
+and the model files that `model_files` has kept.
 
 MLflow reads the job's store, and upgrades the store's tables if an older MLflow wrote them. A store that a newer MLflow
 wrote cannot be read here. Such a store stays in the job's results.
@@ -26,6 +26,7 @@ from paretune.core.secrets import masked, printable, without_secrets
 from paretune.specification.metrics import may_be_of_a_job
 from paretune.tracking import schema
 from paretune.tracking.run_writer import EndStatus, name_for_mlflow
+from paretune.user_code.model_files import FOLDER
 from paretune.user_code.script_metrics import CURVES, read_curves
 
 _MOST_RUNS = 50_000  # MLflow's limit for one search
@@ -52,6 +53,8 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None, *, sta
             _copy_curves(store, run_id, client)
     except (OSError, ValueError) as error:
         remarks.append(problem(error))
+    for folder, file in _files_in(store / FOLDER, store):
+        client.log_artifact(run_id, str(file), artifact_path="/".join(filter(None, (FOLDER, folder))))
     if not (_is_inside(store, store / "mlflow.db") and is_file(store / "mlflow.db")):
         return remarks
     try:
@@ -100,9 +103,14 @@ def artifacts_of(run: Run, store: Path, client: MlflowClient) -> Iterator[tuple[
     roots = [("", experiment / run.info.run_id / "artifacts")]
     roots += [(model.name, experiment / "models" / model.model_id / "artifacts") for model in models]
     for name, root in roots:
-        for file in sorted(root.rglob("*")) if _is_inside(store, root) else ():
-            if _is_inside(store, file) and is_file(file):  # MLflow would follow a link
-                yield "/".join(filter(None, (name, *file.parent.relative_to(root).parts))), file
+        yield from (("/".join(filter(None, (name, folder))), file) for folder, file in _files_in(root, store))
+
+
+def _files_in(root: Path, store: Path) -> Iterator[tuple[str, Path]]:
+    """Yield each file below `root`, after the name of its folder there. Files outside of `store` are left out."""
+    for file in sorted(root.rglob("*")) if _is_inside(store, root) else ():
+        if _is_inside(store, file) and is_file(file):  # MLflow would follow a link
+            yield "/".join(file.parent.relative_to(root).parts), file
 
 
 def problem(error: Exception) -> str:

@@ -4,12 +4,13 @@ ML is the job's folder, /opt/ml on SageMaker. The program installs the dependenc
 provides an MLflow store for the training's records, and runs the training's command. It remains the parent of the
 command: it reads the lines that the command prints, passes signals on to the command and all its descendants, ends a
 command that hangs or reaches its deadline, and writes what the command has measured, however it ended. A script runs
-with `child`, which writes the script's exception as data. Next to this file are child.py, code_errors.py, watchdog.py,
-with_secrets.py and script_metrics. All of them need only the standard library of Python 3.8 or newer.
+with `child`, which writes the script's exception as data. Next to this file are child.py, code_errors.py,
+model_files.py, watchdog.py, with_secrets.py and script_metrics. All of them need only the standard library of Python
+3.8 or newer.
 
     ML/input/data/job/job.json     the document; `command` in it is the bound command (specification.container.Command)
     ML/output/data/paretune/       mlflow.db and mlruns, if the command uses MLflow; the curves of other loggers;
-                                   log.txt, command.txt, versions.txt, and traceback.txt after an exception
+                                   log.txt, command.txt, versions.txt, and traceback.txt after an exception; models/
     ML/output/data/events.jsonl    while the job runs: how far the training has come, and dictionaries of a Trainer
     ML/output/data/report.json     the metrics, and where each comes from
     ML/output/data/partial.json    the same of a command that failed or was stopped
@@ -246,6 +247,16 @@ class Training:
         write_failure(self._ml, "code" if is_code else "error" if reason else "silent", sentence)
         return code
 
+    def _kept_models(self, began: float, *, has_model: bool) -> dict[str, str]:
+        """Keep the model files that the command has saved, and return which; `has_model` if MLflow gets its folder."""
+        roots = [self._folder.resolve()]
+        roots += [(self._folder / self._command["script"]).resolve().parent] if self._is_script else []
+        folders = [root for root in roots if not any(other in root.parents for other in roots)]
+        folders += [] if has_model else [self._ml / "model"]
+        keep = importlib.import_module("model_files").keep
+        kept: dict[str, str] = keep(dict.fromkeys(folders), began, self._store, {self._ml, self._ml.parent})
+        return kept
+
     def _report(self, began: float, *, has_completed: bool) -> None:
         """Write the metrics and curves of the command, and describe its model if it has finished."""
         roots = [self._ml / "model", *([self._folder] if self._is_alone or not self._is_script else [])]
@@ -261,6 +272,7 @@ class Training:
             if has_completed and self._command["leaves_model"]:
                 trim_model_folder(self._ml / "model") if self._is_alone else None
                 report["model_fault"] = describe_model(self._ml / "model")
+            facts.update(self._kept_models(began, has_model=report.get("model_fault") == ""))
             name = "report.json" if has_completed else "partial.json"
             draft = self._data / f".{name}"
             draft.write_text(json.dumps(report), encoding="utf-8")

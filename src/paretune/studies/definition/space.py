@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting, refuse
@@ -45,6 +45,15 @@ def why_not_searched(name: str) -> str:
     return "" if is_hashed else "jobs that differ only in it count as the same job, so use one study per value"
 
 
+_FEWEST_NUMBERS = 4
+_AT_AN_END = 0.02  # share of a range that counts as its end
+
+
+def _like(number: float, other: float) -> float:
+    """Return a number with three digits, whole if the other one is whole."""
+    return round(number) if isinstance(other, int) else float(f"{number:.3g}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Choices:
     """Values to choose from."""
@@ -65,6 +74,19 @@ class Choices:
         """The values, as a message lists them."""
         return ", ".join(map(spell, self.values))
 
+    def beyond(self, value: Value) -> "Choices | None":
+        """Return the numbers with one more beyond a value, at their last ratio; None unless it is the first or last.
+
+        Three numbers or fewer count as chosen on purpose, and there is no positive number below a whole one.
+        """
+        numbers = sorted(each for each in self.values if isinstance(each, int | float) and not isinstance(each, bool))
+        if not _FEWEST_NUMBERS <= len(numbers) == len(self.values) or numbers[0] <= 0:
+            return None
+        if value == numbers[-1]:
+            return Choices(values=(*numbers, _like(numbers[-1] * numbers[-1] / numbers[-2], numbers[-1])))
+        below = _like(numbers[0] * numbers[0] / numbers[1], numbers[0])
+        return Choices(values=(below, *numbers)) if value == numbers[0] and 0 < below < numbers[0] else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
@@ -83,6 +105,20 @@ class Range:
         """Return the number at `share` (0 to 1) of the way from `low` to `high`, on the scale that `log` sets."""
         value = self.low * (self.high / self.low) ** share if self.log else self.low + (self.high - self.low) * share
         return min(self.high, max(self.low, value))  # a rounded power may lie just outside
+
+    def beyond(self, value: Value) -> "Range | None":
+        """Return the range with half of it added beyond the end at which a value lies; None if it lies inside."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        low, high = (
+            (self.low * self.low / self.at(0.5), self.high * self.high / self.at(0.5))
+            if self.log
+            else (2 * self.low - self.at(0.5), 2 * self.high - self.at(0.5))
+        )
+        if value >= self.at(1 - _AT_AN_END):
+            return replace(self, high=_like(high, self.high))
+        below = _like(low, self.low)
+        return replace(self, low=below) if value <= self.at(_AT_AN_END) and 0 < below < self.low else None
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as JSON for a study file."""

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from paretune.core.shell import options
 from paretune.presentation.text import aligned, usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification.catalog import owner
-from paretune.specification.declaration import experimental_words
+from paretune.specification.declaration import experimental_words, spell
+from paretune.storage.files import as_yaml
+from paretune.studies.definition.file import OF_OWN_CODE
 from paretune.studies.definition.objectives import violations
+from paretune.studies.definition.space import Search
 from paretune.studies.results.configurations import Configuration
 from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront
@@ -63,6 +67,8 @@ class StudyAnswer:
     """Instance type to the reason why its price is doubtful or unknown."""
     levels: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """In a designed experiment, number of a trial to the level of each factor."""
+    search: Search = field(default_factory=dict)
+    """What the study searches."""
     beliefs: Sequence[str] = ()
     """What the search assumed before any run, and what the runs have taught it, one sentence for each belief."""
 
@@ -144,11 +150,26 @@ class StudyAnswer:
         over = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
         lines = [self.picks[0].risk] * bool(self.picks[0].risk) + [over] * bool(self.over_budget_usd)
         lines += [f"Warning about its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
+        lines += self.edges()
         doubt = self.prices.get(self.picks[0].point.trial.spec.instance_type)
         lines += [f"Its dollars are in doubt: {doubt}."] * bool(doubt)
         types = [trial.spec.instance_type for trial in self.front.trials]
         if not self.front.is_foreign and not any(owner(name).is_billed for name in types):
             lines.append("Its dollars are notional: this machine's time at a cloud price. You are not billed for it.")
+        return lines
+
+    def edges(self) -> list[str]:
+        """Return a sentence for each number of the first recommendation that lies at an end of what was searched."""
+        lines, point = list[str](), self.picks[0].point.trial.point
+        for name, entry in self.search.items():
+            if name not in point or (wider := entry.beyond(point[name])) is None:
+                continue
+            line = as_yaml({name: wider.as_json()}, in_one_line=True).strip()[1:-1]
+            value = f"{name.removeprefix(OF_OWN_CODE)} {spell(point[name])}"
+            where = f"Its {value} lies at an end of what was searched ({entry.in_words}), so better may lie beyond it"
+            lines.append(
+                f"{where}: `{line}` in a study file, such as {options(dry_run='true')} prints, searches there."
+            )
         return lines
 
     @property

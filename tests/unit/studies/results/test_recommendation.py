@@ -1,20 +1,24 @@
 """What a study recommends, and the commands that launch it."""
 
+import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paretune.specification.job import JobSpec
+from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import with_quality
+from paretune.studies.definition.space import read_entry
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import page
 from paretune.studies.results.recommendation import Pick, launch_command, pick, recommend
 from paretune.studies.results.tables import front_table
 from paretune.studies.results.trials import FOREIGN, Trial
-from tests.support.study_examples import COST_AND_F1, LADDER, trial_of, words
+from tests.support.study_examples import COST_AND_F1, LADDER, answer, trial_of, words
 
 ALL_THREE = {**COST_AND_F1, "train_seconds": "minimize"}
 
@@ -151,3 +155,37 @@ def test_the_cheapest_that_is_good_enough_is_recommended_and_its_quality_stated(
     assert pick.point.number == 1
     assert "It is the cheapest with F1 at least 0.9. Its F1 is 0.91" in result.text()
     assert "Wanted: minimize cost, F1 at least 0.9." in page(result)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "value", "line"),
+    [
+        ("learning_rate", {"low": 1e-3, "high": 0.1, "log": True}, 0.0995, "{low: 0.001, high: 1.0, log: true}"),
+        ("learning_rate", {"low": 1e-3, "high": 0.1, "log": True}, 0.001, "{low: 0.0001, high: 0.1, log: true}"),
+        ("learning_rate", {"low": 1e-3, "high": 0.1, "log": True}, 0.01, ""),
+        ("training_arguments.depth", {"low": 4, "high": 8}, 8, "{low: 4, high: 10}"),
+        ("training_arguments.dropout", {"low": 0.1, "high": 0.9}, 0.1, ""),  # no positive number is left below
+        ("training_arguments.batch", {"choices": [8, 16, 32, 64, 128]}, 8, "{choices: [4, 8, 16, 32, 64, 128]}"),
+        ("training_arguments.batch", {"choices": [1, 2, 4, 8]}, 1, ""),
+        ("training_arguments.batch", {"choices": [8, 16]}, 16, ""),  # two values are chosen on purpose
+        ("training_arguments.net", {"choices": ["a", "b", "c", "d"]}, "d", ""),
+    ],
+)
+def test_a_recommended_value_at_an_end_of_what_was_searched_is_named_with_the_line_that_searches_beyond_it(
+    name: str, entry: dict[str, Any], value: float | str, line: str, tmp_path: Path
+) -> None:
+    trials = [trial_of(0, 1.0, 0.9, point={name: value}), trial_of(1, 2.0, 0.8, point={name: value})]
+    search = {name: read_entry(name, entry)}
+
+    remarks = answer(trials, COST_AND_F1, {}, name="s", search=search).remarks()
+    said = [text for text in remarks if "lies at an end" in text]
+
+    assert [re.findall("`(.+)`", text) for text in said] == ([[f"{name}: {line}"]] if line else [])
+    if said:
+        script, line = tmp_path / "t.py", re.findall("`(.+)`", said[0])[0]
+        script.write_text("print('f1: 1')\n")
+        head = (
+            f"name: s\nn_trials: 3\nobjectives: {{cost_usd: minimize, f1: maximize}}\njob: {{entry_script: {script}}}"
+        )
+        (tmp_path / "study.yaml").write_text(f"{head}\nsearch:\n  {line}\n")
+        assert StudyFile.read(str(tmp_path / "study.yaml")).search[name] != search[name]
