@@ -42,6 +42,7 @@ from paretune.tracking.recorded_run import NO_PRICE, price_tags
 
 STOP_PATIENCE_S = 900.0  # longest wait until a job has stopped: two minutes to end, then the upload of its results
 _MOST_INTERNAL_ERRORS = 2  # limit on the retries of a job after internal errors of AWS
+_LONGEST_SILENCE_S = 60.0  # seconds after which the waiting command says how far its job is, if nothing else is shown
 WATCH_INTERVAL_S = 0.5  # seconds between two polls of a job; launchers ask a rate-limited service less often
 
 
@@ -63,6 +64,7 @@ class Attempts:
     taken_by: str = field(default="", init=False)  # id of the other run that owns the job of this name; "" if none
     _memory_retries: int = field(default=0, init=False)
     _internal_errors: int = field(default=0, init=False)  # internal errors of AWS so far
+    _shown_s: float = field(default=0.0, init=False)  # when something of the job was last shown to who waits
     _may_be_created: bool = field(default=False, init=False)  # whether an unexpected error cut the creation short
 
     def __post_init__(self) -> None:
@@ -237,9 +239,15 @@ class Attempts:
 
         Raises the errors of `poll`. On Ctrl-C, raises Interrupted, and the job is still running.
         """
+        began_s = self._shown_s = self._clock.now()
         while (outcome := self.poll()) is None:
             interruption.check()
             self._clock.sleep(WATCH_INTERVAL_S)
+            now_s = self._clock.now()
+            if now_s - self._shown_s >= _LONGEST_SILENCE_S and self._launcher.virtual_clock is None:
+                self._shown_s, left = now_s, self.remaining()
+                far = "it counts no epochs or steps that say how far it is" if left is None else str(left)
+                self.record.workplace.say(f"{self.order.job_name}, after {duration(now_s - began_s)}: {far}")
         return outcome
 
     def end(self, error: BaseException, *, stops: bool = True) -> JobOutcome:
@@ -379,6 +387,8 @@ class Attempts:
         events = [event for event in events if event.progress is None]
         is_step = bool(events) and bool(events[-1].metrics) and events[-1].step > 0
         self.record.log_progress(self.current, events, self.bill.so_far_usd(self.current) if is_step else None)
+        if any(event.message or any(name.startswith("eval") for name in event.metrics) for event in events):
+            self._shown_s = self._clock.now()
         self.record.workplace.on_events(events)
 
     def remaining(self) -> Remaining | None:

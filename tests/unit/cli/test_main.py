@@ -14,6 +14,7 @@ from paretune import __version__, cli
 from paretune.cli import COMMANDS, go_where_typed, main, program, read_words
 from paretune.commands.train import TRAIN
 from paretune.core.shell import started_by
+from paretune.jobs import attempts
 from paretune.specification.job import JobSpec
 from tests.support.tags import tags_of
 from tests.support.typed import Run
@@ -231,3 +232,22 @@ def test_a_script_takes_the_arguments_that_its_class_inherits_from_transformers(
     code, _, err = run("train", "train.py", "--training_arguments.weight_decy", "0.1", "--dry_run")
     assert code == 2
     assert "train.py has no argument weight_decy: did you mean weight_decay?" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("print(f'epoch {epoch}/4', flush=True)", r"(25|50|75) %, about \d+(\.\d+)? s and \S+ USD left"),
+        ("pass", "it counts no epochs or steps that say how far it is"),
+    ],
+)
+def test_a_job_that_shows_nothing_else_says_how_far_it_is_in_a_file_too(
+    line: str, said: str, workplace: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "_LONGEST_SILENCE_S", 1.0)
+    (workplace / "train.py").write_text(f"import time\nfor epoch in range(1, 5):\n    {line}\n    time.sleep(1.5)\n")
+
+    code, _, err = run("train", "train.py")
+
+    assert code == 0
+    assert re.search(rf"^paretune-\w+-1, after \d+(\.\d+)? s: {said}$", err, re.MULTILINE), err
