@@ -347,8 +347,8 @@ def close_run(
                 schema.WATCHED_BY: "",
                 **tags,
                 **{f"{schema.PREFIX}{name}": text for name, text in outcome.facts.items()},
-                # A project may write a note of its own.
-                schema.NOTE: None if card.kind == "project" else outcome.note(),
+                # A project may have written a note of its own.
+                schema.NOTE: None if card.kind == "project" and recorded.get(schema.NOTE) else outcome.note(),
             }
         )
     run.flush()

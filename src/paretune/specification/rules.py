@@ -102,8 +102,9 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "entry_script must be a program, but {entry_script} is a data file: give it as dataset": lambda job: (
         (job.entry_script or "").lower().endswith(DATA_FILES)
     ),
+    # `--to script` writes a .txt file for notebooks that do not state the suffix of their language, as those of Colab.
     "entry_script must be a program, but {entry_script} is a notebook: convert it with `jupyter nbconvert --to "
-    "script {entry_script}`, and name the script": lambda job: (job.entry_script or "").lower().endswith(".ipynb"),
+    "python {entry_script}`, and name the script": lambda job: (job.entry_script or "").lower().endswith(".ipynb"),
     "pipeline_parallel_degree and tensor_parallel_degree cannot be combined, got {pipeline_parallel_degree} and "
     "{tensor_parallel_degree}: set one of them to 1": lambda job: (
         _is_divided(job.pipeline_parallel_degree) and _is_divided(job.tensor_parallel_degree)

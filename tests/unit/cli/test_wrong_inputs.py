@@ -59,7 +59,7 @@ WRONG = {  # what is typed: parts of the only message
     "train rows.csv": ["rows.csv"],
     "train missing.py": ["entry_script missing.py does not exist (looked in"],
     "train book.ipynb": [
-        "book.ipynb is a notebook: convert it with `jupyter nbconvert --to script book.ipynb`, and name"
+        "book.ipynb is a notebook: convert it with `jupyter nbconvert --to python book.ipynb`, and name"
     ],
     "train metric.py --lr high": ["--lr of metric.py must be a number, got high"],
     "train metric.py --lrr 1": ["unknown parameter lrr, which metric.py does not have either: did you mean lr?"],

@@ -8,6 +8,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.user_code import model_files
+from tests.support.tags import tags_of
 from tests.support.typed import Run, run
 
 __all__ = ["run"]
@@ -58,6 +59,9 @@ def test_a_project_keeps_the_model_of_its_copy(workplace: Path, run: Run, client
     assert (code, "in models/: " in out) == (0, True), err
     (only,) = client.search_runs(["0"])
     assert models_of(client, only.info.run_id, tmp_path)["out/model.pt"] == "weights 0.5"
+    note = tags_of(only)["mlflow.note.content"]  # as that of a script
+    assert "- val_loss: 0.5" in note
+    assert "Again: `paretune train --training_arguments '{\"lr\": 0.5}' --project project" in note
 
 
 def test_the_newest_files_are_kept_up_to_the_limit_and_the_others_are_named(
