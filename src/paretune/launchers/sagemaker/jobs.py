@@ -76,6 +76,7 @@ class JobLog:
         self._client, self._job_name, self._runs_user_code = client, job_name, runs_user_code
         self._newest_ms = 0  # time of the newest line of the first instance, which writes the events
         self.events: list[Event] = []  # events that were not taken yet; each `read` adds those of the last minute again
+        self.is_read = False  # whether `read` was called
         self.unreadable = ""  # why this identity may not read logs; "" if it may
 
     def read(self) -> None:
@@ -83,7 +84,7 @@ class JobLog:
 
         Raises boto's errors, except denied access, which is kept in `unreadable`.
         """
-        newest_ms = self._newest_ms
+        newest_ms, self.is_read = self._newest_ms, True
         for entry in self._entries("algo-1-", newest_ms - _OVERLAP_MS):
             newest_ms = max(newest_ms, entry["timestamp"])
             if (event := self._parsed(entry)[1]) is not None:
@@ -200,6 +201,9 @@ class SageMakerJob(Job):
         """Return the events of the training, and each new secondary status as a message."""
         self._look()
         self._drain()
+        if self._may_have_log and not self._log.is_read:  # a job that was attached a moment ago
+            with suppress(*AWS_ERRORS):
+                self._log.read()
         events, self._log.events = self._log.events, []
         if self.has_ended:
             lines = (self._results() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
@@ -404,7 +408,7 @@ class SageMakerJob(Job):
                 self.description = gone if answer is None else answer or self.description
                 return
             self._describe()
-            if self.detail() not in {"", "Starting", "Pending"}:
+            if self._may_have_log:
                 self._log.read()
         except AWS_ERRORS as error:
             if not is_transient(error):
@@ -430,6 +434,10 @@ class SageMakerJob(Job):
                 "WarmPoolStatus": {"Status": _DELETED},
             }
             self.description = cast("Description", {**self.description, **ending})
+
+    @property
+    def _may_have_log(self) -> bool:
+        return self.detail() not in {"", "Starting", "Pending"}
 
     def _drain(self) -> None:
         if self.has_ended:
