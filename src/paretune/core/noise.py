@@ -24,11 +24,6 @@ The prior noise of a run is a share of this value or, if that is higher than thi
 
 It is 0.0052 / 2 ** 0.5 = 0.0037, rounded up: the largest difference of those pairs is taken as one standard deviation
 of a difference. Too large is safer than too small, because this decides which values count as equal."""
-F1_DEGREES = 2
-"""Degrees of freedom of the prior noise of F1 if its binomial error exceeds F1_NOISE and is therefore that prior.
-
-They are few, because the deviations of those pairs lie between 0.0001 and 0.0037, and other data sets vary more. Two
-repeats, besides a first run, have as much weight as this assumption."""
 SECONDS_DEGREES = 4  # degrees of freedom of SECONDS_NOISE: the seconds of those pairs agree better than their F1
 Z80 = 1.2816  # half width of a central 80 % interval of a normal distribution, in standard deviations
 # Two means that are more than this many standard errors apart count as different. By chance, so do 5 % of the pairs

@@ -37,12 +37,16 @@ from paretune.specification.inputs import (
 )
 from paretune.specification.launchers import AUTO, LOCAL, LauncherTraits, known_launcher
 from paretune.specification.parallelism import (
+    DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE,
     DEVICE_MAP,
     LARGEST_BATCH_SIZE,
+    MICRO_BATCH_TOKENS,
     OF_THE_BATCH,
+    TRAINERS_BATCH_SIZE,
     BatchPlan,
     ParallelDegrees,
-    plan_batch,
+    scale_learning_rate,
+    split_batch,
 )
 from paretune.specification.program import Program, known_program
 from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
@@ -502,6 +506,13 @@ class JobSpec(Parameters):
     def plan(self) -> BatchPlan:
         """Return the batch sizes and the learning rate that the parameters imply.
 
+        - Without `global_batch_size`, the per-device batch is 16, or 8 for Hugging Face's Trainer, and there is 1
+          accumulation step, unless these are set.
+        - With `global_batch_size` and either the per-device batch or the accumulation steps, the other one follows.
+        - With `global_batch_size` alone, a device computes its share of a step at once if the share has at most
+          MICRO_BATCH_TOKENS tokens or at most 16 rows, and otherwise in micro-batches of at most that size. A user's
+          own script gets the largest divisor of the share that is at most 16 as its per-device batch.
+
         If `leaves_batch_open`, a job may compute the same step in smaller micro-batches: see `Offer.batch`.
         """
         return self._plan
@@ -519,7 +530,20 @@ class JobSpec(Parameters):
 
     @cached_property
     def _plan(self) -> BatchPlan:
-        return plan_batch(self, devices=self.degrees.data, learning_rate=self.unscaled_learning_rate)
+        usual = DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE if self.trained_by.is_paretune else TRAINERS_BATCH_SIZE
+        given = self.per_device_train_batch_size, self.gradient_accumulation_steps
+        (batch, steps), total, devices = (given[0] or usual, given[1] or 1), self.global_batch_size, self.degrees.data
+        if total is not None:
+            most = max(DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE, MICRO_BATCH_TOKENS // self.max_seq_length)
+            batch, steps = split_batch(total, devices, *given, most=most, is_script=self.runs_user_code)
+        total = total or batch * steps * devices
+        return BatchPlan(
+            per_device_train_batch_size=batch,
+            gradient_accumulation_steps=steps,
+            devices=devices,
+            learning_rate=scale_learning_rate(self.unscaled_learning_rate, self.learning_rate_scaling, total),
+            global_batch_size=total,
+        )
 
     def instance_types(self) -> tuple[str, ...]:
         """Return the instance type and its fallbacks, without duplicates."""

@@ -9,12 +9,8 @@ one device.
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput
-
-if TYPE_CHECKING:
-    from paretune.specification.job import JobSpec
 
 DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
 DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
@@ -147,36 +143,6 @@ class BatchPlan:
         return replace(self, per_device_train_batch_size=batch // factor, gradient_accumulation_steps=steps)
 
 
-def plan_batch(job: "JobSpec", *, devices: int, learning_rate: float) -> BatchPlan:
-    """Plan the batch on this many devices. `learning_rate` is the rate at the reference batch size.
-
-    - Without `global_batch_size`, the per-device batch is 16, or 8 for Hugging Face's Trainer, and there is 1
-      accumulation step, unless these are set.
-    - With `global_batch_size` and either the per-device batch or the accumulation steps, the other one follows.
-    - With `global_batch_size` alone, a device computes its share of a step at once if the share has at most
-      MICRO_BATCH_TOKENS tokens or at most 16 rows, and otherwise in micro-batches of at most that size. A user's own
-      script gets the largest divisor of the share that is at most 16 as its per-device batch.
-
-    Raises BadInput with possible values if the devices cannot share `global_batch_size` evenly, or if the given values
-    do not result in it.
-    """
-    usual = DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE if job.trained_by.is_paretune else TRAINERS_BATCH_SIZE
-    batch = job.per_device_train_batch_size or usual
-    steps = job.gradient_accumulation_steps or 1
-    if job.global_batch_size is not None:
-        given = job.per_device_train_batch_size, job.gradient_accumulation_steps
-        most = max(DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE, MICRO_BATCH_TOKENS // job.max_seq_length)
-        batch, steps = _split(job.global_batch_size, devices, *given, most=most, is_script=job.runs_user_code)
-    total = job.global_batch_size or batch * steps * devices
-    return BatchPlan(
-        per_device_train_batch_size=batch,
-        gradient_accumulation_steps=steps,
-        devices=devices,
-        learning_rate=scale_learning_rate(learning_rate, job.learning_rate_scaling, total),
-        global_batch_size=total,
-    )
-
-
 def scale_learning_rate(learning_rate: float, learning_rate_scaling: str, global_batch_size: int) -> float:
     """Scale the learning rate from REFERENCE_BATCH_SIZE to `global_batch_size`.
 
@@ -187,10 +153,14 @@ def scale_learning_rate(learning_rate: float, learning_rate_scaling: str, global
     return learning_rate * math.pow(global_batch_size / REFERENCE_BATCH_SIZE, exponent)
 
 
-def _split(
+def split_batch(
     total: int, devices: int, batch: int | None, accumulation: int | None, *, most: int, is_script: bool
 ) -> tuple[int, int]:
-    """Return per-device batch and accumulation steps; those of the two that are None are chosen. See `plan_batch`."""
+    """Return per-device batch and accumulation steps; those of the two that are None are chosen: see `JobSpec.plan`.
+
+    `total` is the global batch size. A chosen micro-batch has at most `most` rows. Raises BadInput with possible values
+    if the devices cannot share `total` evenly, or if the given values do not result in it.
+    """
     if total % devices:
         below = total - total % devices
         multiples = " or ".join(str(size) for size in (below, below + devices) if 0 < size <= LARGEST_BATCH_SIZE)

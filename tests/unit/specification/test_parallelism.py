@@ -10,7 +10,6 @@ from paretune.specification.parallelism import (
     BatchPlan,
     ParallelDegrees,
     pipeline_parts,
-    plan_batch,
     scale_learning_rate,
 )
 
@@ -46,7 +45,7 @@ def test_a_pipeline_has_up_to_four_equal_parts_a_stage_of_a_thousand_tokens(
 
 
 def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:
-    return plan_batch(JobValues(**parameters), devices=devices, learning_rate=1e-4)
+    return JobValues(**{"instance_count": devices, "learning_rate": 1e-4, **parameters}).plan()
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ objectives and about as good, it is the alternative, and the answer begins with 
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
 
 from paretune.core.errors import BadInput
 from paretune.specification import metrics
-from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import costs
 from paretune.studies.results.configurations import FEWEST_EQUAL, Configuration
 from paretune.studies.results.figures import Figures
@@ -102,7 +101,7 @@ def launch_command(point: Configuration, without: Collection[str] = ()) -> str:
     if upper_s is not None:
         given["max_runtime_minutes"] = str(math.ceil(_ROOM * upper_s / 60))
     try:
-        return re.sub(r"(_minutes \d+)\.0\b", r"\1", JobSpec.read(given).command())
+        return re.sub(r"(_minutes \d+)\.0\b", r"\1", replace(point.trial, given=given).spec.command())
     except BadInput:
         return ""
 
