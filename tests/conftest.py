@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support import fork_server
+from tests.support.fork_server import quick_starts
 from tests.support.quick_databases import PLAIN, quick_databases
 from tests.support.sentences import BAD, GOOD, OTHER, sentences, write_csv
 from tests.support.stores import copy_store, made_once, user_s_own
 from tests.support.without_linux import IS_LINUX, VARIABLE, hide
 
-__all__ = ["quick_databases"]
+__all__ = ["quick_databases", "quick_starts"]
 
 pytest.register_assert_rewrite("paretune.testing")  # so that its failures show values, as those of other tests
 
@@ -41,7 +43,8 @@ def pytest_report_header() -> list[str]:
     """Say how this run differs from what users have, and what it leaves out."""
     training = "without PyTorch: tests/unit/training is ignored, and tests that train are skipped"
     databases = "stores share migrations and statements: PARETUNE_PLAIN_DATABASES=1 leaves them as they are"
-    return [*([] if TRAINS else [training]), *([] if PLAIN else [databases])]
+    starts = "programs are forked from one that has imported: PARETUNE_PLAIN_PROCESSES=1 starts each of them"
+    return [*([] if TRAINS else [training]), *([] if PLAIN else [databases]), *([] if fork_server.PLAIN else [starts])]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

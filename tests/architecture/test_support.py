@@ -1,9 +1,16 @@
 """Helpers of tests are in `tests/support`, and its page lists them."""
 
 import ast
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from tests.support import fork_server
+from tests.support.processes import paretune
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -72,3 +79,23 @@ def test_no_helper_has_the_name_of_a_module_of_the_standard_library() -> None:
     hidden = sorted(path.name for path in SUPPORT.rglob("*.py") if path.stem in sys.stdlib_module_names)
 
     assert not hidden
+
+
+def started(words: list[str], folder: Path, **options: object) -> tuple[int, str]:
+    with (folder / "output").open("wb") as output:
+        options |= {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT, "cwd": folder}
+        process = subprocess.Popen(words, start_new_session=True, **options)  # type: ignore[call-overload]
+        assert isinstance(process, fork_server.Forked) is not bool(options.get("pass_fds"))  # these start as usual
+        return int(process.wait(timeout=120.0)), (folder / "output").read_text()
+
+
+@pytest.mark.skipif(fork_server.PLAIN, reason="no program is forked here")
+def test_a_forked_command_does_what_a_started_one_does(tmp_path: Path) -> None:
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PARETUNE_HOME": str(tmp_path / "home")}
+    (tmp_path / "paretune.toml").write_text("learning_rate = 'fast'")
+    words = paretune("train", "--instance_type", "ml.nothing")
+
+    forked = started(words, tmp_path, env=environment)
+
+    assert forked == started(words, tmp_path, env=environment, pass_fds=[0])
+    assert forked[0] == 2

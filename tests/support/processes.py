@@ -111,7 +111,7 @@ def use_one_core() -> None:
 
 def paretune(*words: str) -> list[str]:
     """Return the words of a paretune command, run by this Python."""
-    return [sys.executable, "-c", "from paretune.cli import run; run()", *words]
+    return [sys.executable, "-m", "paretune", *words]
 
 
 def free_port() -> int:

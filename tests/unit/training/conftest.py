@@ -52,16 +52,17 @@ def run_prepare(tmp_path: Path) -> Callable[..., Preparation]:
         answer.unlink(missing_ok=True)
         values = dict(os.environ) | {"HF_HOME": str(tmp_path / "huggingface")} | (environment or {})
         words = [sys.executable, "-m", "paretune.training.prepare"]
-        done = subprocess.run(
-            [*words, str(request), str(tmp_path / "prepared"), str(answer)],
-            env={name: value for name, value in values.items() if value is not None},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-        )
+        with (tmp_path / "printed").open("wb") as output:
+            child = subprocess.Popen(
+                [*words, str(request), str(tmp_path / "prepared"), str(answer)],
+                env={name: value for name, value in values.items() if value is not None},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            code = child.wait(timeout=120)
         message = json.loads(answer.read_text()) if answer.exists() else {}
-        return Preparation(done.returncode, message, done.stdout)
+        return Preparation(code, message, (tmp_path / "printed").read_text())
 
     return run
 
