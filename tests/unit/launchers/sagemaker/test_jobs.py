@@ -199,6 +199,18 @@ def test_events_of_log_and_results_and_statuses_come_once_and_in_order_of_time(
     assert job.events() == []
 
 
+def test_a_job_that_was_attached_a_moment_ago_has_the_events_of_its_log(
+    aws: Aws, job: Job, launcher: SageMakerLauncher, clock: FakeClock
+) -> None:
+    aws.enter(NAME, "Training")
+    aws.say(f"{NAME}/algo-1-1", line(1, clock.now()), line(2, clock.now()))
+
+    attached = launcher.attach(NAME)
+
+    assert attached is not None
+    assert [event.step for event in attached.events() if event.metrics] == [1, 2]
+
+
 def test_events_beyond_any_size_that_a_training_leaves_are_not_read(
     aws: Aws, job: Job, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
