@@ -135,7 +135,7 @@ def test_the_sentence_of_readme_about_the_corrected_rival_has_the_stored_figures
     assert (len(usd), len(failing)) == (26, 4)
     there, everywhere = (statistics.median_high(values) for values in (failing, usd.values()))
     never = sum(map(math.isinf, usd.values()))
-    medians = f"it needs {there:g} there, {everywhere:.2g} in the median of all tables"
+    medians = f"it needs {there:g} there, {everywhere:.2g} over all"
     assert f"corrected, {medians}, and never finds 90 % on {never}." in readme
 
 
