@@ -1,1 +1,1 @@
-"""The parts of `search_cost.py`: tables of jobs, searches over them, and the scores of their fronts."""
+"""The parts of the benchmarks of searches: tables of jobs, searches over them, and the scores of their fronts."""

@@ -21,8 +21,7 @@ Other kinds differ in structure from every model of a search here:
     far          the best rate is eight times the usual one, or an eighth of it
     tiny         two types, three batches, two rates, one instance
 
-In search_cost.py, seeds of DEVELOPMENT may be used while something is being built, and reported figures come only from
-HELD_OUT. search_fronts.py lists its own worlds. Seeds 100 to 109 and 300 to 329 have judged earlier versions.
+search_fronts.py and search_statements.py list their own worlds.
 """
 
 import csv

@@ -276,20 +276,6 @@ def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.Captu
     assert re.search(r"budgets exceeded +0 +of \d+\n", printed)
 
 
-@pytest.mark.parametrize(("method", "probes"), [("sampler", 1), ("rival", 4)])
-def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Path, method: str, probes: int) -> None:
-    import search_cost
-    from search import worlds
-
-    worlds.World.draw("tiny", 0).write(tmp_path / "tiny.csv")
-    task = search_cost.Task(name="tiny", method=method, seed=0, budget=40.0, slow=1)
-    course = search_cost.search(task, str(tmp_path / "tiny.csv"))
-
-    assert course.run[: probes + 1] == (*[0.0] * probes, course.run[probes])  # probes, then a training run
-    assert course.run[probes] > 0.0
-    assert course.usd[-1] < 40.0
-
-
 def test_the_study_of_the_demo_finds_its_front_with_few_probes() -> None:
     import search_demo
 
