@@ -189,6 +189,19 @@ def test_a_table_has_short_names_and_at_least_half_of_its_cells_are_numbers(
             ["         Training |  Validation", "accuracy |  0.912  |  0.843"],
             {"Training_accuracy": 0.912, "Validation_accuracy": 0.843},
         ),
+        (  # as rich draws a table with a metric in each row
+            [
+                "┃ metric      ┃ value    ┃",
+                "┡━━━━━━━━━━━━━╇━━━━━━━━━━┩",
+                "│ final_mse   │ 0.014934 │",
+                "│ accuracy    │ 87%  │",
+            ],
+            {"final_mse": 0.014934, "accuracy": 0.87},
+        ),
+        (
+            ["Metric     Train   Valid", "f1         0.91    0.88", "log_loss   0.21    0.34"],
+            {"Train_f1": 0.91, "Valid_f1": 0.88, "Train_log_loss": 0.21, "Valid_log_loss": 0.34},
+        ),
         (["| epoch | loss | acc |", "|---|---|---|", "| 3 | 0.41 | 87% |"], {"loss": 0.41, "acc": 0.87}),
         (
             ["epoch,lr,train_loss,val_loss", "1,0.01,0.51,0.42", "2,0.01,0.41,0.32"],

@@ -576,6 +576,9 @@ def header_in(line: str, named: Collection[str] = ()) -> list[str]:
         fields = [cell.strip() for cell in cells]
     is_head = len(fields) > 1 and not any(_SINGLE_NUMBER.search(field) or re.search("[=;{]", field) for field in fields)
     has_names = any(has_metric_word(field) or field in named for field in fields) or all(map(_CONTEXT.match, fields))
+    has_names = has_names or (
+        len(fields) > 2 and bool(_OF_NAMES.fullmatch(fields[0])) and all(map(_CONTEXT.match, fields[1:]))
+    )
     return fields if is_head and has_names and all(len(field) < 40 for field in fields) else []
 
 
@@ -632,6 +635,9 @@ def row_in(line: str, header: list[str], settings: Collection[str] = ()) -> Line
     if len(fields) == len(header) + 1 and (fields[0].isdigit() or has_labels):
         label = fields.pop(0)  # a pandas index, or a row label: `accuracy | 0.9 | 0.8` below `Training | Validation`
         header = [f"{column}_{label}" for column in header] if has_labels else header
+    elif len(fields) == len(header) and _OF_NAMES.fullmatch(header[0]) and not re.fullmatch(_NUMBER, fields[0]):
+        label = fields.pop(0)  # `accuracy | 0.9` below `Metric | Value`, or `accuracy | 0.9 | 0.8` below more columns
+        header = [label if _OF_VALUES.fullmatch(column) else f"{column}_{label}" for column in header[1:]]
     values = {name: field for name, field in zip(header, fields) if re.fullmatch(rf"{_NUMBER}%?", field)}
     if len(fields) != len(header) or len(values) * 2 < len(fields):
         return None
@@ -647,6 +653,10 @@ def row_in(line: str, header: list[str], settings: Collection[str] = ()) -> Line
             numbers[spelled] = _value(field.rstrip("%"), field.endswith("%"))
             shares += [spelled] if field.endswith("%") else []
     return Line(numbers, frozenset(shares), step, True, is_record=True) if numbers else None
+
+
+_OF_NAMES = re.compile(r"metrics?(?: name)?|name|measure|score", re.IGNORECASE)  # heads the names of metrics
+_OF_VALUES = re.compile(r"values?|scores?|results?", re.IGNORECASE)
 
 
 def fields_of(line: str) -> list[str]:
