@@ -9,9 +9,8 @@ from mlflow import MlflowClient
 
 from paretune.user_code import model_files
 from tests.support.tags import tags_of
-from tests.support.typed import Run, run
+from tests.support.typed import Run
 
-__all__ = ["run"]
 SAVES = """
 import argparse, pathlib, pickle
 parser = argparse.ArgumentParser()
