@@ -38,8 +38,9 @@ import psutil
 import pytest
 
 from paretune.core.file_lock import locked_file
+from tests.support.without_linux import IS_LINUX, VARIABLE
 
-PLAIN = os.environ.get("PARETUNE_PLAIN_PROCESSES") == "1" or sys.platform != "linux"
+PLAIN = os.environ.get("PARETUNE_PLAIN_PROCESSES") == "1" or not IS_LINUX or VARIABLE in os.environ
 _TRAINING = ("torch", "transformers", "datasets", "accelerate", "peft", "sklearn.metrics", "paretune.training.job")
 SERVERS: Mapping[str, tuple[str, ...]] = {
     "paretune.training.prepare": _TRAINING,

@@ -94,7 +94,7 @@ def choose_image(instance: Instance, strategy: str, region: str, *, is_users: bo
     error = ValueError("no image suits this instance type")
     for image in (image for image in IMAGES if image.suits(strategy, instance.has_gpu, capability, driver)):
         try:
-            uri = _uri_of(image, region, instance.instance_type)
+            uri = _uri_of(image, region, instance.family)
         except ValueError as missing:
             error = missing
         else:
@@ -111,8 +111,11 @@ def _needed(image: ListedImage, is_users: bool) -> tuple[str, ...]:
 
 
 @cache
-def _uri_of(image: ListedImage, region: str, instance_type: str) -> str:
-    """Return an image's address from the SDK's list. Cached, because each call takes 12 ms to read AWS's endpoints."""
+def _uri_of(image: ListedImage, region: str, family: str) -> str:
+    """Return an image's address from the SDK's list. It is the same for all sizes of a family of instance types.
+
+    Cached, because each call takes 12 ms to read AWS's endpoints.
+    """
     from sagemaker.core import image_uris
 
     return str(
@@ -123,6 +126,6 @@ def _uri_of(image: ListedImage, region: str, instance_type: str) -> str:
             py_version=image.py_version,
             pytorch_version=image.pytorch_version,
             distribution=_SMP if image.strategies else None,
-            instance_type=instance_type,
+            instance_type=f"ml.{family}.xlarge",
         )
     )
