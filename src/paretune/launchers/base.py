@@ -177,7 +177,8 @@ class Launcher(ABC):
     """Starts jobs in one place, such as this machine, and finds them again.
 
     For each job, `place` and `fit` are called once, before it starts. What they return is in the `Order` of each
-    attempt, which `submit` gets. A launcher decides no price, instance type, batch or time limit: the order has them.
+    attempt, which `submit` gets. A launcher looks up prices for the plan; the order then fixes price, instance type,
+    batch and time limit.
     """
 
     traits: ClassVar[LauncherTraits]  # what other code must know before it opens the launcher

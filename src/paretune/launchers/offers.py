@@ -1,6 +1,6 @@
 """Decides about a job before it starts: the clusters that it may get, its limits, its worst case and what it runs.
 
-A plan calls these functions once a job. Launchers get the results in an `Order`, and decide none of this themselves.
+A plan calls these functions once a job. Launchers get the results in an `Order`, and change nothing of it.
 """
 
 from collections.abc import Callable, Mapping
