@@ -112,10 +112,10 @@ def bind(spec: JobSpec, script: Script, *, place: str = "", moved: Mapping[str, 
         words=tuple(in_job),
         script=place or str(script.path),
         recorded=_recorded(spec, script, plan, values),
-        takes_seed=_takes_seed(spec, script, values),
+        takes_seed=_values(other := spec.replace(seed=spec.seed ^ 1), other.plan(), script) != values,
         takes_batch=batch or total or share,
         accumulates=steps and (batch or total) and not faults,
-        settings=tuple(sorted(settings_of(spec, [script]))),
+        settings=tuple(sorted({*setting_names(spec.training_arguments), *script.reported.settings})),
         named=tuple(sorted({*spec.metric, *script.reported.named})),
         renamed=dict(SCRIPT_METRICS),
         metric_definitions=spec.metric_definitions,
@@ -126,12 +126,6 @@ def bind(spec: JobSpec, script: Script, *, place: str = "", moved: Mapping[str, 
         totals=totals_in({name: each.default for each in script.arguments for name in each.names}, words),
     )
     return Bound(command=command, described=_described(spec, script, plan, words), faults=tuple(faults))
-
-
-def settings_of(spec: JobSpec, scripts: Iterable[Script]) -> set[str]:
-    """Return the names that do not count as metrics if the command prints them: its arguments and settings."""
-    given = setting_names(spec.training_arguments)
-    return {*given, *(name for script in scripts for name in script.reported.settings)}
 
 
 def _values(spec: JobSpec, plan: BatchPlan, script: Script, moved: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -170,11 +164,6 @@ def _recorded(spec: JobSpec, script: Script, plan: BatchPlan, values: Mapping[st
         plain = re.sub(r"[^\w./: -]", "_", name.lstrip("+~"))
         recorded[parameter or f"training_arguments.{plain}"] = text or spell(value)
     return recorded
-
-
-def _takes_seed(spec: JobSpec, script: Script, values: Mapping[str, Any]) -> bool:
-    other = spec.replace(seed=spec.seed ^ 1)
-    return _values(other, other.plan(), script) != values
 
 
 def _described(spec: JobSpec, script: Script, plan: BatchPlan, shown: Sequence[str]) -> dict[str, str]:

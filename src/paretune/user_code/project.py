@@ -28,7 +28,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.user_code import script_metrics
-from paretune.user_code.binding import Bound, bind, settings_of
+from paretune.user_code.binding import Bound, bind
 from paretune.user_code.code import RUNNER_FILES, Code
 from paretune.user_code.reported import names_in_text
 from paretune.user_code.script import Script
@@ -149,7 +149,11 @@ class ProjectCode(Code):
         """Return what a job runs and reads. Raises BadInput with all faults of a declared command."""
         if self.script is not None:
             bound = bind(spec, self.script, place=spec.entry_point)
-            command = replace(bound.command, recorded={**_recorded(spec), **bound.command.recorded}, leaves_model=False)
+            command = replace(
+                bound.command,
+                recorded={**_recorded(spec.training_arguments), **bound.command.recorded},
+                leaves_model=False,
+            )
             return replace(bound, command=command, described={"command": command.shown(spec.plan()), **bound.described})
         with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
             entry = self.project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
@@ -219,15 +223,17 @@ def _declared_command(spec: JobSpec, entry: Any, home: Path, root: Path) -> Boun
     command, inputs = _entry_command(spec, entry, values | given, home, root)
     numbers = slot_values(spec.plan(), "")
     used = {slot for slot in numbers if slot in command}
-    names, scripts = _names(spec, entry, root)
+    names, scripts = _names(entry, root)
+    settings = [set(script.reported.settings) for script in scripts]
+    settings += [{*script_metrics.setting_names(each)} for each in (entry.parameters, spec.training_arguments)]
     recorded = {name: numbers.get(text, text) for name, text in given.items()}
     bound = Command(
         words=(command,),
-        recorded=_recorded(spec) | recorded,
+        recorded=_recorded(spec.training_arguments) | recorded,
         takes_seed=_SEED in entry.parameters and _SEED not in values,
         takes_batch=bool(used),
         accumulates=Slot.STEPS in used and bool(used & {Slot.BATCH, Slot.TOTAL}),
-        settings=tuple(sorted({*script_metrics.setting_names(entry.parameters), *settings_of(spec, scripts)})),
+        settings=tuple(sorted(set.union(*settings))),
         named=tuple(sorted({*spec.metric, *names, *(name for script in scripts for name in script.reported.named)})),
         renamed=dict(SCRIPT_METRICS),
         metric_definitions=spec.metric_definitions,
@@ -236,11 +242,11 @@ def _declared_command(spec: JobSpec, entry: Any, home: Path, root: Path) -> Boun
     return Bound(command=bound, inputs=inputs, described={"command": bound.shown(spec.plan())})
 
 
-def _recorded(spec: JobSpec) -> dict[str, str]:
-    return {f"training_arguments.{name}": spell(value) for name, value in spec.training_arguments.items()}
+def _recorded(arguments: Mapping[str, Any]) -> dict[str, str]:
+    return {f"training_arguments.{name}": spell(value) for name, value in arguments.items()}
 
 
-def _names(spec: JobSpec, entry: Any, root: Path) -> tuple[set[str], list[Script]]:
+def _names(entry: Any, root: Path) -> tuple[set[str], list[Script]]:
     """Return names in the programs that a command runs, and its Python scripts."""
     named, scripts = set[str](), dict[Path, Script]()
     for word in str(entry.command).split():
