@@ -19,7 +19,7 @@ from paretune.core.file_lock import locked_file
 from paretune.core.packages import install_command, missing
 from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
-from paretune.jobs.progress import say_on_stderr
+from paretune.jobs.terminal import say_on_stderr
 from paretune.presentation.text import duration
 from paretune.specification.declaration import Parameters, parameter
 from paretune.specification.profile import FILE as PROFILE

@@ -95,7 +95,7 @@ class LogsOptions(RunOptions):
 def _logs(options: LogsOptions) -> CommandOutput:
     workplaces, tracking = _open_store("logs", options.run.strip())
     from paretune.jobs.follow import find_run, followed, lines_of, remaining_of
-    from paretune.jobs.progress import say_on_stderr
+    from paretune.jobs.terminal import say_on_stderr
 
     run = find_run(tracking, options.run.strip(), workplaces.at, workplaces.budgets())
     if options.follow:
@@ -115,7 +115,7 @@ def _logs(options: LogsOptions) -> CommandOutput:
 def _stop(options: RunOptions) -> CommandOutput:
     workplaces, tracking = _open_store("stop", options.run.strip())
     from paretune.jobs.follow import find_run, stop
-    from paretune.jobs.progress import watched
+    from paretune.jobs.terminal import watched
 
     run = find_run(tracking, options.run.strip(), workplaces.at, workplaces.budgets())
     with watched(workplaces.interruption) as on_events:
@@ -140,7 +140,7 @@ class SyncOptions(Parameters):
 
 def _sync(options: SyncOptions) -> CommandOutput:
     from paretune.jobs.follow import Sync
-    from paretune.jobs.progress import watched
+    from paretune.jobs.terminal import watched
 
     workplaces, tracking = _open_store("sync")
     with watched(workplaces.interruption) as on_events:

@@ -21,7 +21,7 @@ from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import begin_job, finish_job
 from paretune.jobs.outcome import RUN_STATUS
-from paretune.jobs.progress import ProgressPrinter, say_on_stderr
+from paretune.jobs.terminal import ProgressPrinter, say_on_stderr
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import with_profile

@@ -177,7 +177,7 @@ def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
 
 
 def _run(study: StudyFile | StudyRequest) -> CommandOutput | Result:
-    from paretune.jobs.progress import say_on_stderr
+    from paretune.jobs.terminal import say_on_stderr
     from paretune.jobs.workplace import Workplaces
     from paretune.studies.preview import preview_study
     from paretune.studies.proposal import propose

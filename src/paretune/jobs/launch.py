@@ -22,9 +22,9 @@ from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.jobs.plan import plan
 from paretune.jobs.preview import JobPreview, preview
-from paretune.jobs.progress import watched
 from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags, plan_in
 from paretune.jobs.run_names import run_name
+from paretune.jobs.terminal import watched
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import checkpoint_folder
 from paretune.launchers.processes import is_alive

@@ -13,7 +13,7 @@ from paretune.core.errors import BadInput, BudgetRefused, NoAccount, collecting,
 from paretune.jobs.plan import plan
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import place_in_words
-from paretune.jobs.progress import say_on_stderr
+from paretune.jobs.terminal import say_on_stderr
 from paretune.jobs.warnings import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has_store, usual_storage
 from paretune.launchers.base import Launcher

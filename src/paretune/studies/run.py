@@ -29,8 +29,8 @@ from paretune.core.errors import (
 )
 from paretune.core.result import CommandOutput
 from paretune.jobs.model import register
-from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.remaining import Remaining
+from paretune.jobs.terminal import say_on_stderr
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.offers import region_of
 from paretune.launchers.processes import process_text

@@ -24,7 +24,7 @@ from paretune.estimating.timing import Measurement
 from paretune.estimating.workload import PROBE_STEPS, training_rows, whole_argument
 from paretune.jobs.launch import launch_here
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.progress import say_on_stderr
+from paretune.jobs.terminal import say_on_stderr
 from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 from paretune.launchers.offers import worst_case_usd
 from paretune.presentation.text import duration, limit_usd, usd

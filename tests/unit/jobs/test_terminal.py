@@ -2,7 +2,7 @@
 
 import io
 
-from paretune.jobs.progress import ProgressPrinter
+from paretune.jobs.terminal import ProgressPrinter
 from paretune.specification.container import Event
 
 EVENTS = [
