@@ -185,7 +185,10 @@ def searching(entry: str) -> str:
             PROJECT.replace("alpha:", "alhpa:"),
             "unknown parameter alhpa: entry point train of mine declares alpha",
         ),
-        (PROJECT.replace("entry_point: train", "entry_point: trian"), "entry_point trian is not in project mine: it has train"),
+        (
+            PROJECT.replace("entry_point: train", "entry_point: trian"),
+            "entry_point trian is not in project mine: it has train",
+        ),
         (PROJECT.replace("project: mine", "project: ours"), "project ours does not exist"),
         (PROJECT.replace("rmse: minimize", "rmse: less"), "objective rmse must be minimize or maximize"),
         (PROJECT + "job: {learning_rate: 1e-4}\n", "project=mine cannot be combined with learning_rate"),
