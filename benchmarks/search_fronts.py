@@ -10,7 +10,6 @@ search is one line of --results; a search that has its line is not run again.
 
     stops      paretune's sampler, which ends by itself (`stop: auto`)
     never      the same sampler until the budget is spent (`stop: never`)
-    before     an earlier version of the sampler until the budget is spent; only stored searches, made with that version
     study      a whole study of paretune, `stop: auto`, on tables whose prices depend only on the instance type
     plain      benchmarks/search/plain.py
     forest     benchmarks/search/forest.py
@@ -119,7 +118,7 @@ def source_of(name: str) -> str:
 
 def seeds_of(table: Any, method: str, seeds: Sequence[int]) -> Sequence[int]:
     """Return the seeds with which a method searches a table; only the first one if nothing is drawn."""
-    has_draws = method not in (*OURS, "before", "plain") or not isinstance(table, grids.Grid) or table.has_noise
+    has_draws = method not in (*OURS, "plain") or not isinstance(table, grids.Grid) or table.has_noise
     return seeds if has_draws else seeds[:1]
 
 
