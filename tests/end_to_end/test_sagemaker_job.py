@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from paretune.presentation.text import duration
 from paretune.pricing import PriceList
 from paretune.specification.order import job_of
 from paretune.tracking.models import logged_model_of
@@ -119,7 +120,7 @@ def test_a_warm_pool_is_used_again_and_recorded_for_the_job_that_asked_for_it(la
     billed = job["BillableTimeInSeconds"] + retained
     assert run.data.metrics["cost_usd"] == pytest.approx(billed * 0.115 / 3600)
     assert tags_of(run)["paretune.warm_pool"] == "Reused"
-    assert f"after {first} were billed for {retained} s each until they were reused" in again.text
+    assert f"after {first} were billed for {duration(retained)} each until they were reused" in again.text
 
 
 def test_the_hugging_face_image_trains_with_its_own_libraries(
