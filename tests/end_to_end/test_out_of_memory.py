@@ -52,6 +52,7 @@ def _long_texts(path: Path, words: int, count: int) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.starts_processes  # a process that is forked has no limit of its own
 def test_a_job_out_of_memory_runs_again_with_half_the_batch_and_the_same_global_batch_size(
     workplace: Path, wide_model: Path
 ) -> None:
