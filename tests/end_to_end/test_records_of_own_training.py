@@ -286,11 +286,11 @@ def test_a_printed_number_is_a_metric_if_the_command_names_it(folder: Path) -> N
     assert main(["train", "built.py"]) == 0
 
     client = MlflowClient(mlflow.get_tracking_uri())
-    unnamed, named = (run.data for run in client.search_runs(["0"]))
-    assert named.metrics["quokka"] == 0.9
-    assert "zebukka" not in named.metrics
-    assert "quokka" not in unnamed.metrics
-    assert named.tags["paretune.command"].endswith("--metric quokka")
+    unnamed, named = client.search_runs(["0"])
+    assert named.data.metrics["quokka"] == 0.9
+    assert "zebukka" not in named.data.metrics
+    assert "quokka" not in unnamed.data.metrics
+    assert tags_of(named)["paretune.command"].endswith("--metric quokka")
 
 
 def test_a_study_measures_a_printed_number_that_only_its_metric_names(folder: Path) -> None:
