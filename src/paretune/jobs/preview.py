@@ -185,7 +185,7 @@ def chosen_in_words(job: ForeseenJob) -> str:
     if plan == usual:
         return ""
     rows = plan.per_device_train_batch_size
-    return f" ({rows} rows at once, because {usual.per_device_train_batch_size} may not fit in memory)"
+    return f" ({rows} row{'s' * (rows > 1)} at once, because {usual.per_device_train_batch_size} may not fit in memory)"
 
 
 def place_in_words(launcher: LauncherTraits, instance_type: str, count: int, *, is_spot: bool) -> str:

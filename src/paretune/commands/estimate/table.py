@@ -133,9 +133,10 @@ class EstimateTable(Result):
             item.plan for _, item in self.jobs if item and item.plan.gradient_accumulation_steps > 1 and item.memory
         ]
         sentences = [
-            f"batch {plan.per_device_train_batch_size} x {plan.gradient_accumulation_steps}: each device computes "
-            f"{plan.per_device_train_batch_size} rows at once, {plan.gradient_accumulation_steps} times in a step"
+            f"batch {rows} x {plan.gradient_accumulation_steps}: each device computes {rows} row{'s' * (rows > 1)} at "
+            f"once, {plan.gradient_accumulation_steps} times in a step"
             for plan in parts[:1]
+            for rows in [plan.per_device_train_batch_size]
         ]
         sentences += [*self.remarks, *(f"warning: {text}" for text in self.warnings)]
         sentences += [self.open_command] if self.open_command else []
