@@ -104,6 +104,7 @@ def test_a_second_request_to_stop_may_arrive_during_the_first() -> None:
 _WAITS = """
 import sys, time
 from pathlib import Path
+from paretune.specification.job import JobSpec
 from paretune.training import processes, strategies
 folder = Path(sys.argv[1])
 (folder / sys.argv[2]).touch()
