@@ -181,6 +181,7 @@ _ALWAYS_LAST = re.compile(  # last word of a setting, even if the name also has 
 _PRECISIONS = (8, 16, 32, 64)  # bits; `precision=16` is a setting, though precision is also a metric
 # First word of a setting.
 _FIRST = re.compile(r"^(?:num|n|nb|number of|no of|total number of|modules in|max|min|seed|using|world|start)\b")
+_SPEED = re.compile(r"\bper\b|\bsecond\b|throughput|used$")  # not a setting: `tokens per second`, `max depth used`
 _SETTINGS_FOLLOW = re.compile(
     r"^\W*\[(?:args|configs?|configuration|cfg|hparams|settings)\]|"
     r"\b(?:Namespace|Hparams|[A-Z]\w*(?:Args|Arguments|Config|Options|Params|Settings))\(|"
@@ -270,6 +271,8 @@ def _is_usual_setting(plain: str) -> bool:
         return False
     if plain in _NEVER or _ALWAYS_LAST.search(plain):
         return True
+    if _SPEED.search(plain):
+        return False
     if plain.endswith(("flops", "flos", "params", "parameters")) or _FIRST.match(plain):
         return not (has_metric_word(plain) and plain.startswith(("max", "min")))
     return bool(_LAST.search(plain)) and not has_metric_word(plain)
