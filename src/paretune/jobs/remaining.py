@@ -49,7 +49,7 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True)
 class Remaining:
-    """What is left of a running job.
+    """States what is left of a running job.
 
     Attributes:
         progress: how far its training has come.

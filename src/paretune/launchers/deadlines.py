@@ -59,7 +59,7 @@ _SAVING_BYTES_PER_S = 500e6  # rate of writing a checkpoint to the instance's ow
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a job writes and uploads at most, and how long that may take.
+    """States what a job writes and uploads at most, and how long that may take.
 
     The seconds are bounds for a job on instances; `kind` is `phases.kind_of` of its own type, and "" without instances.
     """

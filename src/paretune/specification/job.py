@@ -422,7 +422,7 @@ class JobSpec(Parameters):
 
     @property
     def kind(self) -> Literal["ours", "script", "project"]:
-        """Whose training the job runs: paretune's own, a script of the user, or an MLflow project."""
+        """Tells whose training the job runs: paretune's own, a script of the user, or an MLflow project."""
         return "project" if self.project is not None else "script" if self.entry_script is not None else "ours"
 
     @property

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
 
 _FILE = "known_runs.json"
-_SETTLED_S = 2.0  # a store that changed so recently may change again within the resolution of its time stamp
+_UNCHANGED_S = 2.0  # a store that changed so recently may change again within the resolution of its time stamp
 
 
 class KeptRuns:
@@ -47,7 +47,7 @@ class KeptRuns:
 
     def _keep(self) -> None:
         changed_at = max((mtime_ns / 1e9 for _, _, mtime_ns in self._state["files"]), default=time.time())
-        if time.time() - changed_at > _SETTLED_S and self._state == self._state_now():
+        if time.time() - changed_at > _UNCHANGED_S and self._state == self._state_now():
             draft = self._kept.with_suffix(".draft")
             with suppress(OSError):
                 draft.write_text(json.dumps({**self._state, "searches": self._searches}))

@@ -20,6 +20,7 @@ from paretune.user_code.script_metrics import (
     Point,
     PrintedNumbers,
     Source,
+    is_setting,
     logged,
     logging_environment,
     numbers_in,
@@ -83,6 +84,11 @@ def test_settings_by_name_are_no_metrics_however_they_are_printed() -> None:
     assert numbers_in("eval_loss: 0.5", settings) == {
         "eval_loss": 0.5
     }  # the option selects a loss, and the line has its value
+
+
+@pytest.mark.parametrize(("name", "is_one"), [("max_depth", True), ("max_depth_used", False), ("n_rows_used", False)])
+def test_a_setting_that_a_script_reports_as_used_is_a_number_of_its_own(name: str, is_one: bool) -> None:
+    assert is_setting(name) is is_one
 
 
 def test_settings_that_a_training_prints_before_its_first_step_are_no_metrics() -> None:
