@@ -265,7 +265,7 @@ def test_the_study_of_the_demo_finds_its_front_with_few_probes() -> None:
     assert truth.share([truth.fastest]) < 0.5
     assert truth.share(bought.jobs) > 0.98
     assert truth.fastest[:2] in {key[:2] for key in bought.jobs}
-    assert len(bought.jobs) < len(truth.costs)
+    assert len(bought.jobs) <= len(truth.costs) / 2
     assert bought.probe_usd < 0.05 * bought.job_usd
 
 

@@ -11,8 +11,8 @@ knowing that (the value of information), and it runs if that is more than its ow
 running jobs will show counts as known, so no two probes measure the same.
 
 The search is over when no candidate is expected to add `LEAST_NEXT` of the front for the dollars of a median job, and
-the last `IDLE` median jobs, or the last `IDLE_SHARE` of all dollars if that is less, have not grown the front. A median
-job costs the median of what the candidates are expected to cost.
+either `ENOUGH` of all candidates have run, or `LEAST_SPENT` median jobs have been spent, of which the last `IDLE` have
+not grown the front. A median job costs the median of what the candidates are expected to cost.
 
 The point of a job is its parameters. Points in objective space, such as those of a front, have M columns: the costs
 (dollars, seconds or both), then the negated quality. All columns are minimized. Arrays of shape (N,) have one entry for
@@ -52,7 +52,8 @@ _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
 _CHEAP = 100.0  # weight of log dollars over settings in the choice of the first job of the user's own training code
 BRIEF = 0.5  # a probe is skipped if it takes this share of the seconds of the full run, which also shows quality
 LEAST_NEXT = 0.01  # when a search ends: share of the front that the dollars of a median job add, ...
-IDLE, IDLE_SHARE = 3.0, 1.0 / 3.0  # ... median jobs, and share of all dollars, that have not grown it
+LEAST_SPENT, IDLE = 15.0, 3.0  # ... median jobs that have been spent, and that have not grown it, ...
+ENOUGH = 1.0 / 3.0  # ... or share of the candidates that have run
 LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
 LONGER = "max_runtime_minutes (raise it, or set force=limit)"  # what estimates exceed, as messages say it
 
@@ -633,13 +634,15 @@ class Decision:
         """Why the search should end, in words; empty while it should continue."""
         if not self._may_meet.any():
             return f"no job is expected to meet {' and '.join(self._aims.unmet(*self._at_best))}"
-        idle, median = self.since_growth_usd, self._median_usd
-        if self.growth_per_job >= LEAST_NEXT or idle < min(IDLE * median, IDLE_SHARE * float(self._paid_usd.sum())):
+        if self.growth_per_job >= LEAST_NEXT:
             return ""
-        return (
-            f"no job left is expected to add {LEAST_NEXT:.0%} to the front for the {usd(median)} of a median job, "
-            f"and the last {usd(idle)} have added less than {LEAST_GROWTH:.1%}"
-        )
+        idle, median, ran = self.since_growth_usd, self._median_usd, np.count_nonzero(~self._is_new)
+        why = f"no job left is expected to add {LEAST_NEXT:.0%} to the front for the {usd(median)} of a median job"
+        if ran >= ENOUGH * len(self._jobs):
+            return f"{why}, and {ran} of {len(self._jobs)} have run"
+        if self._paid_usd.sum() >= LEAST_SPENT * median and idle >= IDLE * median:
+            return f"{why}, and the last {usd(idle)} have added less than {LEAST_GROWTH:.1%}"
+        return ""
 
     @property
     def why_none(self) -> str:

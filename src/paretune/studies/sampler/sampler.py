@@ -70,8 +70,9 @@ class SplitSampler(optuna.samplers.BaseSampler):
         metric: the objective that measures the model; by default the one that is neither dollars nor time.
         constraints: the bounds on each metric, such as `{"f1": {"min": 0.9}}`.
         stop: whether the search ends when no job is expected to add 1 % to the front for the dollars of a median job,
-            and the last three median jobs, or the last third of all dollars, have added less than 0.5 %, or if no job
-            is expected to meet the constraints. If False, the search continues until no job is left.
+            and either a third of all jobs have run, or 15 median jobs have been spent, the last three of which have
+            added less than 0.5 %; or if no job is expected to meet the constraints. If False, the search continues
+            until no job is left.
 
     Attributes:
         space: the distributions to ask for, by name: those of the searched parameters and, for paretune's own training,

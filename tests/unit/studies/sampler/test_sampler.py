@@ -455,8 +455,23 @@ def test_a_study_ends_when_no_job_would_add_enough_for_its_dollars_and_says_so()
     paid = [trial.user_attrs["seconds"] * USD_PER_S[trial.params["instance_type"]] for trial in study.trials]
     assert median_usd == pytest.approx(np.median([usd for usd in paid if usd > 0.1]), rel=0.5)
     assert idle_usd == pytest.approx(sampler.since_growth_usd(study), abs=0.01)
-    assert min(3.0 * median_usd, sum(paid) / 3.0) <= idle_usd + 0.05
-    assert idle_usd < sum(paid)
+    assert 3.0 * median_usd <= idle_usd + 0.05
+    assert 15.0 * median_usd <= sum(paid) + 0.1
+
+
+def test_a_study_of_few_jobs_ends_when_a_third_have_run_and_no_other_would_add_enough() -> None:
+    few = {**SPACE, "learning_rate": CategoricalDistribution([3e-5, 5e-5, 1e-4])}
+    sampler = SplitSampler(job(), few)
+    study = searched(sampler)
+
+    trained = [trial for trial in study.trials if trial.values]
+    assert re.fullmatch(
+        r"no job left is expected to add 1% to the front for the [\d.]+ USD of a median job, "
+        rf"and {len(trained)} of 24 have run",
+        sampler.why_done(study),
+    )
+    assert 8 <= len(trained) <= 12
+    assert max(trial.values[1] for trial in trained) == pytest.approx(f1_of(8, 5e-5))
 
 
 def test_a_study_goes_on_while_its_front_grows(tmp_path: Path) -> None:
