@@ -26,8 +26,9 @@ import published
 from search import product
 
 from paretune.core import pareto
+from paretune.launchers.offers import usual_price
 from paretune.launchers.simulated.recorded_runs import RunTable
-from paretune.pricing import PriceList, usual_price
+from paretune.pricing import PriceList
 from paretune.specification.profile import FILE as PROFILE
 from paretune.storage.files import find_file
 from paretune.studies.definition.file import StudyFile

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
+from paretune.launchers.offers import usual_price
 from paretune.launchers.simulated.user_runs import UserRuns
-from paretune.pricing import VARIABLE, PriceList, usual_price
+from paretune.pricing import VARIABLE, PriceList
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from search.tables import Costs, Outcome, Point

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
+from paretune.launchers.offers import usual_price
 from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY, RecordedRow, ReplayedJob, RunTable
-from paretune.pricing import PriceList, usual_price
+from paretune.pricing import PriceList
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, JobValues
 

@@ -16,15 +16,14 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import ClassVar, Literal
 
-from paretune.core.errors import BadInput, BudgetRefused, collecting, refuse
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.file_lock import locked_file
 from paretune.core.reading import exists, read_table
 from paretune.core.result import csv_text
-from paretune.presentation.text import duration, limit_usd, usd
 from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
 from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
-from paretune.specification.job import JobSpec, SageMaker
+from paretune.specification.job import SageMaker
 from paretune.specification.launchers import LOCAL
 from paretune.specification.price import DOUBT, OF_A_PLAN, Price, first_day
 from paretune.storage.files import find_path
@@ -125,17 +124,6 @@ class PriceList:
         return {name: price for name in names if (price := self.price(name, region)) is not None}
 
 
-def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
-    """Return the price of a job's instances, or None if it is unknown. Local jobs get a notional price.
-
-    AWS is not called. Raises BadInput if the region is invalid.
-    """
-    if not job.has_instances:
-        return ML_M5_LARGE
-    region = price_region(job.instance_type, job.region, environment)
-    return plan_price(job.sagemaker, job.instance_type, region) or prices.price(job.instance_type, region)
-
-
 def plan_price(settings: SageMaker, instance_type: str, region: str) -> Price | None:
     """Return what an instance of a job's training plan costs per hour; None if the job uses no training plan."""
     if settings.training_plan is None:
@@ -181,30 +169,6 @@ class Balance:
 def cost_usd(price: Price | None, seconds: float, instance_count: int) -> float | None:
     """Return the cost in dollars of a cluster with this many billable seconds per instance; None without a price."""
     return None if price is None else price.cost_usd(seconds, instance_count)
-
-
-def worst_case_usd(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
-    """Return the worst case of a job in dollars: the most that it should be billed at this price.
-
-    It covers the maximum runtime, `billed_after_limit_s` seconds to stop and upload, and the time for which the job's
-    instances are kept as a warm pool.
-    """
-    return price.cost_usd(
-        (job.max_runtime_minutes + job.sagemaker.keep_alive_minutes) * 60 + billed_after_limit_s, job.instance_count
-    )
-
-
-def admit(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
-    """Return `worst_case_usd`. Raises BudgetRefused if it exceeds the job's max_cost_usd."""
-    minutes = job.max_runtime_minutes + job.sagemaker.keep_alive_minutes  # a warm pool is billed like a job
-    worst_usd = worst_case_usd(job, price, billed_after_limit_s)
-    if job.max_cost_usd is not None and worst_usd > job.max_cost_usd + ROUNDING_USD:
-        raise BudgetRefused(
-            f"worst case {limit_usd(worst_usd)} ({duration(60 * minutes)} and {duration(billed_after_limit_s)} to stop "
-            f"and upload, x {job.instance_count} x {price.stated}) must be at most max_cost_usd, "
-            f"{usd(job.max_cost_usd)}: lower max_runtime_minutes or raise max_cost_usd"
-        )
-    return worst_usd
 
 
 def kept_file(environment: Mapping[str, str]) -> Path | None:

@@ -6,7 +6,7 @@ from paretune.specification.container import Command, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.user_code.binding import bind
-from paretune.user_code.code import code_inputs
+from paretune.user_code.inputs import code_inputs
 from paretune.user_code.script import Script
 
 
@@ -15,15 +15,15 @@ def script_of(spec: JobSpec) -> Script:
 
 
 def script_inputs(spec: JobSpec) -> JobInputs:
-    return code_inputs(spec, Path("no home is needed"))
+    return code_inputs(spec.code_request, Path("no home is needed"))
 
 
 def bound(spec: JobSpec) -> Command:
-    return bind(spec, script_of(spec)).command
+    return bind(spec.code_request, script_of(spec)).command
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
-    return list(bind(spec, script_of(spec)).faults)
+    return list(bind(spec.code_request, script_of(spec)).faults)
 
 
 def script_arguments(spec: JobSpec, plan: BatchPlan, output: str) -> list[str]:
@@ -32,4 +32,4 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output: str) -> list[str]:
 
 
 def script_in_words(spec: JobSpec) -> dict[str, str]:
-    return dict(bind(spec, script_of(spec)).described)
+    return dict(bind(spec.code_request, script_of(spec)).described)

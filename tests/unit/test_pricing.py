@@ -13,20 +13,12 @@ import pytest
 
 from paretune import pricing
 from paretune.core.errors import BadInput, BudgetRefused
-from paretune.pricing import (
-    ML_M5_LARGE,
-    Price,
-    PriceList,
-    admit,
-    cost_usd,
-    dates_of,
-    keep,
-    price_remarks,
-    usual_price,
-)
+from paretune.launchers.offers import usual_price
+from paretune.pricing import ML_M5_LARGE, Price, PriceList, cost_usd, dates_of, keep, price_remarks
 from paretune.specification import catalog
 from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec
+from tests.support.admission import admitted
 
 HEADER = "instance_type,region,price_usd_per_hour,as_of,source\n"
 TODAY = date(2026, 11, 20)
@@ -312,23 +304,23 @@ def test_a_job_costs_its_billed_seconds_on_all_instances_and_nothing_known_witho
 
 
 def test_the_worst_case_is_the_longest_runtime_what_follows_it_and_the_warm_pool_on_all_instances() -> None:
-    assert admit(spec(), PRICE, 0.0) == pytest.approx(6.12)
-    assert admit(spec(), PRICE, 180.0) == pytest.approx(6.12 + 0.05 * 4 * 3.06)
-    assert admit(spec(sagemaker={"keep_alive_minutes": 30.0}), PRICE, 0.0) == pytest.approx(12.24)
+    assert admitted(spec(), PRICE, 0.0) == pytest.approx(6.12)
+    assert admitted(spec(), PRICE, 180.0) == pytest.approx(6.12 + 0.05 * 4 * 3.06)
+    assert admitted(spec(sagemaker={"keep_alive_minutes": 30.0}), PRICE, 0.0) == pytest.approx(12.24)
 
 
 def test_a_worst_case_above_the_limit_is_refused_and_one_equal_to_it_is_not() -> None:
     even = replace(PRICE, usd_per_hour=3.0)  # 2 instance hours at 3 USD: no rounding
-    assert admit(spec(max_cost_usd=6.0), even, 0.0) == 6.0
+    assert admitted(spec(max_cost_usd=6.0), even, 0.0) == 6.0
     with pytest.raises(BudgetRefused, match=r"worst case 6.12 USD .* at most max_cost_usd, 6.11 USD"):
-        admit(spec(max_cost_usd=6.11), PRICE, 0.0)
+        admitted(spec(max_cost_usd=6.11), PRICE, 0.0)
     with pytest.raises(BudgetRefused, match=r"30 m and 3 m to stop and upload, x 4 x 3 USD per hour"):
-        admit(spec(max_cost_usd=6.0), even, 180.0)
+        admitted(spec(max_cost_usd=6.0), even, 180.0)
 
 
 @pytest.mark.parametrize(("usd_per_hour", "stated"), [(3.06, "6.12"), (3.0012, "6.01"), (1234.56, "2,469.12")])
 def test_the_worst_case_in_a_refusal_is_enough_as_max_cost_usd(usd_per_hour: float, stated: str) -> None:
     price = replace(PRICE, usd_per_hour=usd_per_hour)
     with pytest.raises(BudgetRefused, match=f"^worst case {stated} USD "):
-        admit(spec(max_cost_usd=1.0), price, 0.0)
-    assert admit(spec(max_cost_usd=float(stated.replace(",", ""))), price, 0.0) == pytest.approx(2 * usd_per_hour)
+        admitted(spec(max_cost_usd=1.0), price, 0.0)
+    assert admitted(spec(max_cost_usd=float(stated.replace(",", ""))), price, 0.0) == pytest.approx(2 * usd_per_hour)

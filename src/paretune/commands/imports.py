@@ -17,6 +17,7 @@ from paretune.core.result import CommandOutput
 from paretune.core.shell import options
 from paretune.estimating.architecture import config_in, of_config, well_known
 from paretune.estimating.workload import training_rows
+from paretune.launchers.offers import usual_price
 from paretune.launchers.simulated.recorded_runs import (
     COMPLETED,
     OF_A_ROW,
@@ -25,7 +26,7 @@ from paretune.launchers.simulated.recorded_runs import (
     RunTable,
     located,
 )
-from paretune.pricing import PriceList, cost_usd, usual_price
+from paretune.pricing import PriceList, cost_usd
 from paretune.specification import metrics
 from paretune.specification.declaration import Parameters, parameter
 from paretune.specification.ending import Cause, JobState

@@ -23,7 +23,8 @@ from paretune.specification.launchers import known
 from paretune.specification.profile import CHARGED, FILE, read_profile, sets_value, with_profile
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile, StudyRequest, skeleton, unknown_option
 from paretune.studies.definition.objectives import Objective, stated_direction
-from paretune.user_code.code import script_of, with_own_options
+from paretune.user_code.inputs import with_own_options
+from paretune.user_code.script import Script
 
 
 class StudyOptions(StudyFile):
@@ -135,7 +136,7 @@ def _quality(spec: JobSpec, texts: Mapping[str, str]) -> Objective | None:
         )
         return None
     if not given:
-        script = script_of(spec)
+        script = Script.of(spec.code_request)
         shown = ", ".join(script.reported.metrics) or "none"
         ask = f"say which metric judges the model of {script.path.name}, such as --metric val_f1"
         raise BadInput([f"{ask}; found in the script: {shown}"])
@@ -158,7 +159,7 @@ def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
     its words are somewhere in the text, which may put the name together. If the script uses a logger, or shows no
     metric at all, its metrics may come from a library, so only a name that resembles a reported one is refused.
     """
-    script = script_of(spec)
+    script = Script.of(spec.code_request)
     reported = [*script.reported.metrics, *(item["Name"] for item in spec.metric_definitions)]
     known_as = {*reported, *(metrics.SCRIPT_METRICS.get(name) for name in reported)}
     same = [name for name in reported if name.lower() == metric.lower()]

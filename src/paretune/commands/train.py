@@ -18,7 +18,7 @@ from paretune.specification.declaration import Parameters, parameter
 from paretune.specification.inputs import BUNDLED, IN_S3, data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.training_arguments import name_faults
-from paretune.user_code.code import script_faults, with_own_options
+from paretune.user_code.inputs import script_faults, with_own_options
 
 
 class TrainOptions(Parameters):
@@ -48,7 +48,7 @@ def _read(values: Mapping[str, Any]) -> TrainRequest:
     if not spec.runs_user_code:
         faults += data_faults(spec.data_arguments) + name_faults(spec.training_arguments, spec.task)
     elif spec.entry_script is not None and not spec.is_simulated:
-        faults += script_faults(spec)
+        faults += script_faults(spec.code_request)
     if not waits and not spec.runs_on.files_travel:
         faults.append(
             f"wait=false is for jobs that outlive this command, got launcher={spec.runs_on.name}: leave it out"

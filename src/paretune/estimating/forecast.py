@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paretune.core.errors import TrackingUnavailable
+from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.core.machine import machine_name
 from paretune.core.noise import Z80, Scatter, posterior_deviation
 from paretune.estimating import counting
@@ -23,13 +23,20 @@ from paretune.estimating.timing import Measurement, Prediction
 from paretune.estimating.workload import setting_of
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import BatchPlan
+from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.price import Price
+from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS
+from paretune.specification.user_code import MODEL_FOLDER, ScriptTraining
 
 if TYPE_CHECKING:
     from paretune.tracking.kept_runs import KeptRuns
     from paretune.tracking.store import Tracking
 
+_OF_A_JOB = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs")
+"""TrainingArguments that are parameters of a job."""
+_USUAL = {"per_device_train_batch_size": 8, "num_train_epochs": 3.0}
+"""Defaults of TrainingArguments that differ from those of a job."""
+_HALVES = ("fp16", "bf16")
 _PROBED = "the probed script"  # name of the code that trains, in estimates from a probe of a user's script
 _SPREAD, _SPREAD_DEGREES = 0.3, 2.0
 """Prior for a user's own code: standard deviation of the logarithm of its seconds, and degrees of freedom. Assumed,
@@ -108,11 +115,10 @@ class Forecast:
         price = price_of(spec)
         if spec.runs_user_code:
             known = estimate_user_code(spec, price, self.evidence.of_user_code)
-            training = None if inputs.code is None else inputs.code.training
-            if known is not None or training is None:
+            if known is not None or (described := described_by(spec, inputs.training)) is None:
                 return known
-            built = known_architecture(training.model, training.task, inputs.model)
-            return None if built is None else self.of_script(spec, training, built, price)
+            built = known_architecture(described.model, described.task, inputs.model)
+            return None if built is None else self.of_script(spec, described, built, price)
         architecture = known_architecture(spec.model, spec.task, inputs.model)
         if architecture is None:
             return None
@@ -142,6 +148,39 @@ class Forecast:
         read = f"{described.trained_by.title}, read from {Path(spec.entry_script or '').name}"
         here = 0 if probe is None else item.measured_here
         return replace(item, spec=spec, program=described.trained_by, measured_here=here, basis=f"{read}; {item.basis}")
+
+
+def described_by(spec: JobSpec, training: ScriptTraining | None) -> JobSpec | None:
+    """Return a job that runs a script, with what the script's text says of its training as parameters of the job.
+
+    What the user gave goes first. Returns None if the text does not show a training or its model, or if an option of
+    the script has the name of a job's parameter but another meaning.
+    """
+    if training is None:
+        return None
+    given, read, arguments = spec.model_fields_set, training.arguments, dict(training.arguments)
+    if "model" not in given and training.model is None:
+        return None
+    values: dict[str, Any] = {"model": training.model, "program": training.program, "task": training.task}
+    values |= {"fine_tuning": training.fine_tuning, "lora.r": training.lora_rank}
+    values |= {"max_seq_length": training.max_seq_length, "precision": _precision(training)}
+    values |= _USUAL | {name: read[name] for name in _OF_A_JOB if name in read}
+    keeps_batch = training.gets_plan or spec.gives(*OF_THE_BATCH)
+    kept = {*given, *(OF_THE_BATCH if keeps_batch else ()), *(("num_train_epochs",) if training.gets_plan else ())}
+    values = {name: value for name, value in values.items() if value is not None and name.partition(".")[0] not in kept}
+    if not str(read.get("output_dir", MODEL_FOLDER)).startswith(MODEL_FOLDER):
+        arguments["save_strategy"] = "no"  # what is outside the model folder is not uploaded
+    arguments = {name: value for name, value in arguments.items() if name not in RESERVED_TRAINING_ARGUMENTS}
+    with suppress(BadInput):
+        return spec.replace(**values, training_arguments=arguments)
+    return None
+
+
+def _precision(training: ScriptTraining) -> str | None:
+    """Return the precision of a job. With adapters, only frozen weights have the format in which a model is loaded."""
+    half = next((name for name in _HALVES if training.arguments.get(name) is True), None)
+    is_pure = training.loads_bf16 and (half is None or (half == "bf16" and training.fine_tuning == "full"))
+    return "bf16-true" if is_pure and training.fine_tuning != "qlora" else half
 
 
 def measured_script(

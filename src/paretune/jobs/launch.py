@@ -163,7 +163,7 @@ def finish_job(job: Attempts) -> JobOutcome:
 
 def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
     """Plan a job, and launch or adopt it. This is the first half of `run_job`; it raises the same errors."""
-    asked = JobIdentity.of(spec)
+    asked = spec.identity
     with _opened_run(asked, spec.command(), workplace) as (opened, parent):
         if opened is not None and opened.has_job:
             record, names = _adopted(asked, workplace, opened.run.run_id), None

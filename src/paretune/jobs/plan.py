@@ -23,7 +23,6 @@ from paretune.ledger.budget_file import BudgetFile
 from paretune.specification import metrics
 from paretune.specification.container import JobInputs
 from paretune.specification.ending import Cause
-from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Order
 from paretune.specification.plan import Plan
@@ -40,7 +39,7 @@ def draft(request: JobSpec, workplace: Workplace, *, study: str = "") -> Plan:
     launcher = workplace.launcher
     return Plan(
         card=opening_card(request),
-        identity=JobIdentity.of(request),
+        identity=request.identity,
         owner=workplace.attribution(request.tags, study),
         tags=request.tags,
         launcher=request.runs_on.name,

@@ -27,7 +27,7 @@ from paretune.specification.declaration import affecting
 from paretune.specification.ending import Cause
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec, ModelArguments
-from paretune.user_code.code import code_inputs
+from paretune.user_code.inputs import code_inputs
 
 _POLL_S = 0.1
 _FETCHED = "fetched"
@@ -56,8 +56,9 @@ def inputs_of(
     inputs, faults = JobInputs(), list[str]()
     reads = workplace.launcher.reads_inputs or workplace.offline is not None
     if spec.runs_user_code:
+        prepare = prepare and (reads or spec.project is not None)
         with collecting(faults):
-            inputs = code_inputs(spec, workplace.home, prepare=prepare and (reads or spec.project is not None))
+            inputs = code_inputs(spec.code_request, workplace.home, prepare=prepare)
     elif reads and not prepare:
         inputs = load_cached_inputs(spec, workplace.home) or inputs
     elif reads:

@@ -12,13 +12,10 @@ from paretune.core.errors import BudgetRefused
 from paretune.core.tags import Attribution
 from paretune.launchers.base import Launcher
 from paretune.launchers.deadlines import output_of
-from paretune.presentation.text import usd
-from paretune.pricing import admit as admit_at
-from paretune.pricing import price_region, unknown_price
-from paretune.pricing import worst_case_usd as worst_case_at
+from paretune.presentation.text import duration, limit_usd, usd
+from paretune.pricing import ML_M5_LARGE, ROUNDING_USD, PriceList, plan_price, price_region, unknown_price
 from paretune.specification.container import Command, JobInputs
 from paretune.specification.declaration import affecting
-from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Limits, Offer, Order, Payload
 from paretune.specification.parallelism import BatchPlan
@@ -144,7 +141,7 @@ def order_of(
         payload=payload_of(spec, inputs.command),
         owner=owner or Attribution(),
         tags=dict(spec.tags),
-        request=JobIdentity.of(spec).request,
+        request=spec.identity.request,
         place=place,
         inputs=inputs,
     )
@@ -155,15 +152,15 @@ def worst_case_usd(
 ) -> float | None:
     """Return the most dollars that a job should cost on any of its instance types; None if a price is unknown.
 
-    `more_s` are seconds that a job may be billed beyond what its launcher promises.
+    They cover the maximum runtime, the seconds to stop and upload, `more_s` seconds that a job may be billed beyond
+    what its launcher promises, and the time for which the job's instances are kept as a warm pool.
     """
-    prices = [(each, launcher.price(each)) for each in spec.clusters()]
-    known = [
-        worst_case_at(each, price, _billed_after_s(each, launcher, environment) + more_s)
-        for each, price in prices
-        if price is not None
+    bills = [
+        None if price is None else price.cost_usd(_longest_s(spec) + after_s, each.instance_count)
+        for each, price, after_s in _priced(spec, launcher, environment, more_s)
     ]
-    return max(known) if len(known) == len(prices) else None
+    known = [usd for usd in bills if usd is not None]
+    return max(known) if len(known) == len(bills) else None
 
 
 def admit(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str], more_s: float = 0.0) -> float | None:
@@ -171,17 +168,44 @@ def admit(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str], mor
 
     Raises BudgetRefused if the worst case exceeds max_cost_usd, or if max_cost_usd is set and a price is unknown.
     """
-    if spec.max_cost_usd is None:
-        return worst_case_usd(spec, launcher, environment, more_s)
-    priced = list[tuple[JobSpec, Price, float]]()
-    for each in spec.clusters():
-        if (price := launcher.price(each)) is None:
-            consequence = f"max_cost_usd, {usd(spec.max_cost_usd)}, cannot be enforced"
+    worst_usd, limit = worst_case_usd(spec, launcher, environment, more_s), spec.max_cost_usd
+    if limit is None or (worst_usd is not None and worst_usd <= limit + ROUNDING_USD):
+        return worst_usd
+    longest_s = _longest_s(spec)
+    for each, price, after_s in _priced(spec, launcher, environment, more_s):
+        if price is None:
+            consequence = f"max_cost_usd, {usd(limit)}, cannot be enforced"
             raise BudgetRefused(unknown_price(each.instance_type, region_of(each, launcher, environment), consequence))
-        priced.append((each, price, _billed_after_s(each, launcher, environment) + more_s))
-    # Check the most expensive type, so that a limit of the dollars in the refusal covers all types.
-    admit_at(*max(priced, key=lambda one: worst_case_at(*one)))
-    return worst_case_usd(spec, launcher, environment, more_s)
+        if price.cost_usd(longest_s + after_s, each.instance_count) == worst_usd:  # a limit of this covers all types
+            refusal = (
+                f"worst case {limit_usd(worst_usd)} ({duration(longest_s)} and {duration(after_s)} to stop and upload, "
+                f"x {each.instance_count} x {price.stated}) must be at most max_cost_usd, {usd(limit)}"
+            )
+    raise BudgetRefused(f"{refusal}: lower max_runtime_minutes or raise max_cost_usd")
+
+
+def _priced(
+    spec: JobSpec, launcher: Launcher, environment: Mapping[str, str], more_s: float
+) -> list[tuple[JobSpec, Price | None, float]]:
+    """Return a job on each of its types, with the price and the seconds billed beyond the maximum runtime."""
+    return [
+        (each, launcher.price(each), _billed_after_s(each, launcher, environment) + more_s) for each in spec.clusters()
+    ]
+
+
+def _longest_s(spec: JobSpec) -> float:
+    return 60 * (spec.max_runtime_minutes + spec.sagemaker.keep_alive_minutes)  # a warm pool is billed like a job
+
+
+def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
+    """Return the price of a job's instances, or None if it is unknown. Local jobs get a notional price.
+
+    AWS is not called. Raises BadInput if the region is invalid.
+    """
+    if not job.has_instances:
+        return ML_M5_LARGE
+    region = price_region(job.instance_type, job.region, environment)
+    return plan_price(job.sagemaker, job.instance_type, region) or prices.price(job.instance_type, region)
 
 
 def _billed_after_s(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str]) -> float:

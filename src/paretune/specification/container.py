@@ -28,9 +28,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from paretune.specification.ending import Cause, Ending, failed
-from paretune.specification.job import JobSpec
 from paretune.specification.metrics import may_be_of_a_job
 from paretune.specification.parallelism import BatchPlan
+from paretune.specification.user_code import ScriptTraining
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Environment variable. An emulator of AWS sets it to 1, so that jobs on "GPU instances" may train without a GPU."""
@@ -255,7 +255,7 @@ class UserCode:
         requirements: lines that pip installs in the job.
         texts: the source files that the job's run keeps, by name.
         described: what a dry run says of it, by heading.
-        training: for a script with Hugging Face's Trainer, the job with what the script's text says of its training.
+        training: for a script with Hugging Face's Trainer, what its text says of its training.
         parameters: names of the inputs as users know them, by channel, if they differ.
     """
 
@@ -268,7 +268,7 @@ class UserCode:
     requirements: tuple[str, ...] = ()
     texts: Mapping[str, Path] = field(default_factory=dict)
     described: Mapping[str, str] = field(default_factory=dict)
-    training: JobSpec | None = None
+    training: ScriptTraining | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -298,6 +298,11 @@ class JobInputs:
     def command(self) -> Command | None:
         """The command of a user's own training; None for paretune's."""
         return None if self.code is None else self.code.command
+
+    @property
+    def training(self) -> ScriptTraining | None:
+        """What the text of the user's script says of its training; None if it says nothing, and for paretune's own."""
+        return None if self.code is None else self.code.training
 
     @property
     def revision(self) -> str | None:

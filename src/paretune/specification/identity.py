@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from paretune.specification.job import JobSpec
-
 _OF_A_LAUNCH = ("region", "budget", "force")
 """Parameters that are resolved anew at each launch, or that may differ when the same job is launched again."""
 
@@ -47,11 +45,6 @@ class JobIdentity:
     given: Mapping[str, Any]
     data_key: str | None = None
     code_key: str | None = None
-
-    @classmethod
-    def of(cls, spec: JobSpec, *, data_key: str | None = None, code_key: str | None = None) -> "JobIdentity":
-        """Return the identity of a job."""
-        return cls(computation=spec.spec_hash(), given=spec.given(), data_key=data_key, code_key=code_key)
 
     @property
     def request(self) -> str:

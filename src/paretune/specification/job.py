@@ -14,7 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator
 
-from paretune.core.shell import command_line
+from paretune.core.errors import BadInput
+from paretune.core.shell import command_line, split_words
 from paretune.specification import catalog, launchers, metrics
 from paretune.specification.declaration import (
     ANY,
@@ -24,9 +25,11 @@ from paretune.specification.declaration import (
     Rules,
     affecting,
     experimental_in,
+    extra_of,
     parameter,
     spell,
 )
+from paretune.specification.identity import JobIdentity
 from paretune.specification.inputs import (
     BUNDLED_DATASET,
     BUNDLED_MODEL,
@@ -50,6 +53,7 @@ from paretune.specification.parallelism import (
 )
 from paretune.specification.program import Program, known_program
 from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
+from paretune.specification.user_code import CodeRequest
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters and freeze the weights
 ALL_LINEAR = "all-linear"  # adapters on every linear layer except the head
@@ -460,6 +464,42 @@ class JobSpec(Parameters):
         """The parameters that say which model is trained, and how much of it."""
         return self._part(ModelArguments)
 
+    @property
+    def identity(self) -> JobIdentity:
+        """What makes the job the same as another one, before its rows and code have been read."""
+        return JobIdentity(computation=self.spec_hash(), given=self.given())
+
+    @property
+    def code_request(self) -> CodeRequest:
+        """What the job asks of the user's own script or project."""
+        return CodeRequest(
+            entry_script=self.entry_script,
+            project=self.project,
+            entry_point=self.entry_point,
+            words=tuple(split_words(self.script_words)),
+            may_ask=self.ask_script,
+            given={name: getattr(self, name) for name in self.model_fields_set},
+            options=self.training_arguments,
+            files={name: str(getattr(self, name) or "") for name in INPUT_FILES},
+            batch=self.plan(),
+            fallbacks={name: self._shared_by(name) for name in self.instance_types()[1:]},
+            num_train_epochs=self.num_train_epochs,
+            seed=self.seed,
+            scales_rate=self.learning_rate_scaling != "none",
+            metric=self.metric,
+            metric_definitions=self.metric_definitions,
+            has_instances=self.has_instances,
+            files_travel=self.runs_on.files_travel,
+            has_image=self.sagemaker.training_image is not None,
+        )
+
+    def _shared_by(self, instance_type: str) -> BatchPlan | None:
+        """Return the plan with the same global batch on a fallback type; None if its devices cannot share the batch."""
+        try:
+            return self.with_its_batch().on_instance_type(instance_type).plan()
+        except BadInput:
+            return None
+
     def _part(self, kind: type[_Part]) -> _Part:
         return kind(**{each.name: getattr(self, each.name) for each in fields(kind)})
 
@@ -627,3 +667,17 @@ def default_learning_rate(fine_tuning: str) -> float:
 def share_of(text: str) -> float:
     """Return a uniformly distributed number in [0, 1), always the same for the same string."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) / 2**56
+
+
+DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
+"""The default of each parameter of a job, as a user would spell it."""
+
+
+def parameters_affecting(*effects: Effect, without: tuple[Effect, ...] = ()) -> tuple[str, ...]:
+    """Return the names of the parameters of a job that have one of `effects` and none of `without`."""
+    return affecting(JobSpec, *effects, without=without)
+
+
+def other_names(parameter: str) -> tuple[str, ...]:
+    """Return the names that other programs use for a parameter of a job; empty for any other name."""
+    return tuple(extra_of(JobSpec, parameter, "also")) if parameter in DEFAULTS else ()

@@ -19,7 +19,6 @@ from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import OF_OWN_CODE, StudyFile, skeleton
 from paretune.studies.definition.space import INSIDE, Choices, Range, why_not_searched
 from paretune.user_code.binding import OF_SCRIPTS, argument_of
-from paretune.user_code.code import script_of
 from paretune.user_code.script import Script
 
 _FACTOR = 8.0  # factor between a script's learning rate and either end of the searched range
@@ -47,7 +46,7 @@ def with_own_code(file: StudyFile) -> StudyFile:
         file.refuse(_undeclared(file, str(job.project)))
     if job.entry_script is None:
         return file
-    script, search = script_of(job), dict[str, Choices | Range]()
+    script, search = Script.of(job.code_request), dict[str, Choices | Range]()
     for name, entry in file.search.items():
         _, of_script, own_name = name.rpartition(OF_OWN_CODE)
         found = script.find(own_name) if of_script else None
@@ -108,7 +107,7 @@ def search_of_script(job: JobSpec, metric: str, *, has_types: bool) -> ScriptSea
     BadInput if neither can be searched, unless the request sets one of them or the study has instance types to
     search (`has_types`).
     """
-    script, search, left_out = script_of(job), dict[str, Any](), list[LeftOut]()
+    script, search, left_out = Script.of(job.code_request), dict[str, Any](), list[LeftOut]()
     rate = argument_of(script, "learning_rate")
     batch = next((name for name in OF_THE_BATCH if name not in OF_THE_BATCH[1:2] and argument_of(script, name)), None)
     given = {script.argument(name) or name for name in job.training_arguments}  # by the script's own names

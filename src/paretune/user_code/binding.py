@@ -14,7 +14,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ from typing import Any
 from paretune.core.errors import did_you_mean
 from paretune.core.machine import may_have_gpu
 from paretune.core.reading import at_home, is_file
-from paretune.core.shell import options, split_words
+from paretune.core.shell import options
 from paretune.specification.container import Command, Slot, slot_values
-from paretune.specification.declaration import affecting, extra_of, spell
+from paretune.specification.declaration import spell
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3, INPUT_FILES, split_configuration
-from paretune.specification.job import JobSpec
+from paretune.specification.job import other_names, parameters_affecting
 from paretune.specification.metrics import SCRIPT_METRICS
-from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH, BatchPlan
+from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH
+from paretune.specification.user_code import CodeRequest
 from paretune.user_code.arguments import ASKED, REPEATED, SEVERAL, Argument
 from paretune.user_code.script import Script
 from paretune.user_code.script_metrics import setting_names, totals_in
@@ -45,7 +46,7 @@ _OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
 _OF_KEYS = ("hydra", "omegaconf", "jsonargparse")  # parsers whose options are keys of nested settings
 _IN_KEYS = ("learning_rate", "num_train_epochs", *OF_THE_BATCH)  # parameters that may be such a key
 _ELSEWHERE = {
-    *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
+    *(*parameters_affecting("cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
     *(
         "project",
         "entry_point",
@@ -65,7 +66,7 @@ paretune itself, such as `entry_script` and `program`.
 """
 OF_SCRIPTS = tuple(
     name
-    for name in affecting(JobSpec, "data", "evaluation", "quality", "seconds", "memory", "batch", "noise")
+    for name in parameters_affecting("data", "evaluation", "quality", "seconds", "memory", "batch", "noise")
     if name not in _ELSEWHERE
 )
 """Parameters of a job that are passed to a script as arguments, if the user gave them."""
@@ -88,7 +89,7 @@ class Bound:
     faults: tuple[str, ...] = ()
 
 
-def bind(spec: JobSpec, script: Script, *, place: str = "", moved: Mapping[str, str] | None = None) -> Bound:
+def bind(request: CodeRequest, script: Script, *, place: str = "", moved: Mapping[str, str] | None = None) -> Bound:
     """Decide what a script gets, which is at the path `place` in the job. If it cannot run, the `faults` say why.
 
     `moved` has the paths in the job of parameters that name files here. They are recorded as they were given.
@@ -98,46 +99,48 @@ def bind(spec: JobSpec, script: Script, *, place: str = "", moved: Mapping[str, 
     a script with Hydra or OmegaConf gets them as overrides `key=value`. The entries of `training_arguments` override
     all other values.
     """
-    plan, name = spec.plan(), script.path.name
-    values = _values(spec, plan, script)
-    own = split_words(spec.script_words)
-    words = _command_line(script, own, values)
-    in_job = _command_line(script, own, _values(spec, plan, script, moved)) if moved else words
-    batch, steps, total, share = (
-        any(slot in word for word in words) for slot in (Slot.BATCH, Slot.STEPS, Slot.TOTAL, Slot.SHARE)
-    )
-    faults = _faults(spec, script, plan, values, words)
+    values = _values(request, script)
+    words = _command_line(script, request.words, values)
+    in_job = _command_line(script, request.words, _values(request, script, moved)) if moved else words
+    other_seed = replace(request, seed=request.seed ^ 1, given={**request.given, "seed": request.seed ^ 1})
+    slots = _slots_in(words)
+    faults = _faults(request, script, values, words)
     logging = str(values.get("logging_steps") if script.has_hugging_face_parser else "")
     command = Command(
         words=tuple(in_job),
         script=place or str(script.path),
-        recorded=_recorded(spec, script, plan, values),
-        takes_seed=_values(other := spec.replace(seed=spec.seed ^ 1), other.plan(), script) != values,
-        takes_batch=batch or total or share,
-        accumulates=steps and (batch or total) and not faults,
-        settings=tuple(sorted({*setting_names(spec.training_arguments), *script.reported.settings})),
-        named=tuple(sorted({*spec.metric, *script.reported.named})),
+        recorded=_recorded(request, script, values),
+        takes_seed=_values(other_seed, script) != values,
+        takes_batch=bool(slots - {Slot.STEPS}),
+        accumulates=Slot.STEPS in slots and bool(slots & {Slot.BATCH, Slot.TOTAL}) and not faults,
+        settings=tuple(sorted({*setting_names(request.options), *script.reported.settings})),
+        named=tuple(sorted({*request.metric, *script.reported.named})),
         renamed=dict(SCRIPT_METRICS),
-        metric_definitions=spec.metric_definitions,
+        metric_definitions=request.metric_definitions,
         logging_steps=int(logging) if logging.isdigit() and int(logging) else None,
         leaves_model=True,
-        usage_hint=f"; use --training_arguments.NAME VALUE to pass an option that `python {name} --help` lists, or add "
-        f"{options(ask_script='true')}",
+        usage_hint="; use --training_arguments.NAME VALUE to pass an option that "
+        f"`python {script.path.name} --help` lists, or add {options(ask_script='true')}",
         totals=totals_in({name: each.default for each in script.arguments for name in each.names}, words),
     )
-    return Bound(command=command, described=_described(spec, script, plan, words), faults=tuple(faults))
+    return Bound(command=command, described=_described(request, script, words), faults=tuple(faults))
 
 
-def _values(spec: JobSpec, plan: BatchPlan, script: Script, moved: Mapping[str, str] | None = None) -> dict[str, Any]:
+def _slots_in(words: Sequence[str]) -> set[str]:
+    """Return the slots of the batch that a command line has."""
+    return {slot for slot in (Slot.BATCH, Slot.STEPS, Slot.TOTAL, Slot.SHARE) if any(slot in word for word in words)}
+
+
+def _values(request: CodeRequest, script: Script, moved: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the values that a script gets, by its own names for them; those of the batch are slots."""
-    values = {**_given_values(spec, plan, script, moved), **spec.training_arguments}
+    values = {**_given_values(request, script, moved), **request.options}
     if script.has_hugging_face_parser:
         batch, steps, _ = OF_THE_BATCH
-        usual = {"output_dir": Slot.OUTPUT, "learning_rate": plan.learning_rate, batch: Slot.BATCH, steps: Slot.STEPS}
-        usual |= {"num_train_epochs": spec.num_train_epochs, "seed": spec.seed, "logging_steps": LOGGING_STEPS}
-        usual |= {"disable_tqdm": True, "report_to": "none"}
+        usual = {"output_dir": Slot.OUTPUT, "learning_rate": request.batch.learning_rate}
+        usual |= {batch: Slot.BATCH, steps: Slot.STEPS, "num_train_epochs": request.num_train_epochs}
+        usual |= {"seed": request.seed, "logging_steps": LOGGING_STEPS, "disable_tqdm": True, "report_to": "none"}
         if script.is_complete:  # a parser without TrainingArguments may have only some of these
-            if spec.gives(*OF_THE_BATCH) or any(map(script.argument, OF_THE_BATCH)):  # by the script's own name
+            if request.given_batch or any(map(script.argument, OF_THE_BATCH)):  # by the script's own name
                 own = {name: argument_of(script, name) or name for name in OF_THE_BATCH[:2]}
                 usual = {own.get(name, name): value for name, value in usual.items()}
             usual = {name: value for name, value in usual.items() if script.argument(name)}
@@ -145,20 +148,20 @@ def _values(spec: JobSpec, plan: BatchPlan, script: Script, moved: Mapping[str, 
     return ({"output_dir": Slot.OUTPUT} if script.argument("output_dir") else {}) | values
 
 
-def _recorded(spec: JobSpec, script: Script, plan: BatchPlan, values: Mapping[str, Any]) -> dict[str, str]:
+def _recorded(request: CodeRequest, script: Script, values: Mapping[str, Any]) -> dict[str, str]:
     """Return every value that the script gets as a parameter of the job's run.
 
     A value that has a parameter of paretune is recorded under the parameter's name, any other one as
     `training_arguments.NAME`. MLflow does not allow Hydra's `+` and `~` in names, so they are left out.
     """
-    slots = slot_values(plan, "")
+    slots = slot_values(request.batch, "")
     parameters = {argument_of(script, name): name for name in (*OF_SCRIPTS, *OF_THE_BATCH, "learning_rate")}
     recorded = dict[str, str]()
     for name, value in values.items():
         if value == Slot.OUTPUT:
             continue
-        parameter = None if name in spec.training_arguments else parameters.get(name)
-        if parameter == "learning_rate" and spec.learning_rate_scaling != "none":
+        parameter = None if name in request.options else parameters.get(name)
+        if parameter == "learning_rate" and request.scales_rate:
             parameter = "scaled_learning_rate"  # as for paretune's own training
         text = slots.get(value) if isinstance(value, str) else None
         plain = re.sub(r"[^\w./: -]", "_", name.lstrip("+~"))
@@ -166,19 +169,16 @@ def _recorded(spec: JobSpec, script: Script, plan: BatchPlan, values: Mapping[st
     return recorded
 
 
-def _described(spec: JobSpec, script: Script, plan: BatchPlan, shown: Sequence[str]) -> dict[str, str]:
+def _described(request: CodeRequest, script: Script, shown: Sequence[str]) -> dict[str, str]:
     """Describe what a script gets, the metrics that it should report, and what its text does not show.
 
     `shown` has the words of the command line with the files that were given, as people read them.
     """
-    unclear, values = (
-        list(_unclear(script, split_words(spec.script_words), spec.model_fields_set)),
-        slot_values(plan, "OUTPUT_DIR"),
-    )
+    unclear, values = list(_unclear(script, request.words, request.given)), slot_values(request.batch, "OUTPUT_DIR")
     words = [reduce(lambda text, slot: text.replace(slot, values[slot]), values, word) for word in shown]
-    reports = [*script.reported.metrics, *(item["Name"] for item in spec.metric_definitions)]
+    reports = [*script.reported.metrics, *(item["Name"] for item in request.metric_definitions)]
     if unseen := [
-        name for name in spec.metric if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}
+        name for name in request.metric if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}
     ]:
         unclear.append(f"whether it reports {', '.join(unseen)}, which its text does not show")
     if not reports:
@@ -248,68 +248,68 @@ def _left_out(script: Script, words: Sequence[str]) -> Iterator[str]:
             yield each.names[0]
 
 
-def _plan_faults(spec: JobSpec, script: Script) -> list[str]:
-    """Return a fault if a script with Hugging Face's parser would not get the batch that the user gave."""
-    given, (batch, steps, _) = spec.model_fields_set.intersection(OF_THE_BATCH), OF_THE_BATCH
-    if not given or not script.has_hugging_face_parser or not script.is_complete:
-        return []
-    needed = [batch] * (given != {steps}) + [steps] * (spec.plan().gradient_accumulation_steps > 1)
-    lost = [name for name in needed if not _declares(script, name)]
-    if not lost:
-        return []
-    values = " and ".join(f"{name}={getattr(spec, name)}" for name in OF_THE_BATCH if name in given)
-    them = "it" if len(lost) == 1 else "them"
-    return [
-        f"{script.path.name} has no argument {' and '.join(lost)}, so it cannot train with {values}: add {them} to the "
-        f"script, or leave {' and '.join(name for name in OF_THE_BATCH if name in given)} out"
-    ]
+def _batch_faults(request: CodeRequest, script: Script, words: Sequence[str]) -> list[str]:
+    """Return a fault if a script would not get the batch that the user gave, and one for each unsuitable fallback type.
+
+    On a fallback type, the script runs the same words, with other numbers in their slots.
+    """
+    faults, given, (batch, steps, _) = list[str](), request.given_batch, OF_THE_BATCH
+    name, has_plan = script.path.name, script.has_hugging_face_parser
+    if given and has_plan and script.is_complete:
+        needed = [batch] * ({*given} != {steps}) + [steps] * (request.batch.gradient_accumulation_steps > 1)
+        if lost := [name for name in needed if not _declares(script, name)]:
+            values = " and ".join(f"{name}={value}" for name, value in given.items())
+            them = "it" if len(lost) == 1 else "them"
+            faults.append(
+                f"{name} has no argument {' and '.join(lost)}, so it cannot train with {values}: add {them} to the "
+                f"script, or leave {' and '.join(given)} out"
+            )
+    slots = _slots_in(words)
+    if Slot.BATCH not in slots or slots & {Slot.STEPS, Slot.TOTAL}:
+        return faults
+    total = request.batch.global_batch_size
+    remedy = "" if has_plan else "of the batch parameters, give only global_batch_size, or "
+    for instance_type, plan in request.fallbacks.items():
+        if plan is None:
+            fault = f"the devices of {instance_type} cannot share the global batch size of {total} evenly"
+            faults.append(f"fallback_instance_types: {fault}: leave {instance_type} out")
+        elif plan.gradient_accumulation_steps > 1:
+            faults.append(
+                f"fallback_instance_types: to keep the global batch size of {total} on {instance_type}, {name} would "
+                f"need an argument {steps}, which it does not have: {remedy}leave fallback_instance_types out"
+            )
+    return faults
 
 
-def _faults(
-    spec: JobSpec, script: Script, plan: BatchPlan, values: Mapping[str, Any], words: Sequence[str]
-) -> list[str]:
+def _faults(request: CodeRequest, script: Script, values: Mapping[str, Any], words: Sequence[str]) -> list[str]:
     """Return faults for parameters that the script does not accept, and for required arguments that are missing.
 
     The checks come in this order: the script's syntax, its --help, bundled inputs, whether the script can be started
     with arguments, and the arguments themselves. If a check finds faults, later checks are left out. One exception: if
     the script needs a word such as `fit` before its options, unknown arguments are reported as well.
     """
-    if not spec.has_instances and script.syntax_fault:  # a container may have another version of Python
+    if not request.has_instances and script.syntax_fault:  # a container may have another version of Python
         return [script.syntax_fault]
-    names = {**_given_values(spec, plan, script), **spec.training_arguments}
-    own = split_words(spec.script_words)
+    names, own = {**_given_values(request, script), **request.options}, request.words
     if script.help_fault:
         return [_command_fault(script, list(names), own) or script.help_fault]
-    if faults := _bundled_faults(spec, script):
+    if faults := _bundled_faults(request, script):
         return faults
-    if script.bf16_by and not (spec.has_instances or {"bf16", "fp16", "use_cpu"} & values.keys() or may_have_gpu()):
+    if script.bf16_by and not (request.has_instances or {"bf16", "fp16", "use_cpu"} & values.keys() or may_have_gpu()):
         rule = f"{script.path.name} trains in bf16, the default of TRL's {script.bf16_by}, which needs a GPU"
         return [f"{rule}, and this machine has none: add {options(precision='fp32')}"]
-    if script.opens and spec.project is None and (spec.has_instances or script.path.parent != Path.cwd()):
+    if script.opens and request.project is None and (request.has_instances or script.path.parent != Path.cwd()):
         where = os.path.relpath(script.path.parent)
         text = f"opens {', '.join(script.opens)} in the current folder, which is another one: replace entry_script with"
         return [f"{script.path.name} {text} these two lines\n    project: {where}\n    entry_point: {script.path.name}"]
     if faults := start_faults(script, names, own):
         return [*faults, *(_unknown_arguments(script, names) if script.commands else ())]
     faults = [*_misplaced(script, names, own), *_unknown_arguments(script, names), *_value_faults(script, names)]
-    faults += _plan_faults(spec, script)
-    has_plan = script.has_hugging_face_parser  # it gets the batch plan, as far as it has arguments for it
-    remedy = "" if has_plan else "of the batch parameters, give only global_batch_size, or "
-    batch, steps, _ = OF_THE_BATCH
-    gets_batch = has_plan and _declares(script, batch)
-    whole = spec.with_its_batch() if gets_batch else spec
-    for each in whole.clusters()[1:]:  # fewer devices may need more accumulation steps
-        more = sorted(_given_values(each, each.plan(), script).keys() - names.keys())
-        if gets_batch and each.plan().gradient_accumulation_steps > 1:
-            more += {steps} - names.keys()
-        if _unknown_arguments(script, more):
-            keeps = f"to keep the global batch size of {each.plan().global_batch_size} on {each.instance_type}"
-            needs = f"{script.path.name} would need an argument {' and '.join(more)}, which it does not have"
-            faults.append(f"fallback_instance_types: {keeps}, {needs}: {remedy}leave fallback_instance_types out")
+    faults += _batch_faults(request, script, words)
     if not (script.has_hugging_face_parser or script.declares_all):
         return faults
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
-    if has_plan:
+    if script.has_hugging_face_parser:
         passed |= {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
     needed = _required(script, own, by_place=False)
     if missing := [each for each in needed if passed.isdisjoint(each.names)]:
@@ -353,9 +353,9 @@ def _must_ask(script: Script) -> str:
     return f"{reads}: paretune reads them by running {name} --help without network: add {options(ask_script='true')}"
 
 
-def _bundled_faults(spec: JobSpec, script: Script) -> list[str]:
+def _bundled_faults(request: CodeRequest, script: Script) -> list[str]:
     """Return faults for bundled models and data sets, which only paretune's own training can read."""
-    given = {name: str(getattr(spec, name)) for name in ("model", "dataset") if name in spec.model_fields_set}
+    given = {name: request.files[name] for name in ("model", "dataset") if name in request.given}
     instead = {"model": f"a hub id, such as {BUNDLED_MODEL_ID}, or a folder", "dataset": "a hub id, a file or a folder"}
     return [
         f"{name} {text} works only with paretune's own training: give {script.path.name} {instead[name]}"
@@ -579,14 +579,12 @@ def _parameter_of(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-def _given_values(
-    spec: JobSpec, plan: BatchPlan, script: Script, moved: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def _given_values(request: CodeRequest, script: Script, moved: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the given parameters by the script's own names, with the learning rate scaled to the batch."""
     values = dict[str, Any]()
     has_plan = script.has_hugging_face_parser  # such a script gets the whole plan anyway
     batch, steps, total = OF_THE_BATCH
-    if (given := spec.model_fields_set.intersection(OF_THE_BATCH)) and not has_plan:
+    if (given := {*request.given_batch}) and not has_plan:
         names = (
             [batch, steps] if script.reads_anything else [name for name in OF_THE_BATCH if argument_of(script, name)]
         )
@@ -599,13 +597,13 @@ def _given_values(
             # its whole share at once. Otherwise the unknown argument is passed, and `_faults` reports it.
             if given == {total}:
                 values[batch] = Slot.SHARE
-            elif plan.gradient_accumulation_steps > 1:
+            elif request.batch.gradient_accumulation_steps > 1:
                 values[steps] = Slot.STEPS
-    values |= {name: getattr(spec, name) for name in OF_SCRIPTS if name in spec.model_fields_set}
+    values |= {name: request.given[name] for name in OF_SCRIPTS if name in request.given}
     # A shell would replace ~, and the script does not.
     values |= {name: str(at_home(values[name])) for name in INPUT_FILES if str(values.get(name)).startswith("~")}
     if "learning_rate" in values:
-        values["learning_rate"] = plan.learning_rate
+        values["learning_rate"] = request.batch.learning_rate
     may_take_seed = script.mentions_seed and not script.declares_all
     if not (script.argument("seed") or has_plan or script.parser == "hydra" or may_take_seed):
         values.pop("seed", None)  # a study sets the seed to repeat a job, even if the script has no such argument
@@ -614,11 +612,11 @@ def _given_values(
         precision = values.pop("precision")
         others = [name for name in ("bf16", "fp16") if name != precision != "auto" and _may_be_on(script, name)]
         values |= ({precision: True} if precision in ("bf16", "fp16") else {}) | dict.fromkeys(others, False)
-    dataset, configuration = split_configuration(spec.dataset)
+    dataset, configuration = split_configuration(request.files["dataset"])
     values |= {name: path for name, path in (moved or {}).items() if name in values}
     if "dataset" in values and configuration and "dataset" not in (moved or {}):
         values |= {"dataset": dataset, "dataset_config_name": configuration}
-    is_one_file = spec.dataset.startswith(IN_S3) or is_file(spec.dataset)
+    is_one_file = request.files["dataset"].startswith(IN_S3) or is_file(request.files["dataset"])
     if "dataset" in values and (name := argument_of(script, "train_file" if is_one_file else "dataset_name")):
         values[name] = values.pop("dataset")
     if script.reads_anything and values.pop("init", "") == "random" and "model" in values:
@@ -652,7 +650,7 @@ def argument_of(script: Script, name: str) -> str | None:
     If the script declares none of them, return the parameter's name in Hugging Face's scripts if the script passes
     unknown arguments on to such a parser (`reads_anything`), and otherwise None.
     """
-    names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
+    names = (name, *other_names(name))
     declared = next(filter(None, map(script.argument, names)), None)
     if declared is None and script.parser in _OF_KEYS and name in _IN_KEYS:  # model.optimizer.lr, data.batch_size
         inside = [known for known in script.names if "." in known and _last(known) in names]

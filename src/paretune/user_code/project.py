@@ -19,14 +19,13 @@ from mlflow.projects.utils import _fetch_project, load_project
 
 from paretune.core.errors import BadInput, collecting, first_line, refuse
 from paretune.core.reading import LARGEST_SCRIPT, at_home, exists
-from paretune.core.shell import split_words
 from paretune.launchers import archive
 from paretune.specification.container import Command, Slot, slot_values
 from paretune.specification.declaration import spell
 from paretune.specification.inputs import IN_S3, in_channel, missing_files
-from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_THE_BATCH
+from paretune.specification.user_code import CodeRequest
 from paretune.user_code import script_metrics
 from paretune.user_code.binding import Bound, bind
 from paretune.user_code.code import RUNNER_FILES, Code
@@ -131,35 +130,36 @@ class ProjectCode(Code):
     folder: str = "project"
 
     @classmethod
-    def of(cls, spec: JobSpec) -> "ProjectCode":
+    def of(cls, request: CodeRequest) -> "ProjectCode":
         """Read the project of a job. Raises BadInput if there is no such project, or no such entry point in it.
 
         A Python script that MLproject does not declare is read as an `entry_script` is.
         """
-        project, root = _with_entry_point(spec.project or "", spec.entry_point)
-        is_script = spec.entry_point not in project._entry_points and spec.entry_point.endswith(".py")
-        command = next(iter(split_words(spec.script_words)), "")
-        path = root / spec.entry_point
-        script = Script.read(path, may_ask=spec.ask_script, command=command) if is_script else None
-        has_image = spec.sagemaker.training_image is not None
-        is_here = exists((spec.project or "").partition("#")[0])
-        return cls(root=root, script=script, project=project, is_here=is_here, has_image=has_image)
+        address, entry_point = request.project or "", request.entry_point
+        project, root = _with_entry_point(address, entry_point)
+        script = None
+        if entry_point not in project._entry_points and entry_point.endswith(".py"):
+            script = Script.read(root / entry_point, may_ask=request.may_ask, command=request.command)
+        is_here = exists(address.partition("#")[0])
+        return cls(root=root, script=script, project=project, is_here=is_here, has_image=request.has_image)
 
-    def bind(self, spec: JobSpec, home: Path) -> Bound:
+    def bind(self, request: CodeRequest, home: Path) -> Bound:
         """Return what a job runs and reads. Raises BadInput with all faults of a declared command."""
         if self.script is not None:
-            bound = bind(spec, self.script, place=spec.entry_point)
+            bound = bind(request, self.script, place=request.entry_point)
             command = replace(
                 bound.command,
-                recorded={**_recorded(spec.training_arguments), **bound.command.recorded},
+                recorded={**_recorded(request.options), **bound.command.recorded},
                 leaves_model=False,
             )
-            return replace(bound, command=command, described={"command": command.shown(spec.plan()), **bound.described})
-        with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
-            entry = self.project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
-            if spec.entry_point not in self.project._entry_points and spec.entry_point.endswith(".sh"):
-                entry.command = shlex.join(["bash", spec.entry_point])  # MLflow uses $SHELL, which an image may lack
-            return _declared_command(spec, entry, home, self.root)
+            return replace(
+                bound, command=command, described={"command": command.shown(request.batch), **bound.described}
+            )
+        with _translated_errors(f"project {request.project}, entry_point {request.entry_point}"):
+            entry = self.project.get_entry_point(request.entry_point)  # type: ignore[no-untyped-call]  # MLflow
+            if request.entry_point not in self.project._entry_points and request.entry_point.endswith(".sh"):
+                entry.command = shlex.join(["bash", request.entry_point])  # MLflow uses $SHELL, which an image may lack
+            return _declared_command(request, entry, home, self.root)
 
     def files(self, *, travels: bool) -> dict[str, Path]:
         """Return the project's files that the job gets, by name. Raises BadInput if there are none."""
@@ -207,39 +207,39 @@ def _is_source(name: str) -> bool:
     return PurePath(name).suffix in {*_PROGRAMS, ".yaml", ".yml", ".toml"} or PurePath(name).name == "MLproject"
 
 
-def _declared_command(spec: JobSpec, entry: Any, home: Path, root: Path) -> Bound:
+def _declared_command(request: CodeRequest, entry: Any, home: Path, root: Path) -> Bound:
     """Bind a job to an entry point of MLproject: its parameters with the names of the batch are slots."""
-    values = {name: spell(value) for name, value in spec.training_arguments.items()}
+    values = {name: spell(value) for name, value in request.options.items()}
     given = dict[str, str]()
-    if _SEED in entry.parameters and _SEED not in values and spec.gives(_SEED):
-        given[_SEED] = str(spec.seed)  # a repeat of the same job has a different seed
+    if _SEED in entry.parameters and _SEED not in values and _SEED in request.given:
+        given[_SEED] = str(request.seed)  # a repeat of the same job has a different seed
     slots = dict(zip(OF_THE_BATCH, (Slot.BATCH, Slot.STEPS, Slot.TOTAL), strict=True))
-    if spec.gives(*OF_THE_BATCH):
+    if request.given_batch:
         given |= {name: slot for name, slot in slots.items() if name in entry.parameters and name not in values}
         if not given.keys() & {*OF_THE_BATCH}:
-            lost = ", ".join(name for name in OF_THE_BATCH if spec.gives(name))
-            rule = f"entry point {spec.entry_point} declares no parameter {' or '.join(OF_THE_BATCH)}"
+            lost = ", ".join(name for name in request.given_batch)
+            rule = f"entry point {request.entry_point} declares no parameter {' or '.join(OF_THE_BATCH)}"
             raise BadInput([f"{rule}, so it cannot train with {lost}: leave it out, or declare one in MLproject"])
-    command, inputs = _entry_command(spec, entry, values | given, home, root)
-    numbers = slot_values(spec.plan(), "")
+    command, inputs = _entry_command(request, entry, values | given, home, root)
+    numbers = slot_values(request.batch, "")
     used = {slot for slot in numbers if slot in command}
     names, scripts = _names(entry, root)
     settings = [set(script.reported.settings) for script in scripts]
-    settings += [{*script_metrics.setting_names(each)} for each in (entry.parameters, spec.training_arguments)]
+    settings += [{*script_metrics.setting_names(each)} for each in (entry.parameters, request.options)]
     recorded = {name: numbers.get(text, text) for name, text in given.items()}
     bound = Command(
         words=(command,),
-        recorded=_recorded(spec.training_arguments) | recorded,
+        recorded=_recorded(request.options) | recorded,
         takes_seed=_SEED in entry.parameters and _SEED not in values,
         takes_batch=bool(used),
         accumulates=Slot.STEPS in used and bool(used & {Slot.BATCH, Slot.TOTAL}),
         settings=tuple(sorted(set.union(*settings))),
-        named=tuple(sorted({*spec.metric, *names, *(name for script in scripts for name in script.reported.named)})),
+        named=tuple(sorted({*request.metric, *names, *(name for script in scripts for name in script.reported.named)})),
         renamed=dict(SCRIPT_METRICS),
-        metric_definitions=spec.metric_definitions,
+        metric_definitions=request.metric_definitions,
         totals=script_metrics.totals_in(given),
     )
-    return Bound(command=bound, inputs=inputs, described={"command": bound.shown(spec.plan())})
+    return Bound(command=bound, inputs=inputs, described={"command": bound.shown(request.batch)})
 
 
 def _recorded(arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -263,7 +263,7 @@ def _names(entry: Any, root: Path) -> tuple[set[str], list[Script]]:
 
 
 def _entry_command(
-    spec: JobSpec, entry: Any, values: dict[str, str], home: Path, root: Path
+    request: CodeRequest, entry: Any, values: dict[str, str], home: Path, root: Path
 ) -> tuple[str, dict[str, Path | str]]:
     """Return an entry point's command for `bash -c`, as MLflow computes it, and the files that it reads, by channel.
 
@@ -272,7 +272,7 @@ def _entry_command(
     and has no channels. A relative path that does not exist in the current folder is relative to the project's.
     """
     if not isinstance(entry.command, str):
-        raise BadInput([f"entry point {spec.entry_point} has no command: add one to MLproject, as a string"])
+        raise BadInput([f"entry point {request.entry_point} has no command: add one to MLproject, as a string"])
     inputs = dict[str, Path | str]()
     for position, (name, parameter) in enumerate(entry.parameters.items()):
         value = values.get(name, parameter.default)
@@ -281,7 +281,7 @@ def _entry_command(
         channel = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]  # it becomes part of names of environment variables
         if channel in _RESERVED_CHANNELS or channel in inputs:
             channel = f"{channel}_{position}"
-        if spec.runs_on.files_travel and value.startswith(IN_S3):
+        if request.files_travel and value.startswith(IN_S3):
             inputs[channel], values[name] = in_channel(channel, value)
             continue
         if not Path(value).exists() and (root / value).exists():
@@ -291,14 +291,14 @@ def _entry_command(
             home.mkdir(parents=True, exist_ok=True)
             downloads = tempfile.mkdtemp(prefix="downloads-", dir=home)
         path = Path(parameter.compute_value(value, downloads, position))
-        if not spec.runs_on.files_travel:
+        if not request.files_travel:
             values[name] = str(path)
             continue
         inputs[channel], values[name] = in_channel(channel, path)
     try:
         return str(entry.compute_command(values, None)), inputs
     except (KeyError, IndexError, ValueError, AttributeError) as error:  # raised by str.format
-        fault = f"entry point {spec.entry_point}: its command must name declared parameters in braces ({error})"
+        fault = f"entry point {request.entry_point}: its command must name declared parameters in braces ({error})"
         raise BadInput([fault]) from error
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.core.reading import LARGEST_SCRIPT, read_text
+from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
+from paretune.specification.user_code import CodeRequest
 from paretune.user_code.arguments import Accepted, Program, accepted, completed, declarations, opened, trl_uses_bf16
 from paretune.user_code.reported import Reported, reported_by
 from paretune.user_code.sandbox import ask_options
@@ -54,6 +55,12 @@ class Script(Accepted):
     def can_be_asked(self) -> bool:
         """Whether this system can run its --help without network and write access."""
         return sys.platform == "linux" and self.path.is_file()
+
+    @classmethod
+    def of(cls, request: CodeRequest) -> "Script":
+        """Read the script of a job, and its options by --help if the job allows it."""
+        path = at_home(request.entry_script or "").resolve()
+        return cls.read(path, may_ask=request.may_ask, command=request.command)
 
     @classmethod
     def read(cls, path: Path, *, may_ask: bool = False, command: str = "") -> "Script":

@@ -1,7 +1,7 @@
 """Reads from a script's text what its training with Hugging Face's Trainer computes, so that it can be estimated.
 
-    training_in(text, requirements, given) -> ScriptTraining | None      pure: what the text says
-    training_of(spec, script) -> JobSpec | None                          the job, with what its script says
+    training_in(text, requirements, given) -> ScriptTraining | None      what a text says
+    training_of(request, script) -> ScriptTraining | None                what the script of a job says
 
 The script is not run. A value that its text does not show keeps the Trainer's default.
 """
@@ -9,44 +9,21 @@ The script is not run. A value that its text does not show keeps the Trainer's d
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
 from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.core.reading import LARGEST_SCRIPT, read_text
-from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.program import TRAINER, Program
-from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS
+from paretune.specification.user_code import MODEL_FOLDER, CodeRequest, ScriptTraining
 from paretune.user_code.script import Script
 
-MODEL_FOLDER = "/opt/ml/model"
 _LIBRARIES = ("transformers", "trl", "setfit", "sentence_transformers")
 _TRAINER = re.compile(r"\w*Trainer")
 _ARGUMENTS = re.compile(r"\w*TrainingArguments|\w+Config")  # TRL's classes end in Config, as in SFTConfig
 _VERSION = re.compile(r"^\s*transformers(?:\[[^\]]*\])?\s*(?:==|~=)\s*(\d+)\.(\d+)", re.MULTILINE)
 _CHECKED = re.compile(r"check_min_version\(\s*[\"'](\d+)\.(\d+)")
-_OF_A_JOB = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs")
-"""TrainingArguments that are parameters of a job."""
-_USUAL = {"per_device_train_batch_size": 8, "num_train_epochs": 3.0}
-"""Defaults of TrainingArguments that differ from those of a job."""
-_HALVES = ("fp16", "bf16")
 _FORMAT = ("dtype", "torch_dtype")  # arguments of from_pretrained, since transformers 4.56 and before
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScriptTraining:
-    """Holds what a script's text says of its training with the Trainer."""
-
-    program: str  # `trainer`, or `trainer-4.46` with the version of transformers that it requires
-    model: str | None  # the model that it loads, if its text shows it
-    task: str  # classification, token-classification or causal-lm
-    fine_tuning: str  # full, lora or qlora
-    lora_rank: int | None
-    max_seq_length: int | None
-    loads_bf16: bool  # whether it loads the model in bf16, whatever the format of its files
-    gets_plan: bool  # whether it has Hugging Face's parser, so that paretune passes batch and epochs
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # of TrainingArguments, as far as the text shows them
 
 
 def training_in(text: str, requirements: str = "", given: Mapping[str, Any] | None = None) -> ScriptTraining | None:
@@ -189,43 +166,10 @@ def _defaults(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
             yield from ((word.lstrip("-").replace("-", "_"), default) for word in words)
 
 
-def training_of(spec: JobSpec, script: Script) -> JobSpec | None:
-    """Return a job that runs a script with the Trainer, with what its script says of its training.
-
-    What the user gave goes first. Returns None for other scripts, and if the text does not show the model.
-    """
-    try:
+def training_of(request: CodeRequest, script: Script) -> ScriptTraining | None:
+    """Return what a script says of its training with the options of a job; None if it does not use the Trainer."""
+    with suppress(BadInput):  # its requirements cannot be read
         beside = script.path.parent / "requirements.txt"
         requirements = read_text(beside, LARGEST_SCRIPT) if beside.is_file() else ""
-        training = training_in(script.text, requirements, spec.training_arguments)
-        return None if training is None else _completed(spec, training)
-    except BadInput:  # an option of the script has a name of a job's parameter, but another meaning
-        return None
-
-
-def _completed(spec: JobSpec, training: ScriptTraining) -> JobSpec | None:
-    read, arguments = training.arguments, dict(training.arguments)
-    if "model" not in spec.model_fields_set and training.model is None:
-        return None
-    values: dict[str, Any] = {"model": training.model, "program": training.program, "task": training.task}
-    values |= {"fine_tuning": training.fine_tuning, "lora.r": training.lora_rank}
-    values |= {"max_seq_length": training.max_seq_length, "precision": _precision(training)}
-    values |= _USUAL | {name: read[name] for name in _OF_A_JOB if name in read}
-    values = {name: value for name, value in values.items() if value is not None}
-    values = {name: value for name, value in values.items() if name.partition(".")[0] not in spec.model_fields_set}
-    if training.gets_plan or spec.gives(*OF_THE_BATCH):
-        values = {name: value for name, value in values.items() if name not in OF_THE_BATCH}
-    if training.gets_plan:
-        values.pop("num_train_epochs", None)
-    folder = str(read.get("output_dir", MODEL_FOLDER))
-    if not folder.startswith(MODEL_FOLDER):
-        arguments["save_strategy"] = "no"  # what is outside the model folder is not uploaded
-    arguments = {name: value for name, value in arguments.items() if name not in RESERVED_TRAINING_ARGUMENTS}
-    return spec.replace(**values, training_arguments=arguments)
-
-
-def _precision(training: ScriptTraining) -> str | None:
-    """Return the precision of a job. With adapters, only frozen weights have the format in which a model is loaded."""
-    half = next((name for name in _HALVES if training.arguments.get(name) is True), None)
-    is_pure = training.loads_bf16 and (half is None or (half == "bf16" and training.fine_tuning == "full"))
-    return "bf16-true" if is_pure and training.fine_tuning != "qlora" else half
+        return training_in(script.text, requirements, request.options)
+    return None

@@ -7,7 +7,8 @@ import pytest
 
 from paretune.commands.doctor import DoctorRequest, cloud_findings, paid_job
 from paretune.core.checks import Finding, Verdict
-from paretune.pricing import PriceList, admit
+from paretune.pricing import PriceList
+from tests.support.admission import admitted
 from tests.support.aws_account import nothing_of_this_machine
 from tests.support.stand_ins.aws import BUCKET, ROLE, Aws
 from tests.support.stand_ins.sagemaker.emulator import ACCOUNT as ACCOUNT_ID
@@ -176,7 +177,7 @@ def test_the_paid_job_is_small_and_keeps_account_and_data() -> None:
     )
     assert (job.model, job.spot, job.num_train_epochs, job.max_cost_usd) == ("some/model", False, 1, 0.5)
     assert (job.instance_type, job.instance_count, job.sagemaker.keep_alive_minutes) == ("ml.m5.large", 1, 0)
-    assert admit(job, PriceList.read({}).price("ml.m5.large", "us-east-1"), 300.0) is not None  # fits 0.50 USD
+    assert admitted(job, PriceList.read({}).price("ml.m5.large", "us-east-1"), 300.0) is not None  # fits 0.50 USD
 
 
 def test_the_paid_job_reads_the_data_as_the_request_does() -> None:

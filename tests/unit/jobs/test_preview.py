@@ -14,7 +14,7 @@ from paretune.jobs.warnings import ForeseenJob, data_warnings, limit_refusal, wa
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.price import Price
-from paretune.user_code.code import code_inputs
+from paretune.user_code.inputs import code_inputs
 from tests.support.scripted_jobs import ScriptedLauncher
 from tests.support.workplaces import make_workplace, planned
 
@@ -127,7 +127,7 @@ def test_a_program_that_chooses_its_batch_or_rate_is_not_asked_for_a_larger_rate
     program: dict[str, Any] = {"entry_script": str(path)} if script else {"project": str(tmp_path)}
 
     job = foreseen(learning_rate_scaling="none", instance_type="ml.g5.12xlarge", **program, **changes)  # four devices
-    job = replace(job, command=code_inputs(job.spec, Path(), prepare=False).command if script else None)
+    job = replace(job, command=code_inputs(job.spec.code_request, Path(), prepare=False).command if script else None)
 
     assert any("is not scaled" in text for text in warnings_of([job])) == message
 

@@ -22,7 +22,6 @@ from paretune.launchers.base import Job
 from paretune.launchers.offers import admit
 from paretune.specification.container import JobInputs, JobReport
 from paretune.specification.ending import JobState
-from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Order
 from paretune.tracking.run_writer import Run
@@ -64,7 +63,7 @@ class Desk:
         inputs = script_inputs(spec) if spec.entry_script is not None else None
         plan, run = planned(spec, workplace, inputs), None if self.run_id is None else self.tracking.run(self.run_id)
         if run is not None:
-            plan = replace(plan_in(run, workplace, JobIdentity.of(spec)), inputs=plan.inputs)
+            plan = replace(plan_in(run, workplace, spec.identity), inputs=plan.inputs)
         record = JobRecord(plan, workplace, run=run)
         if run is None:
             record.describe(plan)

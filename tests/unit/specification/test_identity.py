@@ -1,5 +1,6 @@
 """The identity of a job: what it depends on, and that jobs of earlier versions keep theirs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,12 +22,12 @@ HERE = Place(store="0 1700000000000", location={"account": "1", "region": "eu-we
 
 
 def test_a_job_that_version_0_6_launched_is_found_under_the_name_tags_and_document_that_it_has() -> None:
-    identity = JobIdentity.of(SPEC, data_key="rows")  # the digests below were made with version 0.6.0
+    identity = replace(SPEC.identity, data_key="rows")  # the digests below were made with version 0.6.0
 
     assert identity.computation == "728e03530de0"
     assert identity.name_at(HERE) == "e79508c048105beae1ceceaa"
     assert identity.request == "04d813195e9d093ce36a673077eba0acfc9e01cde1ea7ac2b5df7d9092d84529"
-    owned = owned_request(JobIdentity.of(SPEC).request, {"team": "nlp"})
+    owned = owned_request(SPEC.identity.request, {"team": "nlp"})
     assert owned == "f1fee72bbb77e31deb3cd04aaf186705638cc9b0f5a6bfd42dd3b60e3f02c2bf"
 
 
@@ -42,7 +43,7 @@ def test_a_job_that_version_0_6_launched_is_found_under_the_name_tags_and_docume
     ],
 )
 def test_two_jobs_are_the_same_as_far_as_what_was_given_allows(changes: dict[str, Any], same: str) -> None:
-    one, other = JobIdentity.of(SPEC), JobIdentity.of(SPEC.replace(**changes))
+    one, other = SPEC.identity, SPEC.replace(**changes).identity
 
     equal = {
         "computation": one.computation == other.computation,
@@ -53,20 +54,20 @@ def test_two_jobs_are_the_same_as_far_as_what_was_given_allows(changes: dict[str
 
 
 def test_a_run_without_the_parameters_of_a_job_requests_none() -> None:
-    assert not JobIdentity.of(SPEC).is_requested_by(None)
+    assert not SPEC.identity.is_requested_by(None)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        (JobIdentity.of(SPEC, data_key="other rows"), HERE),
-        (JobIdentity.of(SPEC, data_key="rows", code_key="code"), HERE),
-        (JobIdentity.of(SPEC.replace(seed=7), data_key="rows"), HERE),
-        (JobIdentity.of(SPEC, data_key="rows"), Place(store="0 1", location=HERE.location)),
-        (JobIdentity.of(SPEC, data_key="rows"), Place(store=HERE.store, location={"account": "2"})),
+        (replace(SPEC.identity, data_key="other rows"), HERE),
+        (replace(SPEC.identity, data_key="rows", code_key="code"), HERE),
+        (replace(SPEC.replace(seed=7).identity, data_key="rows"), HERE),
+        (replace(SPEC.identity, data_key="rows"), Place(store="0 1", location=HERE.location)),
+        (replace(SPEC.identity, data_key="rows"), Place(store=HERE.store, location={"account": "2"})),
     ],
 )
 def test_jobs_that_differ_or_are_elsewhere_have_different_names(other: tuple[JobIdentity, Place]) -> None:
     identity, place = other
 
-    assert identity.name_at(place) != JobIdentity.of(SPEC, data_key="rows").name_at(HERE)
+    assert identity.name_at(place) != replace(SPEC.identity, data_key="rows").name_at(HERE)

@@ -11,7 +11,7 @@ import pytest
 
 from paretune import pricing
 from paretune.core.errors import BadInput
-from paretune.launchers.offers import order_of
+from paretune.launchers.offers import order_of, usual_price
 from paretune.specification import catalog, launchers
 from paretune.specification.job import JobSpec
 
@@ -72,7 +72,7 @@ def test_the_package_declares_its_own_launchers_by_entry_points_too() -> None:
 
 def test_an_installed_launcher_is_taken_with_its_instance_types_and_their_prices(plugin: Path) -> None:
     spec = JobSpec(launcher="beach", instance_type="sand-8", instance_count=2)
-    price = pricing.usual_price(spec, pricing.PriceList.read({}), {})
+    price = usual_price(spec, pricing.PriceList.read({}), {})
 
     assert (spec.has_instances, spec.is_simulated, spec.processes, spec.plan().devices) == (True, False, 8, 16)
     assert price is not None

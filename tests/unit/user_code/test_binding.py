@@ -19,7 +19,7 @@ from paretune.studies.own_code import with_own_code
 from paretune.studies.run import run_study
 from paretune.user_code import binding
 from paretune.user_code.binding import OF_SCRIPTS
-from paretune.user_code.code import code_inputs
+from paretune.user_code.inputs import code_inputs
 from tests.support.bound_scripts import argument_faults, bound, script_arguments, script_in_words, script_inputs
 
 PLAIN = """
@@ -454,7 +454,7 @@ def test_a_script_that_takes_pairs_after_its_options_is_refused_with_a_project_t
     )
     Path("MLproject").write_text("\n".join(map(str.strip, lines)))
     spec = JobSpec(project=".", training_arguments={"lr": 0.5, "SOLVER_BASE_LR": 0.2})
-    code = code_inputs(spec, script.parent).code
+    code = code_inputs(spec.code_request, script.parent).code
     assert code is not None
     passed = shlex.split(code.command.words[0])[1:]
     ran = subprocess.run([sys.executable, *passed], capture_output=True, text=True, check=False)

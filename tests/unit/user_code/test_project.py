@@ -11,7 +11,7 @@ from mlflow.projects.utils import load_project
 from paretune.core.errors import BadInput
 from paretune.specification.container import UserCode
 from paretune.specification.job import JobSpec
-from paretune.user_code.code import code_inputs
+from paretune.user_code.inputs import code_inputs
 from paretune.user_code.project import declared_parameters, read_environment
 
 AWKWARD = """it's "so" $HOME `id` \\ grün\n{x} 100%"""
@@ -88,7 +88,7 @@ def project(tmp_path: Path) -> Path:
 
 def payload(project: Path, home: Path, **changes: Any) -> UserCode:
     arguments = {"training_arguments": {"word": "it's"}, "entry_point": "train"} | changes
-    made = code_inputs(JobSpec(project=str(project), **arguments), home).code
+    made = code_inputs(JobSpec(project=str(project), **arguments).code_request, home).code
     assert made is not None
     return made
 
@@ -175,7 +175,7 @@ def test_what_is_wrong_is_said_before_anything_starts(
 ) -> None:
     spec = {"project": str(project), "entry_point": "train", "training_arguments": {"word": "x"}} | changes
     with pytest.raises(BadInput) as refused:
-        code_inputs(JobSpec(**spec), tmp_path)
+        code_inputs(JobSpec(**spec).code_request, tmp_path)
 
     assert message in str(refused.value)
 

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from paretune.estimating.forecast import described_by
 from paretune.specification.job import JobSpec
+from paretune.specification.user_code import MODEL_FOLDER
 from paretune.user_code.script import Script
-from paretune.user_code.trainer_script import MODEL_FOLDER, training_in, training_of
+from paretune.user_code.trainer_script import training_in, training_of
 
 SCRIPT = """
 import argparse, os
@@ -89,7 +91,7 @@ def test_a_job_of_a_script_is_described_and_what_the_user_gave_goes_first(tmp_pa
     script = Script.read(tmp_path / "train.py")
     typed = JobSpec(**job, model="bert-base-uncased", max_seq_length=128)
 
-    read, given = training_of(JobSpec(**job), script), training_of(typed, script)
+    read, given = described(JobSpec(**job), script), described(typed, script)
 
     assert read is not None
     assert given is not None
@@ -107,7 +109,7 @@ def test_a_job_of_a_script_is_described_and_what_the_user_gave_goes_first(tmp_pa
 def test_checkpoints_outside_the_model_folder_are_not_uploaded(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SFT)
     spec = JobSpec(entry_script=str(tmp_path / "train.py"), max_train_samples=1000)
-    read = training_of(spec, Script.read(tmp_path / "train.py"))
+    read = described(spec, Script.read(tmp_path / "train.py"))
 
     assert read is not None
     assert read.training_arguments["save_strategy"] == "no"
@@ -142,7 +144,11 @@ SFTTrainer(model, args=SFTConfig(output_dir="/opt/ml/model", {arguments})).train
     (tmp_path / "requirements.txt").write_text("transformers==4.46.3")
     job = JobSpec(entry_script=str(tmp_path / "train.py"), max_train_samples=1000)
 
-    read = training_of(job, Script.read(tmp_path / "train.py"))
+    read = described(job, Script.read(tmp_path / "train.py"))
 
     assert read is not None
     assert read.precision == precision
+
+
+def described(spec: JobSpec, script: Script) -> JobSpec | None:
+    return described_by(spec, training_of(spec.code_request, script))

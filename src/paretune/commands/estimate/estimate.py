@@ -18,7 +18,7 @@ from paretune.core.shell import command_line, options
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of, length_faults
 from paretune.estimating.estimator import Estimate, Estimator
-from paretune.estimating.forecast import Forecast, estimate_user_code
+from paretune.estimating.forecast import Forecast, described_by, estimate_user_code
 from paretune.estimating.local_rows import count_rows, padded_tokens
 from paretune.estimating.remedy import with_remedy
 from paretune.estimating.timing import Measurement
@@ -27,8 +27,9 @@ from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.warnings import ForeseenJob, warnings_of
 from paretune.jobs.workplace import home_of, open_tracking, runs_of
 from paretune.launchers.disk import bytes_on_disk
+from paretune.launchers.offers import usual_price
 from paretune.presentation.text import usd
-from paretune.pricing import PriceList, usual_price
+from paretune.pricing import PriceList
 from paretune.specification.catalog import rows, usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
@@ -38,7 +39,7 @@ from paretune.specification.profile import completed
 from paretune.specification.program import TRAINER
 from paretune.specification.rules import launch_faults
 from paretune.tracking import schema
-from paretune.user_code.code import training_in_script
+from paretune.user_code.inputs import training_in_script
 
 _Facts = Mapping[str, float] | None
 
@@ -160,7 +161,7 @@ def _of_script(
 ) -> Estimate | None:
     """Estimate a job that runs the user's own code from its runs, or else from what its script says and its probe."""
     known = estimate_user_code(spec, price, forecast.evidence.of_user_code)
-    if known is not None or (training := training_in_script(spec)) is None:
+    if known is not None or (training := described_by(spec, training_in_script(spec.code_request))) is None:
         return known
     with suppress(BadInput):  # the model's architecture is unknown
         built = architecture_of(training.model, training.task, environment)

@@ -30,8 +30,9 @@ from paretune.estimating.timing import Measurement, fit
 from paretune.estimating.workload import setting_of
 from paretune.jobs.follow import find_run
 from paretune.jobs.workplace import has_store, open_tracking
+from paretune.launchers.offers import usual_price
 from paretune.presentation.text import duration, usd
-from paretune.pricing import PriceList, usual_price
+from paretune.pricing import PriceList
 from paretune.specification.catalog import instances, usual_region
 from paretune.specification.declaration import affecting, spell, split_list
 from paretune.specification.job import JobSpec

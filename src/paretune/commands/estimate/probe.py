@@ -19,7 +19,7 @@ from paretune.core.machine import machine_name
 from paretune.core.result import Result
 from paretune.core.shell import command_line, options
 from paretune.estimating.architecture import architecture_of
-from paretune.estimating.forecast import measured_script
+from paretune.estimating.forecast import described_by, measured_script
 from paretune.estimating.timing import Measurement
 from paretune.estimating.workload import PROBE_STEPS, training_rows, whole_argument
 from paretune.jobs.launch import launch_here
@@ -28,10 +28,9 @@ from paretune.jobs.terminal import say_on_stderr
 from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 from paretune.launchers.offers import worst_case_usd
 from paretune.presentation.text import duration, limit_usd, usd
-from paretune.specification.identity import JobIdentity
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.user_code.code import script_faults, training_in_script
+from paretune.user_code.inputs import script_faults, training_in_script
 
 _RUNTIME = "train_runtime"  # metric of the Trainer: seconds of all its steps
 _ANY_ROWS = 1_000_000  # rows of a probe whose data set is not known: more than its steps read
@@ -76,9 +75,9 @@ def run_probe(request: EstimateRequest) -> Result:
 
 def _launchable(probe: JobSpec) -> JobSpec:
     """Return the probe of a script, without numbers of rows that describe its data if it has no such options."""
-    if probe.entry_script is not None and script_faults(probe):
+    if probe.entry_script is not None and script_faults(probe.code_request):
         described_only = probe.replace(max_train_samples=None, test_rows=None)
-        return probe if script_faults(described_only) else described_only
+        return probe if script_faults(described_only.code_request) else described_only
     return probe
 
 
@@ -88,18 +87,18 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
         "run it once as a whole, with few rows or epochs, and estimate other clusters from that run: "
         f"`{command_line('estimate', {'like': 'RUN'})}`"
     )
-    training = training_in_script(probe)
+    training = described_by(probe, training_in_script(probe.code_request))
     if training is None:
         return [
             "probe needs a script that trains with Hugging Face's Trainer and shows its model (else give model), got "
             f"{probe.entry_script or probe.project}: {instead}"
         ]
-    if (faults := script_faults(probe)) or training.training_arguments.get("max_steps") != PROBE_STEPS:
+    if (faults := script_faults(probe.code_request)) or training.training_arguments.get("max_steps") != PROBE_STEPS:
         return [
             f"probe needs a script with an option max_steps that reaches the Trainer: add it, or {instead}",
             *faults,
         ]
-    trained = training_in_script(whole)
+    trained = described_by(whole, training_in_script(whole.code_request))
     assert trained is not None  # its probe is described, too
     is_known = whole.gives("dataset", "max_train_samples") and training_rows(trained.data_arguments) is not None
     if not is_known and not whole_argument(trained.training_arguments, "max_steps"):
@@ -110,7 +109,10 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
 def _of_script(job: JobSpec, run_id: str) -> Measurement | None:
     """Return what the probe of a script has measured; None if its run does not show the seconds of its steps."""
     environment = dict(os.environ)
-    run, training = open_tracking(environment, SystemClock()).recorded(run_id), training_in_script(job)
+    run, training = (
+        open_tracking(environment, SystemClock()).recorded(run_id),
+        described_by(job, training_in_script(job.code_request)),
+    )
     if run is None or training is None or not (runtime := run.metrics.get(_RUNTIME)):
         return None
     training = training if training.max_train_samples else training.replace(max_train_samples=_ANY_ROWS)
@@ -137,7 +139,7 @@ def _completed(probe: JobSpec) -> str:
     environment = dict(os.environ)
     if not has_store(environment):
         return ""
-    identity = JobIdentity.of(probe)
+    identity = probe.identity
     runs = open_tracking(environment, SystemClock()).runs(f"tags.`{schema.SPEC_HASH}` = '{identity.computation}'")
     equal = (
         run.run_id

@@ -18,10 +18,10 @@ from paretune.core.secrets import without_secrets
 from paretune.core.shell import command_line
 from paretune.specification.catalog import region_faults
 from paretune.specification.declaration import Parameters, Rules, parameter
-from paretune.specification.job import JobSpec
+from paretune.specification.job import DEFAULTS
 
 SHAPE, DEVICES = "shape", "devices"
-FACTORS = (SHAPE, DEVICES, *JobSpec.model_fields)
+FACTORS = (SHAPE, DEVICES, *DEFAULTS)
 NESTED = ("training_arguments", "lora")
 """Parameters that contain others, each of which is a factor: training_arguments.torch_compile, lora.r."""
 MOST_RUNS = 2_000

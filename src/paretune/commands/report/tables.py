@@ -29,8 +29,8 @@ from paretune.presentation.page import chart_html, new_nonce, template
 from paretune.presentation.text import Columns, aligned, dollars, duration, plain, texts, without_empty_columns
 from paretune.pricing import PriceList, price_remarks
 from paretune.specification import catalog, metrics
-from paretune.specification.declaration import COMPUTES, affecting, spell
-from paretune.specification.job import JobSpec
+from paretune.specification.declaration import COMPUTES, spell
+from paretune.specification.job import DEFAULTS, parameters_affecting
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.studies.definition.objectives import OBJECTIVES, Objective, judged_by
 from paretune.studies.results.trials import label
@@ -119,7 +119,6 @@ _PHASES = (metrics.STARTING_SECONDS, metrics.DOWNLOADING_SECONDS, metrics.UPLOAD
 _METRICS = list(dict.fromkeys([*QUANTITIES, *ESTIMATED, *metrics.OF_THE_BILL, *metrics.TIMES, *_PHASES]))
 VERSIONS = "versions"
 _LOGGED = "logged/"  # prefix of the columns of a script's own metrics
-DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
 _PRICE = ("usd_per_hour", "region", "as_of", "source")
 
 
@@ -420,7 +419,7 @@ _OF_THE_CLUSTER = (SHAPE, DEVICES, "instance_type", "instance_count")
 """Factors of the cluster. They are compared among runs with the same work (rows and epochs).
 
 Other factors are compared among runs with the same shape."""
-_SETTINGS = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - {
+_SETTINGS = {*parameters_affecting(*COMPUTES, "evaluation"), VERSIONS} - {
     *("seed", "dataset", "model", "instance_type", "instance_count")
 }
 """Settings that should not differ between the runs of a table."""

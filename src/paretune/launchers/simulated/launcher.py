@@ -17,9 +17,10 @@ from typing import Any
 from paretune.core.errors import collecting, refuse
 from paretune.launchers import SIMULATED
 from paretune.launchers.base import Launcher, Surroundings
+from paretune.launchers.offers import usual_price
 from paretune.launchers.simulated.jobs import SimulatedJob, VirtualClock
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline, TimelineFactory
-from paretune.pricing import PriceList, usual_price
+from paretune.pricing import PriceList
 from paretune.specification.container import write_json_once
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Order

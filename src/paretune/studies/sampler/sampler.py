@@ -19,7 +19,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from paretune.core.errors import BadInput
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
-from paretune.pricing import PriceList, usual_price
+from paretune.launchers.offers import usual_price
+from paretune.pricing import PriceList
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.price import Price

@@ -31,6 +31,7 @@ from paretune.core.errors import (
     first_line,
 )
 from paretune.core.shell import command_line
+from paretune.estimating.memory import Footprint
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import Bill
 from paretune.jobs.outcome import JobOutcome
@@ -329,7 +330,7 @@ class Driver:
             return f"trial {trial} had the same job"
         if computation in {trial.computation for trial in self.under_way}:
             return "the same job is under way"
-        if self.ended.cannot_fit(spec):
+        if self.ended.cannot_fit(Footprint.of(spec, spec.plan())):
             return "the same or a smaller batch per device ran out of memory on a device of this size"
         if computation not in self._faults:
             with collecting(faults):

@@ -7,7 +7,6 @@ from functools import cached_property
 from paretune.estimating.memory import Footprint
 from paretune.specification.declaration import Value
 from paretune.specification.ending import Cause, without_ids
-from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
 from paretune.studies.trial_status import TRIES, TrialStatus, is_final
@@ -102,9 +101,9 @@ class EndedTrials:
         """The completed trials without repeats and probes."""
         return [trial for trial in self.trials.values() if trial.counts and trial.status is TrialStatus.COMPLETED]
 
-    def cannot_fit(self, spec: JobSpec) -> bool:
+    def cannot_fit(self, footprint: Footprint) -> bool:
         """Return whether a job that needs no more memory has run out of memory on devices that have no less."""
-        return bool(self._full) and Footprint.of(spec, spec.plan()).why_full(self._full) is not None
+        return footprint.why_full(self._full) is not None
 
     def lacks_objective(self) -> str:
         """Explain why no trial will ever have all objectives and constraints; empty while one may.

@@ -1,0 +1,88 @@
+"""What a job asks of the user's own training, and what a script's text says of its training.
+
+CodeRequest       the script or project of a job, and the values that it may get
+ScriptTraining    how a script trains with Hugging Face's Trainer, so that it can be estimated
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
+
+MODEL_FOLDER = "/opt/ml/model"  # where a script's model is saved in a container
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeRequest:
+    """The user's own training as a job asks for it: everything that a script or project can get from a job.
+
+    Attributes:
+        entry_script: path of the script, or None for a project.
+        project: folder or git address of an MLflow project, or None for a script.
+        entry_point: the entry point of the project, or one of its scripts.
+        words: what the user typed after the script.
+        may_ask: whether its --help may be run.
+        given: the parameters of the job that the user gave, by name.
+        options: the values of its own options, by its own names (`training_arguments`).
+        files: paths of the job's model and data, by parameter, whether or not the user gave them.
+        batch: batch sizes and learning rate on the job's cluster.
+        fallbacks: the same on each fallback type, with the same global batch; None if its devices cannot share it.
+        num_train_epochs: number of epochs, also if the user did not give it.
+        seed: the seed, also if the user did not give it.
+        scales_rate: whether the learning rate is scaled with the batch.
+        metric: names of the metrics that judge the job.
+        metric_definitions: patterns of metrics in printed lines, as SageMaker has them.
+        has_instances: whether it runs on instance types from a table rather than on this machine.
+        files_travel: whether its files are uploaded.
+        has_image: whether the job names the container's image.
+    """
+
+    entry_script: str | None
+    project: str | None
+    entry_point: str
+    words: tuple[str, ...]
+    may_ask: bool
+    given: Mapping[str, Any]
+    options: Mapping[str, Any]
+    files: Mapping[str, str]
+    batch: BatchPlan
+    fallbacks: Mapping[str, BatchPlan | None]
+    num_train_epochs: float
+    seed: int
+    scales_rate: bool
+    metric: tuple[str, ...]
+    metric_definitions: tuple[Mapping[str, str], ...]
+    has_instances: bool
+    files_travel: bool
+    has_image: bool
+
+    @property
+    def command(self) -> str:
+        """The first word after the script, which may be a subcommand; "" if there is none."""
+        return next(iter(self.words), "")
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The paths and addresses of its code, its data and its model, by parameter."""
+        return {"entry_script": self.entry_script or "", "project": self.project or "", **self.files}
+
+    @property
+    def given_batch(self) -> dict[str, int]:
+        """The parameters of the batch that the user gave."""
+        return {name: self.given[name] for name in OF_THE_BATCH if name in self.given}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptTraining:
+    """Holds what a script's text says of its training with the Trainer."""
+
+    program: str  # `trainer`, or `trainer-4.46` with the version of transformers that it requires
+    model: str | None  # the model that it loads, if its text shows it
+    task: str  # classification, token-classification or causal-lm
+    fine_tuning: str  # full, lora or qlora
+    lora_rank: int | None
+    max_seq_length: int | None
+    loads_bf16: bool  # whether it loads the model in bf16, whatever the format of its files
+    gets_plan: bool  # whether it has Hugging Face's parser, so that paretune passes batch and epochs
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of TrainingArguments, as far as the text shows them
