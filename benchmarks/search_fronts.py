@@ -12,7 +12,6 @@ search is one line of --results; a search that has its line is not run again.
     never      the same sampler until the budget is spent (`stop: never`)
     study      a whole study of paretune, `stop: auto`, on tables whose prices depend only on the instance type
     plain      benchmarks/search/plain.py
-    forest     benchmarks/search/forest.py
     tpe, gp    benchmarks/search/peers.py
     nehvi      benchmarks/search/nehvi.py; needs BoTorch
 
@@ -44,7 +43,7 @@ from typing import Any
 import arguments
 import published
 from scipy.stats import t as student
-from search import forest, grids, other_worlds, peers, plain, product, worlds
+from search import grids, other_worlds, peers, plain, product, worlds
 from search.scoring import Course, Score, short
 from search.tables import Table
 
@@ -139,8 +138,6 @@ def search(table: Any, method: str, seed: int, work: Path, budget: float) -> dic
             asking = product.Sampler(table, stop=False)
         case "plain":
             asking = plain.Plain(table)
-        case "forest":
-            asking = forest.Forest(table, seed=seed)
         case "nehvi":
             from search import nehvi  # needs BoTorch, which nothing else here does
 
@@ -254,7 +251,7 @@ def main() -> None:
     options = arguments.parse(
         parser,
         tables=",".join(_SMALL),
-        methods="stops,forest",
+        methods="stops,plain",
         budget=3.0,
         seeds=1,
         results=Path(tempfile.mkdtemp()) / "few.jsonl",
@@ -287,7 +284,7 @@ def main() -> None:
                     print(f"  {task}: {course.reached(GOOD):.3g}, {end}", file=sys.stderr, flush=True)
             courses[name, method] = [stored[f"{name} {method} {seed}"] for seed in seeds]
         best = {name: oracle(name, options.folder, work) for name in names}
-    made = published.conditions("paretune", "optuna", "scikit-learn", "scipy", "numpy")
+    made = published.conditions("paretune", "optuna", "scipy", "numpy")
     count = len({source_of(name) for name in names})
     head = (
         f"{made}; {options.half.replace('_', ' ')}, {count} tables ({len(names)} with their parts); the bare sampler; "

@@ -130,14 +130,6 @@ def test_every_picture_shows_the_stored_figures_and_stands_in_a_page(monkeypatch
     assert not [name for name in plots.PLOTS if f"pictures/evidence/{name}.svg" not in text]
 
 
-def test_every_part_that_the_ablation_leaves_out_is_one_of_the_search() -> None:
-    import search_ablation
-
-    for name, part in search_ablation.WITHOUT.items():
-        with search_ablation.left_out(part):
-            assert [owner for owner, key in part.attributes if key not in vars(owner)] == [], name
-
-
 def test_worlds_that_are_reported_are_not_those_that_may_be_looked_at() -> None:
     from search import worlds
 
