@@ -47,6 +47,8 @@ _SHOWN_DIGEST = 16  # MLflow shows this many hexadecimal digits of the digest of
 _BATCH = 1000  # texts given to the tokenizer at once
 MOST_LENGTHS = 8  # maximum number of distinct batch lengths of a compiled model, so that few shapes are compiled
 OF_TENSOR_CORES = 8  # on a GPU, batch lengths are multiples of this
+_CHARACTERS_PER_TOKEN = 64  # of a long text, so many times max_seq_length are read, at least _LEAST_CHARACTERS
+_LEAST_CHARACTERS = 50_000
 _COUNTED_BATCH = 16  # rows of the batches for which the padding of a data set is counted, the default of a job
 POOL_STEPS = 50  # number of steps whose rows are sorted by length together, as in transformers' LengthGroupedSampler
 
@@ -327,7 +329,9 @@ def _baselines(data: DataArguments, rows: Mapping[str, Rows], labels: tuple[str,
     train, validation = pairs
     if data.task == TOKEN_CLASSIFICATION:
         return word_baselines(train, validation, labels)
-    return text_baselines(train, validation)
+    (texts, classes), (validation_texts, truth) = train, validation
+    shortened = ([_part(text, data.max_seq_length, "right") for text in each] for each in (texts, validation_texts))
+    return text_baselines((next(shortened), classes), (next(shortened), truth))
 
 
 def _key(
@@ -415,19 +419,44 @@ def _write_splits(
 
 
 def _tokenize(texts: Sequence[str], tokenizer: Any, limit: int) -> _Tokens:
-    """Return at most `limit` token ids of each text."""
+    """Return at most `limit` token ids of each text.
+
+    Of a very long text, only the part that is kept and some more is tokenized, and the length of all is extrapolated.
+    """
     ids, uncut = list[list[int]](), list[int]()
-    added = tokenizer.num_special_tokens_to_add()
     for start in range(0, len(texts), _BATCH):
-        batch = list(texts[start : start + _BATCH])
-        encoded = tokenizer(batch, truncation=True, max_length=limit, return_attention_mask=False)
-        ids += encoded["input_ids"]
-        if encoded.encodings is None:  # a slow tokenizer does not keep what it cuts
-            whole = tokenizer(batch, return_attention_mask=False)["input_ids"]
-            uncut += map(len, whole)
-        else:  # each part that was cut off has special tokens of its own
-            uncut += (len(row) + sum(len(part) - added for part in row.overflowing) for row in encoded.encodings)
+        batch = texts[start : start + _BATCH]
+        parts = [_part(text, limit, tokenizer.truncation_side) for text in batch]
+        tokens = _tokenize_whole(parts, tokenizer, limit)
+        for text, part, row, length in zip(batch, parts, *tokens, strict=True):
+            if len(part) < len(text) and length < 2 * limit:  # nearly all of the part has no tokens
+                ((row,), (length,)) = _tokenize_whole([text], tokenizer, limit)
+                part = text
+            ids.append(row)
+            uncut.append(length if part is text else round(length * len(text) / len(part)))
     return _Tokens(ids=ids, uncut=uncut)
+
+
+def _part(text: str, limit: int, cut_side: str) -> str:
+    """Return a text without what lies far beyond `limit` tokens on the side that is cut, up to a space."""
+    most = max(_LEAST_CHARACTERS, _CHARACTERS_PER_TOKEN * limit)
+    if len(text) <= most:
+        return text
+    if cut_side == "left":
+        start = text.find(" ", len(text) - most)
+        return text[start if start >= 0 else len(text) - most :]
+    end = text.rfind(" ", 0, most)
+    return text[: end if end > 0 else most]
+
+
+def _tokenize_whole(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], list[int]]:
+    """Return at most `limit` token ids of each text, and the number of all its tokens."""
+    encoded = tokenizer(list(texts), truncation=True, max_length=limit, return_attention_mask=False)
+    if encoded.encodings is None:  # a slow tokenizer does not keep what it cuts
+        return encoded["input_ids"], [*map(len, tokenizer(list(texts), return_attention_mask=False)["input_ids"])]
+    added = tokenizer.num_special_tokens_to_add()  # each part that was cut off has special tokens of its own
+    uncut = (len(row) + sum(len(part) - added for part in row.overflowing) for row in encoded.encodings)
+    return encoded["input_ids"], [*uncut]
 
 
 def tokenize_words(texts: Sequence[str], labels: Iterable[Sequence[int]], tokenizer: Any, limit: int) -> _Tokens:

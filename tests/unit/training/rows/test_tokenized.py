@@ -131,6 +131,40 @@ def test_texts_are_cut_at_the_limit_and_the_share_of_cut_ones_is_reported(tmp_pa
     assert prepared.labels == LABELS
 
 
+class CountingTokenizer:
+    """Passes texts to a tokenizer, and counts their characters."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer, self.characters = tokenizer, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def __call__(self, texts: list[str], **options: Any) -> Any:
+        self.characters += sum(map(len, texts))
+        return self._tokenizer(texts, **options)
+
+
+def test_of_a_very_long_text_only_a_part_is_tokenized_and_the_length_of_all_is_extrapolated(
+    tmp_path: Path,
+) -> None:
+    long, blank = "a b c " * 100_000, " " * 200_000 + "d e " * 4
+    rows = {
+        "train": Rows(texts=[long, blank, "c"], labels=np.array([0, 1, 0])),
+        "validation": Rows(texts=[long], labels=np.array([1])),
+    }
+    tokenizer = CountingTokenizer(word_tokenizer())
+    prepared = prepare(DATA, rows, LABELS, tokenizer, tmp_path)
+
+    assert tokens_of(prepared, "train") == [[2, 3, 4, 2, 3, 4, 2, 3], [5, 6] * 4, [4]]
+    uncut = np.load(prepared.folder / "train" / "uncut.npy")
+    assert uncut[0] == pytest.approx(300_000, rel=0.001)
+    assert uncut[1:].tolist() == [8, 1]
+    assert tokenizer.characters < len(long) + len(blank)  # of two long texts, and all of a blank one
+    left = word_tokenizer(truncation_side="left")
+    assert tokens_of(prepare(DATA, rows, LABELS, left, tmp_path), "train")[0] == [3, 4, 2, 3, 4, 2, 3, 4]
+
+
 def test_equal_rows_are_found_and_neither_tokenized_nor_measured_again(tmp_path: Path, measured: list[int]) -> None:
     first = prepare_words(tmp_path)
     made = {path: path.stat().st_mtime_ns for path in first.folder.iterdir()}
