@@ -6,9 +6,10 @@
 `runner` starts this program, and reads what it writes:
 
     PARETUNE_ENDING     JSON: the exception that ended the script, written by the first process that fails
-    PARETUNE_WRITTEN    a path on each line: files with results that the script has written
+    PARETUNE_WRITTEN    a path on each line: files with results, and model files, that the script has written
 
-It needs only the standard library of Python 3.8 or newer. `script_metrics` and `code_errors` are next to it in a job.
+It needs only the standard library of Python 3.8 or newer. `script_metrics`, `model_files` and `code_errors` are
+next to it in a job.
 """
 
 from __future__ import annotations
@@ -194,19 +195,19 @@ def _is_missing(store: str) -> bool:
 
 
 def _note_results() -> None:
-    """Append the path of each result file that this process writes to the file that PARETUNE_WRITTEN names."""
+    """Append the path of each result or model file that this process writes to the file of PARETUNE_WRITTEN."""
     path = os.environ.get(WRITTEN)
     if not path:
         return
-    loggers = importlib.import_module("script_metrics.loggers")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "script_metrics"]:
+    loggers, models = importlib.import_module("script_metrics.loggers"), importlib.import_module("model_files")
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("script_metrics", "model_files")]:
         del sys.modules[name]  # the script may have a module of this name
     seen: set[str] = set()
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
         if event in ("open", "os.rename") and len(seen) < 10_000:
-            written = loggers.written_log_file(event, arguments)
-            if written and written not in seen:
+            written = loggers.written_file(event, arguments)
+            if written and written not in seen and (loggers.is_log_file(written) or models.may_be_model(written)):
                 seen.add(written)
                 with contextlib.suppress(OSError), open(str(path), "a", encoding="utf-8") as file:
                     file.write(written + "\n")

@@ -253,8 +253,9 @@ class Training:
         roots += [(self._folder / self._command["script"]).resolve().parent] if self._is_script else []
         folders = [root for root in roots if not any(other in root.parents for other in roots)]
         folders += [] if has_model else [self._ml / "model"]
-        keep = importlib.import_module("model_files").keep
-        kept: dict[str, str] = keep(dict.fromkeys(folders), began, self._store, {self._ml, self._ml.parent})
+        models, hidden = importlib.import_module("model_files"), {self._ml, self._ml.parent}
+        others = () if self._is_alone else models.written_by_others(self._written)
+        kept: dict[str, str] = models.keep(dict.fromkeys(folders), began, self._store, hidden, others)
         return kept
 
     def _report(self, began: float, *, has_completed: bool) -> None:
@@ -277,7 +278,8 @@ class Training:
             draft = self._data / f".{name}"
             draft.write_text(json.dumps(report), encoding="utf-8")
             draft.replace(self._data / name)
-            for path in (self._ending, self._written):
+            # Jobs in the same folder read what this one has written, until its folder is removed.
+            for path in (self._ending, *([self._written] if self._is_alone else [])):
                 with contextlib.suppress(FileNotFoundError):
                     path.unlink()
 

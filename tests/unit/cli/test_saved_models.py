@@ -49,6 +49,32 @@ def test_each_run_keeps_the_model_that_it_has_saved_whatever_the_next_one_overwr
     assert all(each.keys() == {"out/model.pt", "booster.txt"} for each in kept)
 
 
+def test_of_two_jobs_in_one_folder_at_the_same_time_each_keeps_the_model_that_it_has_saved(
+    workplace: Path, run: Run, client: MlflowClient, tmp_path: Path
+) -> None:
+    (workplace / "train.py").write_text(
+        "import pathlib, shutil, subprocess\n"
+        "import numpy as np\n"
+        "pathlib.Path('own.pkl').write_bytes(b'own')\n"
+        "subprocess.run(['cp', 'own.pkl', 'theirs.pkl'], check=True)\n"  # as another job does
+        "subprocess.run(['cp', 'own.pkl', 'booster.cbm'], check=True)\n"  # as a library in C++ does
+        "np.savez('weights.npz', w=np.zeros(2))\n"
+        "print('loss: 1')\n"
+    )
+    note = Path(os.environ["PARETUNE_HOME"]) / "jobs" / "paretune-other" / "output" / "data" / "written.txt"
+    note.parent.mkdir(parents=True)
+    note.write_text(f"{workplace / 'theirs.pkl'}\n{workplace / 'own.pkl'}\n")
+
+    code, _, err = run("train", "train.py")
+
+    assert code == 0, err
+    (only,) = client.search_runs(["0"])
+    kept = {artifact.path for artifact in client.list_artifacts(only.info.run_id, "models")}
+    assert kept == {"models/own.pkl", "models/booster.cbm", "models/weights.npz"}
+    notes = [{*path.read_text().splitlines()} for path in note.parents[3].glob("*/output/data/written.txt")]
+    assert any({f"{workplace}/{name}" for name in ("own.pkl", "weights.npz")} <= lines for lines in notes)
+
+
 def test_a_project_keeps_the_model_of_its_copy(workplace: Path, run: Run, client: MlflowClient, tmp_path: Path) -> None:
     (workplace / "project").mkdir()
     (workplace / "project" / "train.py").write_text(SAVES)

@@ -27,7 +27,7 @@ from paretune.user_code.script_metrics import (
     read_curves,
     setting_names,
     write_curves,
-    written_log_file,
+    written_file,
 )
 
 HERE = Path(__file__).parent
@@ -655,14 +655,13 @@ def test_a_logger_that_the_user_has_directed_elsewhere_stays_there(tmp_path: Pat
     assert logging_environment(tmp_path, {})["WANDB_MODE"] == "offline"
 
 
-def test_a_log_file_is_noticed_when_it_is_written_under_whatever_form_of_its_name() -> None:
-    written = written_log_file("open", (b"/x/events.out.tfevents.1.host", "ab", 0))  # as TensorBoard opens it
+def test_a_file_is_noticed_when_it_is_written_under_whatever_form_of_its_name() -> None:
+    written = written_file("open", (b"/x/events.out.tfevents.1.host", "ab", 0))  # as TensorBoard opens it
 
     assert written == "/x/events.out.tfevents.1.host"
-    assert written_log_file("os.rename", ("/x/draft", "/x/metrics.csv", -1, -1)) == "/x/metrics.csv"
-    assert written_log_file("open", ("/x/metrics.csv", "r", 0)) is None
-    assert written_log_file("open", ("/x/model.pt", "wb", 0)) is None
-    assert written_log_file("open", (3, "w", 0)) is None
+    assert written_file("os.rename", ("/x/draft", "/x/metrics.csv", -1, -1)) == "/x/metrics.csv"
+    assert written_file("open", ("/x/metrics.csv", "r", 0)) is None
+    assert written_file("open", (3, "w", 0)) is None
 
 
 @pytest.mark.parametrize(

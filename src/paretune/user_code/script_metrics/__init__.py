@@ -21,11 +21,12 @@ from .loggers import (
     STORE,
     Point,
     Source,
+    is_log_file,
     logged,
     logging_environment,
     read_curves,
     write_curves,
-    written_log_file,
+    written_file,
 )
 from .printed_line import (
     LONGEST_LINE,
@@ -52,6 +53,7 @@ __all__ = [
     "dictionary_in",
     "finite_numbers",
     "has_metric_word",
+    "is_log_file",
     "is_setting",
     "logged",
     "logging_environment",
@@ -61,5 +63,5 @@ __all__ = [
     "setting_names",
     "totals_in",
     "write_curves",
-    "written_log_file",
+    "written_file",
 ]

@@ -393,8 +393,13 @@ def _add(curves: dict[str, list[Point]], numbers: Mapping[str, float], step: int
         curves.setdefault(name, []).append(Point(max(0, step), time_ms, value))
 
 
-def written_log_file(event: str, arguments: tuple[Any, ...]) -> str | None:
-    """Return the path of the file if an audit event reports a write to one of LOG_FILES, else None.
+def is_log_file(path: str) -> bool:
+    """Return whether a file has the name of one of LOG_FILES."""
+    return any(fnmatch(os.path.basename(path), name) for name in LOG_FILES)
+
+
+def written_file(event: str, arguments: tuple[Any, ...]) -> str | None:
+    """Return the path of the file if an audit event reports a write to one, else None.
 
     `event` and `arguments` are what a hook of sys.addaudithook gets.
     """
@@ -407,8 +412,7 @@ def written_log_file(event: str, arguments: tuple[Any, ...]) -> str | None:
         return None
     if not is_written or not isinstance(path, (str, bytes)):
         return None
-    text = os.fsdecode(path)
-    return os.path.abspath(text) if any(fnmatch(os.path.basename(text), name) for name in LOG_FILES) else None
+    return os.path.abspath(os.fsdecode(path))
 
 
 _WRITES = os.O_WRONLY | os.O_RDWR
