@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 from paretune.commands.command import Command, read_with_profile
 from paretune.core.errors import BadInput, refuse
-from paretune.core.hub import model_fault
-from paretune.core.reading import LARGEST_SETTINGS, exists, is_file, read_text
+from paretune.core.reading import LARGEST_SETTINGS, is_file, read_text
 from paretune.core.result import CommandOutput, Result
 from paretune.core.shell import command_line, options
 from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.specification.container import JobInputs
 from paretune.specification.declaration import Parameters, parameter
-from paretune.specification.inputs import BUNDLED, IN_S3, data_faults, missing_files
+from paretune.specification.inputs import data_faults, missing_files, model_faults
 from paretune.specification.job import JobSpec
 from paretune.specification.training_arguments import name_faults
 from paretune.user_code.inputs import script_faults, with_own_options
@@ -56,9 +55,7 @@ def _read(values: Mapping[str, Any]) -> TrainRequest:
     if not waits and spec.register:
         faults.append("register needs the end of the job: leave out wait=false, or register the model later in MLflow")
     refuse(faults)
-    is_of_hub = not (spec.runs_user_code or spec.is_simulated or spec.model.startswith((BUNDLED, IN_S3)))
-    if is_of_hub and not exists(spec.model) and (fault := model_fault(spec.model)):
-        raise BadInput([fault])
+    refuse([] if spec.runs_user_code or spec.is_simulated else model_faults(spec.model))
     return TrainRequest(spec, waits)
 
 

@@ -31,7 +31,7 @@ def accepts_connections(endpoint: str) -> bool:
     return False
 
 
-def model_fault(name: str) -> str:
+def hub_fault(name: str) -> str:
     """Return why the Hub does not provide a model, and no cache here has it; "" if one of them does.
 
     This takes less than a second of CPU time, where the libraries that load the model need ten.

@@ -25,7 +25,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.specification.container import TELLS, DataFindings, JobInputs, PreparedDataset, write_json
 from paretune.specification.declaration import affecting
 from paretune.specification.ending import Cause
-from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
+from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files, model_faults
 from paretune.specification.job import JobSpec, ModelArguments
 from paretune.user_code.inputs import code_inputs
 
@@ -125,6 +125,7 @@ def _on_disk(text: str, home: Path) -> Path:
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], revision: str | None) -> JobInputs:
     if reason := missing("train"):  # rows are tokenized on this machine, wherever the training runs
         raise BadInput([f"{reason}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
+    refuse(model_faults(spec.model))
     fetched = _in_s3(spec)
     local = {name: str(_on_disk(uri, workplace.home)) for name, uri in fetched.items()}
     faults = list[str]()

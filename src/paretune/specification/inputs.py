@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
+from paretune.core.hub import hub_fault
 from paretune.core.reading import at_home, exists, is_file, is_folder
 from paretune.core.shell import options
 from paretune.specification import metrics
@@ -114,6 +115,12 @@ def split_configuration(dataset: str) -> tuple[str, str | None]:
     parts = re.fullmatch(r"(\w[\w.-]*(?:/[\w.-]+)?):([\w.-]+)", dataset)
     is_other = parts is None or dataset.startswith(BUNDLED) or exists(dataset) or exists(parts[1])
     return (dataset, None) if parts is None or is_other else (parts[1], parts[2])
+
+
+def model_faults(model: str) -> list[str]:
+    """Return a fault if a model is neither bundled, nor a folder, nor in S3, and the Hub does not provide it."""
+    is_of_hub = not (model.startswith((BUNDLED, IN_S3)) or exists(model))
+    return [fault] if is_of_hub and (fault := hub_fault(model)) else []
 
 
 def missing_files(texts: Mapping[str, str]) -> list[str]:

@@ -28,9 +28,9 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.own_code import with_own_code
 from paretune.studies.results.trials import label
 from paretune.studies.search.limits import LEAST_S
-from paretune.studies.search.money import Money
+from paretune.studies.search.money import Money, refuse_small_budget
 from paretune.studies.search.next_job import some_jobs
-from paretune.studies.search.table import StudyTable
+from paretune.studies.search.table import StudyTable, stored
 from paretune.tracking import schema
 
 _MOST_SHOWN = 12  # limit on the jobs that a dry run lists
@@ -165,7 +165,7 @@ def _money_in_words(
     shortest_s, longest_s = (60 * pick(spec.max_runtime_minutes for spec, _ in worst) for pick in (min, max))
     probe_usd = least_usd
     if not cheapest.runs_user_code:  # a study of paretune's own training may begin with a probe, which is short
-        probe_usd = money.worst_usd(cheapest.replace(max_runtime_minutes=LEAST_S / 60)) or 0.0
+        probe_usd = min(least_usd, money.worst_usd(cheapest.replace(max_runtime_minutes=LEAST_S / 60)) or 0.0)
     budget_usd = file.budget_usd
     if is_new and budget_usd is not None and probe_usd > budget_usd:
         raise BudgetRefused(
@@ -197,6 +197,8 @@ def check_study(file: StudyFile, jobs: list[JobSpec], workplace: Workplace, say:
     Raises the errors of `run_study` before anything is written or paid.
     """
     has_account, is_users = workplace.offline is None, jobs[0].runs_user_code
+    if file.design is None and not stored(file.name, storage_of(file, workplace)):
+        refuse_small_budget(file.budget_usd, jobs, workplace)
     if has_account:
         _check_terms(file, workplace)
         if workplace.launcher.reads_inputs and not is_users:

@@ -43,6 +43,7 @@ from paretune.studies.definition.file import StudyFile, StudyRequest
 from paretune.studies.definition.objectives import OBJECTIVES, Objective
 from paretune.studies.definition.space import read_entry
 from paretune.studies.own_code import LeftOut, search_of_script
+from paretune.studies.search.money import refuse_small_budget
 from paretune.studies.search.table import stored
 
 _MOST_TYPES = 8
@@ -130,6 +131,7 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "")
         reason = f"this continues the study {name} with its own search; for a new study, add {options(name='NAME')}"
         return ProposedStudy(values={"name": name, **_continued(begun, request), **request.terms}, reasons=[reason])
     search, left_out = dict[str, Any](), list[LeftOut]()
+    has_open_types = request.types is not None and not request.types
     if request.types:
         search["instance_type"] = {"choices": list(request.types)}
     given: dict[str, Any] = dict(job.given())
@@ -147,6 +149,8 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "")
         reasons.append(f"{request.quality.metric} is {request.quality.direction}d")
     else:
         workplace = workplaces.offline(job, offline) if offline else workplaces.of(job)
+        if not has_open_types:
+            refuse_small_budget(budget_usd, [job], workplace)
         inputs = _inputs(job, workplaces)
         if job.is_simulated and inputs.dataset is not None:
             # A simulation does not read the rows; it needs only their number.
@@ -160,7 +164,7 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "")
             reasons.append(
                 f"a simulation trains nothing: leave launcher out to compare {measured} and learning rates too"
             )
-        if request.types is not None and not request.types:
+        if has_open_types:
             chosen = _instance_types(job, inputs, workplace, budget_usd)
             search["instance_type"] = {"choices": list(chosen)}
             reasons += [f"{name}: {text}" for name, (text, _) in chosen.items()]

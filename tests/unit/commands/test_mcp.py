@@ -288,3 +288,16 @@ def test_stop_ends_a_job_whose_launch_has_lost_contact_with_it(
     assert launcher.jobs[job.order.job_name].stopped
     assert stopped["state"] == "ended"
     assert MlflowClient().get_run(job.record.run.run_id).info.status == "KILLED"
+
+
+def test_an_unknown_model_is_refused_before_rows_are_prepared(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[object]()
+    monkeypatch.setattr("paretune.jobs.preparation.subprocess.Popen", lambda words, **_: started.append(words))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (workplace / "reviews.csv").write_text("text,label\n" + "good,1\nbad,0\n" * 50)
+    job = {"model": "nobody/knows", "dataset": "reviews.csv"}
+
+    answer = Agent(workplace, monkeypatch).call("preview", parameters=job)
+
+    assert "model nobody/knows is not in the local cache" in answer
+    assert started == []

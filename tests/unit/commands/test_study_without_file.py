@@ -470,6 +470,30 @@ def test_a_budget_that_covers_no_job_is_refused_even_in_a_dry_run(
     assert "no job's worst case fits" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [(), ("--dry_run",)])
+def test_an_impossible_budget_and_an_unknown_model_are_refused_before_rows_are_prepared(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    started = list[object]()
+    monkeypatch.setattr("paretune.jobs.preparation.subprocess.Popen", lambda words, **_: started.append(words))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (workplace / "reviews.csv").write_text("text,label\n" + "good,1\nbad,0\n" * 50)
+    (workplace / "s.yaml").write_text(
+        "name: s\nbudget_usd: 0.0001\njob: {dataset: reviews.csv}\nsearch: {learning_rate: {choices: [0.001, 0.01]}}\n"
+    )
+    small = ("--dataset", "reviews.csv", "--budget_usd")
+    refusals = dict[tuple[str, ...], str]()
+    for typed in ((*small, "0.0001"), ("s.yaml",), (*small, "9", "--model", "nobody/knows")):
+        assert main(["study", *typed, *words]) in (2, 4)
+        refusals[typed] = capsys.readouterr().err.splitlines()[-1]
+
+    first, second, third = refusals.values()
+    assert first.startswith("paretune: no job's worst case fits the budget (0.000100 USD): a job that is stopped after")
+    assert second == first
+    assert third.startswith("paretune: model nobody/knows is not in the local cache")
+    assert started == []
+
+
 @pytest.mark.parametrize("launcher", [(), ("--launcher", "sagemaker")])
 def test_clusters_that_are_searched_are_not_listed_as_left_out(
     workplace: Path, script: Path, no_settings: None, capsys: pytest.CaptureFixture[str], launcher: tuple[str, ...]

@@ -67,12 +67,12 @@ name: too dear
 job: {entry_script: train.py, launcher: simulated, simulation.runs: runs.csv, instance_type: ml.g5.xlarge}
 search: {rate: {choices: [1, 2]}}
 objectives: {cost_usd: minimize, score: maximize}
-budget_usd: 0.1
+budget_usd: 0.3
 """)
     assert main(["study", "study.yaml"]) == 4
 
     output = capsys.readouterr().err
-    assert "nothing was launched: no job's worst case fits what is left of the budget (0.100 USD)" in output
+    assert "nothing was launched: no job's worst case fits what is left of the budget (0.300 USD)" in output
     assert "raise the budget, or lower max_runtime_minutes" in output
 
 

@@ -42,6 +42,10 @@ LEAST_S = 900.0
 for a moment would exceed it."""
 
 
+LEAST_OF_ALL_S = 30.0
+"""No limit is shorter, whatever is known: five times the six seconds that a process needs to import torch."""
+
+
 class Limits:
     """Sets the time limits of jobs from what is known of their seconds. Without a budget, a job keeps its own limit.
 
@@ -91,7 +95,7 @@ class Limits:
             max(_AGAIN * cut_off_s, _limit_s(slower * times, seconds)) for times in _TIMES[known_from]
         )
         own = spec.max_runtime_minutes
-        minutes = [min(own, _minutes(limit_s)) for limit_s in (max(LEAST_S, usual_s), shortest_s)]
+        minutes = [min(own, _minutes(limit_s)) for limit_s in (max(LEAST_S, usual_s), max(LEAST_OF_ALL_S, shortest_s))]
         return [spec if each == own else spec.replace(max_runtime_minutes=each) for each in dict.fromkeys(minutes)]
 
     def shortest(self, spec: JobSpec) -> JobSpec:

@@ -4,7 +4,7 @@ A job's worst case follows from its time limit, which `limits` sets. It is reser
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
@@ -19,11 +19,28 @@ from paretune.specification.job import JobSpec
 from paretune.specification.plan import Plan
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
-from paretune.studies.search.limits import Limits
+from paretune.studies.search.limits import LEAST_OF_ALL_S, Limits
 from paretune.studies.search.table import StudyTable
 from paretune.studies.trial_status import TrialStatus
 
 MAX_COST = "max_cost_usd"  # the parameter, as messages name it
+
+
+def refuse_small_budget(budget_usd: float | None, jobs: Iterable[JobSpec], workplace: Workplace) -> None:
+    """Raise BudgetRefused if a budget covers none of these jobs even with the shortest time limit of all.
+
+    This needs neither prepared rows nor estimates, so an impossible budget is refused within seconds.
+    """
+    least_usd = math.inf
+    for spec in jobs if budget_usd is not None else ():
+        short = spec.replace(max_runtime_minutes=min(spec.max_runtime_minutes, LEAST_OF_ALL_S / 60))
+        worst_usd = worst_case_usd(short, workplace.launcher, workplace.environment)
+        least_usd = min(least_usd, 0.0 if worst_usd is None else worst_usd)
+    if budget_usd is not None and budget_usd < least_usd < math.inf:
+        raise BudgetRefused(
+            f"no job's worst case fits the budget ({usd(budget_usd)}): a job that is stopped after "
+            f"{LEAST_OF_ALL_S:.0f} seconds, the shortest limit, may cost {limit_usd(least_usd)}; raise the budget"
+        )
 
 
 class Money:
