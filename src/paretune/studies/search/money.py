@@ -12,7 +12,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.deadlines import output_of
 from paretune.launchers.offers import admit, region_of, worst_case_usd
 from paretune.ledger.budget_ledger import BudgetStatus
-from paretune.presentation.text import limit_usd, usd
+from paretune.presentation.text import duration, limit_usd, usd
 from paretune.pricing import ROUNDING_USD, cost_usd, unknown_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
@@ -39,7 +39,7 @@ def refuse_small_budget(budget_usd: float | None, jobs: Iterable[JobSpec], workp
     if budget_usd is not None and budget_usd < least_usd < math.inf:
         raise BudgetRefused(
             f"no job's worst case fits the budget ({usd(budget_usd)}): a job that is stopped after "
-            f"{LEAST_OF_ALL_S:.0f} seconds, the shortest limit, may cost {limit_usd(least_usd)}; raise the budget"
+            f"{duration(LEAST_OF_ALL_S)}, the shortest limit, may cost {limit_usd(least_usd)}; raise the budget"
         )
 
 
@@ -168,16 +168,13 @@ class Money:
 
         It is `MAX_COST` if the worst case of every job exceeds that, else the tightest budget.
         """
-        if not jobs:
-            return ""
-        return MAX_COST if all(map(self._exceeds_max_cost, jobs)) else self.tightest_budget()
-
-    def _exceeds_max_cost(self, spec: JobSpec) -> bool:
-        try:
-            self.worst_usd(spec)
-        except BudgetRefused:
-            return True
-        return False
+        refused = 0
+        for spec in jobs:
+            try:
+                self.worst_usd(spec)
+            except BudgetRefused:
+                refused += 1
+        return "" if not jobs else MAX_COST if refused == len(jobs) else self.tightest_budget()
 
     def _shared_status(self) -> BudgetStatus | None:
         """Return the status of the shared budget with the fewest dollars left; None if none covers the study's jobs."""
