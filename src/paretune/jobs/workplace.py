@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,7 +100,12 @@ def store_lacks(environment: Mapping[str, str], text: str) -> bool:
     if (store := _store_file(environment)) is None:
         return False
     written = (store, store.with_name(f"{store.name}-wal"))
-    return not any(text.encode() in file.read_bytes() for file in written if file.is_file())
+    return not any(_contains(file, text.encode()) for file in written if file.is_file() and file.stat().st_size)
+
+
+def _contains(file: Path, text: bytes) -> bool:
+    with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as content:
+        return content.find(text) >= 0
 
 
 def _store_file(environment: Mapping[str, str]) -> Path | None:
