@@ -264,16 +264,14 @@ def _batch_faults(request: CodeRequest, script: Script, words: Sequence[str]) ->
                 f"{name} has no argument {' and '.join(lost)}, so it cannot train with {values}: add {them} to the "
                 f"script, or leave {' and '.join(given)} out"
             )
-    slots = _slots_in(words)
-    if Slot.BATCH not in slots or slots & {Slot.STEPS, Slot.TOTAL}:
-        return faults
-    total = request.batch.global_batch_size
+    slots, total = _slots_in(words), request.batch.global_batch_size
+    has_place = Slot.BATCH not in slots or bool(slots & {Slot.STEPS, Slot.TOTAL})  # for more accumulation
     remedy = "" if has_plan else "of the batch parameters, give only global_batch_size, or "
-    for instance_type, plan in request.fallbacks.items():
+    for instance_type, plan in request.fallbacks.items() if slots else ():
         if plan is None:
             fault = f"the devices of {instance_type} cannot share the global batch size of {total} evenly"
             faults.append(f"fallback_instance_types: {fault}: leave {instance_type} out")
-        elif plan.gradient_accumulation_steps > 1:
+        elif plan.gradient_accumulation_steps > 1 and not has_place:
             faults.append(
                 f"fallback_instance_types: to keep the global batch size of {total} on {instance_type}, {name} would "
                 f"need an argument {steps}, which it does not have: {remedy}leave fallback_instance_types out"

@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,16 @@ from paretune.studies.definition.space import Range, is_whole
 from paretune.studies.own_code import with_own_code
 from paretune.studies.run import run_study
 from paretune.user_code import binding
-from paretune.user_code.binding import OF_SCRIPTS
+from paretune.user_code.binding import OF_SCRIPTS, bind
 from paretune.user_code.inputs import code_inputs
-from tests.support.bound_scripts import argument_faults, bound, script_arguments, script_in_words, script_inputs
+from tests.support.bound_scripts import (
+    argument_faults,
+    bound,
+    script_arguments,
+    script_in_words,
+    script_inputs,
+    script_of,
+)
 
 PLAIN = """
 import argparse
@@ -252,6 +260,27 @@ def test_arguments_that_only_a_fallback_type_needs_are_checked_before_the_launch
         "gradient_accumulation_steps, which it does not have: of the batch parameters, give only global_batch_size, or "
         "leave fallback_instance_types out"
     )
+
+
+def test_a_fallback_type_whose_devices_cannot_share_the_usual_batch_is_refused(script: Path) -> None:
+    script.write_text(f"{PLAIN}parser.add_argument('--gradient_accumulation_steps')")
+    spec = JobSpec(entry_script=str(script), per_device_train_batch_size=4)
+
+    made = bind(replace(spec.code_request, fallbacks={"beach.3gpus": None}), script_of(spec))
+
+    assert made.faults == (
+        "fallback_instance_types: the devices of beach.3gpus cannot share the global batch size of 4 evenly: leave "
+        "beach.3gpus out",
+    )
+
+
+def test_a_script_whose_other_arguments_are_unknown_needs_a_known_one_for_a_smaller_fallback_type(script: Path) -> None:
+    script.write_text(f"{PLAIN}deepspeed.add_config_arguments(parser)\n")
+    types = {"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"}
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), **types, per_device_train_batch_size=16))
+
+    assert "would need an argument gradient_accumulation_steps" in fault  # the words that it gets have no place for it
 
 
 def test_a_fallback_type_with_as_many_devices_needs_no_other_arguments(script: Path) -> None:
