@@ -136,7 +136,7 @@ def _quality(spec: JobSpec, texts: Mapping[str, str]) -> Objective | None:
         )
         return None
     if not given:
-        script = Script.of(spec.code_request)
+        script = Script.of(spec.code_source)
         shown = ", ".join(script.reported.metrics) or "none"
         ask = f"say which metric judges the model of {script.path.name}, such as --metric val_f1"
         raise BadInput([f"{ask}; found in the script: {shown}"])
@@ -159,7 +159,7 @@ def _metric_faults(spec: JobSpec, metric: str) -> list[str]:
     its words are somewhere in the text, which may put the name together. If the script uses a logger, or shows no
     metric at all, its metrics may come from a library, so only a name that resembles a reported one is refused.
     """
-    script = Script.of(spec.code_request)
+    script = Script.of(spec.code_source)
     reported = [*script.reported.metrics, *(item["Name"] for item in spec.metric_definitions)]
     known_as = {*reported, *(metrics.SCRIPT_METRICS.get(name) for name in reported)}
     same = [name for name in reported if name.lower() == metric.lower()]

@@ -53,7 +53,7 @@ from paretune.specification.parallelism import (
 )
 from paretune.specification.program import Program, known_program
 from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
-from paretune.specification.user_code import CodeRequest
+from paretune.specification.user_code import CodeRequest, CodeSource
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters and freeze the weights
 ALL_LINEAR = "all-linear"  # adapters on every linear layer except the head
@@ -470,14 +470,21 @@ class JobSpec(Parameters):
         return JobIdentity(computation=self.spec_hash(), given=self.given())
 
     @property
-    def code_request(self) -> CodeRequest:
-        """What the job asks of the user's own script or project."""
-        return CodeRequest(
+    def code_source(self) -> CodeSource:
+        """Where the user's own script or project is."""
+        return CodeSource(
             entry_script=self.entry_script,
             project=self.project,
             entry_point=self.entry_point,
             words=tuple(split_words(self.script_words)),
             may_ask=self.ask_script,
+        )
+
+    @property
+    def code_request(self) -> CodeRequest:
+        """What the job asks of the user's own script or project."""
+        return CodeRequest(
+            source=self.code_source,
             given={name: getattr(self, name) for name in self.model_fields_set},
             options=self.training_arguments,
             files={name: str(getattr(self, name) or "") for name in INPUT_FILES},

@@ -14,8 +14,8 @@ MODEL_FOLDER = "/opt/ml/model"  # where a script's model is saved in a container
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeRequest:
-    """The user's own training as a job asks for it: everything that a script or project can get from a job.
+class CodeSource:
+    """Where the user's own training is.
 
     Attributes:
         entry_script: path of the script, or None for a project.
@@ -23,6 +23,26 @@ class CodeRequest:
         entry_point: the entry point of the project, or one of its scripts.
         words: what the user typed after the script.
         may_ask: whether its --help may be run.
+    """
+
+    entry_script: str | None
+    project: str | None
+    entry_point: str
+    words: tuple[str, ...]
+    may_ask: bool
+
+    @property
+    def command(self) -> str:
+        """The first word after the script, which may be a subcommand; "" if there is none."""
+        return next(iter(self.words), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeRequest:
+    """What a job asks of the user's own training: everything that a script or project can get from a job.
+
+    Attributes:
+        source: the script or project.
         given: the parameters of the job that the user gave, by name.
         options: the values of its own options, by its own names (`training_arguments`).
         files: paths of the job's model and data, by parameter, whether or not the user gave them.
@@ -38,11 +58,7 @@ class CodeRequest:
         has_image: whether the job names the container's image.
     """
 
-    entry_script: str | None
-    project: str | None
-    entry_point: str
-    words: tuple[str, ...]
-    may_ask: bool
+    source: CodeSource
     given: Mapping[str, Any]
     options: Mapping[str, Any]
     files: Mapping[str, str]
@@ -58,14 +74,9 @@ class CodeRequest:
     has_image: bool
 
     @property
-    def command(self) -> str:
-        """The first word after the script, which may be a subcommand; "" if there is none."""
-        return next(iter(self.words), "")
-
-    @property
     def paths(self) -> dict[str, str]:
         """The paths and addresses of its code, its data and its model, by parameter."""
-        return {"entry_script": self.entry_script or "", "project": self.project or "", **self.files}
+        return {"entry_script": self.source.entry_script or "", "project": self.source.project or "", **self.files}
 
     @property
     def given_batch(self) -> dict[str, int]:

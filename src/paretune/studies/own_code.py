@@ -46,7 +46,7 @@ def with_own_code(file: StudyFile) -> StudyFile:
         file.refuse(_undeclared(file, str(job.project)))
     if job.entry_script is None:
         return file
-    script, search = Script.of(job.code_request), dict[str, Choices | Range]()
+    script, search = Script.of(job.code_source), dict[str, Choices | Range]()
     for name, entry in file.search.items():
         _, of_script, own_name = name.rpartition(OF_OWN_CODE)
         found = script.find(own_name) if of_script else None
@@ -107,7 +107,7 @@ def search_of_script(job: JobSpec, metric: str, *, has_types: bool) -> ScriptSea
     BadInput if neither can be searched, unless the request sets one of them or the study has instance types to
     search (`has_types`).
     """
-    script, search, left_out = Script.of(job.code_request), dict[str, Any](), list[LeftOut]()
+    script, search, left_out = Script.of(job.code_source), dict[str, Any](), list[LeftOut]()
     rate = argument_of(script, "learning_rate")
     batch = next((name for name in OF_THE_BATCH if name not in OF_THE_BATCH[1:2] and argument_of(script, name)), None)
     given = {script.argument(name) or name for name in job.training_arguments}  # by the script's own names

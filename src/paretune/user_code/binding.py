@@ -100,8 +100,8 @@ def bind(request: CodeRequest, script: Script, *, place: str = "", moved: Mappin
     all other values.
     """
     values = _values(request, script)
-    words = _command_line(script, request.words, values)
-    in_job = _command_line(script, request.words, _values(request, script, moved)) if moved else words
+    words = _command_line(script, request.source.words, values)
+    in_job = _command_line(script, request.source.words, _values(request, script, moved)) if moved else words
     other_seed = replace(request, seed=request.seed ^ 1, given={**request.given, "seed": request.seed ^ 1})
     slots = _slots_in(words)
     faults = _faults(request, script, values, words)
@@ -174,7 +174,10 @@ def _described(request: CodeRequest, script: Script, shown: Sequence[str]) -> di
 
     `shown` has the words of the command line with the files that were given, as people read them.
     """
-    unclear, values = list(_unclear(script, request.words, request.given)), slot_values(request.batch, "OUTPUT_DIR")
+    unclear, values = (
+        list(_unclear(script, request.source.words, request.given)),
+        slot_values(request.batch, "OUTPUT_DIR"),
+    )
     words = [reduce(lambda text, slot: text.replace(slot, values[slot]), values, word) for word in shown]
     reports = [*script.reported.metrics, *(item["Name"] for item in request.metric_definitions)]
     if unseen := [
@@ -288,7 +291,7 @@ def _faults(request: CodeRequest, script: Script, values: Mapping[str, Any], wor
     """
     if not request.has_instances and script.syntax_fault:  # a container may have another version of Python
         return [script.syntax_fault]
-    names, own = {**_given_values(request, script), **request.options}, request.words
+    names, own = {**_given_values(request, script), **request.options}, request.source.words
     if script.help_fault:
         return [_command_fault(script, list(names), own) or script.help_fault]
     if faults := _bundled_faults(request, script):
@@ -296,7 +299,7 @@ def _faults(request: CodeRequest, script: Script, values: Mapping[str, Any], wor
     if script.bf16_by and not (request.has_instances or {"bf16", "fp16", "use_cpu"} & values.keys() or may_have_gpu()):
         rule = f"{script.path.name} trains in bf16, the default of TRL's {script.bf16_by}, which needs a GPU"
         return [f"{rule}, and this machine has none: add {options(precision='fp32')}"]
-    if script.opens and request.project is None and (request.has_instances or script.path.parent != Path.cwd()):
+    if script.opens and request.source.project is None and (request.has_instances or script.path.parent != Path.cwd()):
         where = os.path.relpath(script.path.parent)
         text = f"opens {', '.join(script.opens)} in the current folder, which is another one: replace entry_script with"
         return [f"{script.path.name} {text} these two lines\n    project: {where}\n    entry_point: {script.path.name}"]

@@ -42,7 +42,7 @@ class Code:
     @classmethod
     def of(cls, request: CodeRequest) -> "Code":
         """Read the code of a job."""
-        script = Script.of(request)
+        script = Script.of(request.source)
         return cls(root=script.path.parent, script=script)
 
     def bind(self, request: CodeRequest, home: Path) -> Bound:

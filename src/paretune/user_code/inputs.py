@@ -26,7 +26,7 @@ from paretune.user_code.trainer_script import training_of
 
 def script_faults(request: CodeRequest) -> list[str]:
     """Return why a job's script cannot run with the parameters that were given; empty if it can."""
-    return list(bind(request, Script.of(request)).faults)
+    return list(bind(request, Script.of(request.source)).faults)
 
 
 def with_own_options(values: Mapping[str, Any], ours: Collection[str], *, listed_by: str) -> dict[str, Any]:
@@ -74,13 +74,13 @@ def training_in_script(request: CodeRequest) -> ScriptTraining | None:
     This is for jobs that are only estimated; the inputs of others have it as `UserCode.training`.
     """
     with suppress(BadInput):  # its text cannot be read
-        return None if request.entry_script is None else training_of(request, Script.of(request))
+        return None if request.source.entry_script is None else training_of(request, Script.of(request.source))
     return None
 
 
 def code_of(request: CodeRequest) -> Code:
     """Read the code of a job. Raises BadInput if there is no such project or entry point."""
-    if request.project is None:
+    if request.source.project is None:
         return Code.of(request)
     from paretune.user_code.project import ProjectCode  # imports MLflow, which takes a second
 
@@ -99,7 +99,7 @@ def code_inputs(request: CodeRequest, home: Path, *, prepare: bool = True) -> Jo
     checked only if no file is missing.
     """
     if not prepare:
-        script = None if request.entry_script is None else Script.of(request)
+        script = None if request.source.entry_script is None else Script.of(request.source)
         if script is None or not script.files:
             return JobInputs()
         bound, training = bind(request, script), training_of(request, script)
@@ -116,7 +116,7 @@ def code_inputs(request: CodeRequest, home: Path, *, prepare: bool = True) -> Jo
         requirements, folder = code.requirements(files, travels=travels)
     refuse(faults)
     linked = () if travels else code.linked(files).items()
-    command, is_project = bound.command, request.project is not None
+    command, is_project = bound.command, request.source.project is not None
     if is_project:
         command = replace(command, folder=code.folder, requirements=requirements, requirements_folder=folder)
     return JobInputs(

@@ -135,18 +135,19 @@ class ProjectCode(Code):
 
         A Python script that MLproject does not declare is read as an `entry_script` is.
         """
-        address, entry_point = request.project or "", request.entry_point
+        address, entry_point = request.source.project or "", request.source.entry_point
         project, root = _with_entry_point(address, entry_point)
         script = None
         if entry_point not in project._entry_points and entry_point.endswith(".py"):
-            script = Script.read(root / entry_point, may_ask=request.may_ask, command=request.command)
+            script = Script.read(root / entry_point, may_ask=request.source.may_ask, command=request.source.command)
         is_here = exists(address.partition("#")[0])
         return cls(root=root, script=script, project=project, is_here=is_here, has_image=request.has_image)
 
     def bind(self, request: CodeRequest, home: Path) -> Bound:
         """Return what a job runs and reads. Raises BadInput with all faults of a declared command."""
+        entry_point = request.source.entry_point
         if self.script is not None:
-            bound = bind(request, self.script, place=request.entry_point)
+            bound = bind(request, self.script, place=entry_point)
             command = replace(
                 bound.command,
                 recorded={**_recorded(request.options), **bound.command.recorded},
@@ -155,10 +156,10 @@ class ProjectCode(Code):
             return replace(
                 bound, command=command, described={"command": command.shown(request.batch), **bound.described}
             )
-        with _translated_errors(f"project {request.project}, entry_point {request.entry_point}"):
-            entry = self.project.get_entry_point(request.entry_point)  # type: ignore[no-untyped-call]  # MLflow
-            if request.entry_point not in self.project._entry_points and request.entry_point.endswith(".sh"):
-                entry.command = shlex.join(["bash", request.entry_point])  # MLflow uses $SHELL, which an image may lack
+        with _translated_errors(f"project {request.source.project}, entry_point {entry_point}"):
+            entry = self.project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
+            if entry_point not in self.project._entry_points and entry_point.endswith(".sh"):
+                entry.command = shlex.join(["bash", entry_point])  # MLflow uses $SHELL, which an image may lack
             return _declared_command(request, entry, home, self.root)
 
     def files(self, *, travels: bool) -> dict[str, Path]:
@@ -218,7 +219,7 @@ def _declared_command(request: CodeRequest, entry: Any, home: Path, root: Path) 
         given |= {name: slot for name, slot in slots.items() if name in entry.parameters and name not in values}
         if not given.keys() & {*OF_THE_BATCH}:
             lost = ", ".join(name for name in request.given_batch)
-            rule = f"entry point {request.entry_point} declares no parameter {' or '.join(OF_THE_BATCH)}"
+            rule = f"entry point {request.source.entry_point} declares no parameter {' or '.join(OF_THE_BATCH)}"
             raise BadInput([f"{rule}, so it cannot train with {lost}: leave it out, or declare one in MLproject"])
     command, inputs = _entry_command(request, entry, values | given, home, root)
     numbers = slot_values(request.batch, "")
@@ -272,7 +273,7 @@ def _entry_command(
     and has no channels. A relative path that does not exist in the current folder is relative to the project's.
     """
     if not isinstance(entry.command, str):
-        raise BadInput([f"entry point {request.entry_point} has no command: add one to MLproject, as a string"])
+        raise BadInput([f"entry point {request.source.entry_point} has no command: add one to MLproject, as a string"])
     inputs = dict[str, Path | str]()
     for position, (name, parameter) in enumerate(entry.parameters.items()):
         value = values.get(name, parameter.default)
@@ -298,7 +299,9 @@ def _entry_command(
     try:
         return str(entry.compute_command(values, None)), inputs
     except (KeyError, IndexError, ValueError, AttributeError) as error:  # raised by str.format
-        fault = f"entry point {request.entry_point}: its command must name declared parameters in braces ({error})"
+        fault = (
+            f"entry point {request.source.entry_point}: its command must name declared parameters in braces ({error})"
+        )
         raise BadInput([fault]) from error
 
 

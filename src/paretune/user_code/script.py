@@ -17,7 +17,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.core.reading import LARGEST_SCRIPT, at_home, read_text
-from paretune.specification.user_code import CodeRequest
+from paretune.specification.user_code import CodeSource
 from paretune.user_code.arguments import Accepted, Program, accepted, completed, declarations, opened, trl_uses_bf16
 from paretune.user_code.reported import Reported, reported_by
 from paretune.user_code.sandbox import ask_options
@@ -57,10 +57,10 @@ class Script(Accepted):
         return sys.platform == "linux" and self.path.is_file()
 
     @classmethod
-    def of(cls, request: CodeRequest) -> "Script":
+    def of(cls, source: CodeSource) -> "Script":
         """Read the script of a job, and its options by --help if the job allows it."""
-        path = at_home(request.entry_script or "").resolve()
-        return cls.read(path, may_ask=request.may_ask, command=request.command)
+        path = at_home(source.entry_script or "").resolve()
+        return cls.read(path, may_ask=source.may_ask, command=source.command)
 
     @classmethod
     def read(cls, path: Path, *, may_ask: bool = False, command: str = "") -> "Script":
