@@ -137,7 +137,7 @@ def test_the_runs_of_a_script_below_its_own_are_children_of_the_run_of_its_job(h
     others = [each for each in client.search_runs([run.info.experiment_id]) if each.info.run_id != run.info.run_id]
     assert sorted(each.info.run_name for each in others) == ["fold 0", "fold 1"]
     assert {tags_of(each)["mlflow.parentRunId"] for each in others} == {run.info.run_id}
-    names = {"code", "command.txt", "log.txt", "report.json", "versions.txt", "weights.txt"}
+    names = {"code", "command.txt", "log.txt", "plan.json", "report.json", "versions.txt", "weights.txt"}
     assert {item.path for item in client.list_artifacts(run.info.run_id)} == names
     assert run.data.params["solver"] == "gradient descent"
     assert len(client.search_experiments()) == 1
