@@ -18,7 +18,7 @@ from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import OF_OWN_CODE, StudyFile, skeleton
 from paretune.studies.definition.space import INSIDE, Choices, Range, why_not_searched
-from paretune.user_code.binding import OF_SCRIPTS, argument_of
+from paretune.user_code.binding import OF_SCRIPTS, argument_of, must_ask
 from paretune.user_code.script import Script
 
 _FACTOR = 8.0  # factor between a script's learning rate and either end of the searched range
@@ -150,8 +150,8 @@ def _nothing(
     if script.parser == "none":
         remedy = "add them, for example with argparse"
         return f"{script.path.name} reads no arguments, so a study cannot change anything: {remedy}"
-    if script.help_fault:
-        return script.help_fault
+    if fault := script.help_fault or must_ask(script):
+        return fault
     names = script.names
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     why = (

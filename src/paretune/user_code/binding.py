@@ -342,10 +342,10 @@ def is_expected(script: Script, name: str, own: Sequence[str]) -> bool:
     """
     by_place = script.trailing or name in [each.name for each in script.arguments if each.is_positional]
     lacks_command = script.needs_command and not own
-    return bool(by_place or lacks_command or name in script.reported.constants or _must_ask(script))
+    return bool(by_place or lacks_command or name in script.reported.constants or must_ask(script))
 
 
-def _must_ask(script: Script) -> str:
+def must_ask(script: Script) -> str:
     """Return the fault of a script whose options only its own --help shows, unless it was asked; "" for any other."""
     if script.parser not in ASKED or script.was_asked or not script.can_be_asked:
         return ""
@@ -490,7 +490,7 @@ def start_faults(script: Script, values: Mapping[str, Any], own: Sequence[str] =
         first = "from IPython.terminal.interactiveshell import TerminalInteractiveShell"
         second = "get_ipython = lambda: TerminalInteractiveShell.instance(user_ns=globals())"
     elif fault := _command_fault(script, names, own):
-        return [f"{fault}; {ask}" if names and (ask := _must_ask(script)) else fault]
+        return [f"{fault}; {ask}" if names and (ask := must_ask(script)) else fault]
     elif places and (others := [name for name in names if name not in places]):
         them = "it" if len(others) == 1 else "them"
         return [
@@ -530,7 +530,7 @@ def start_faults(script: Script, values: Mapping[str, Any], own: Sequence[str] =
         first = f"import argparse; parser = argparse.ArgumentParser(); {added}"
         second = "globals().update(vars(parser.parse_args()))"
     else:
-        return [fault] if names and (fault := _must_ask(script)) else []
+        return [fault] if names and (fault := must_ask(script)) else []
     return [f"{path.name} {text}\n    {first}\n    {second}"]
 
 

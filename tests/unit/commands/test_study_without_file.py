@@ -516,6 +516,16 @@ def test_a_script_without_arguments_is_told_that_nothing_can_be_searched(
     assert "train.py reads no arguments, so a study cannot change anything" in capsys.readouterr().err
 
 
+def test_a_script_whose_help_must_be_run_says_so_before_it_is_called_one_without_arguments(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "train.py").write_text(
+        "import typer\ndef main(lr: float = 0.1):\n    print('val_f1: 0.5')\ntyper.run(main)\n"
+    )
+    assert main([*ASKED, "--metric", "val_f1"]) == 2
+    assert "by running train.py --help without network: add --ask_script true" in capsys.readouterr().err
+
+
 def test_a_script_without_rate_and_batch_gets_a_study_file_to_start_from(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
