@@ -169,9 +169,15 @@ def _log_points(points: Sequence[Metric], run_id: str, client: MlflowClient) -> 
     """Log the points that the run lacks. MLflow would store the others twice."""
     names = {point.key for point in points}
     existing = {_point(point) for name in names for point in client.get_metric_history(run_id, name)}
-    new = [point for point in points if _point(point) not in existing]
-    for start in range(0, len(new), _BATCHES["metrics"]):
-        client.log_batch(run_id, metrics=new[start : start + _BATCHES["metrics"]])
+    _log(run_id, client, metrics=[point for point in points if _point(point) not in existing])
+
+
+def _log(run_id: str, client: MlflowClient, **items: Sequence[Any]) -> None:
+    """Log metrics, params or tags in batches that MLflow accepts."""
+    for kind, entities in items.items():
+        for start in range(0, len(entities), _BATCHES[kind]):
+            batch = {kind: entities[start : start + _BATCHES[kind]]}
+            client.log_batch(run_id, **batch)  # type: ignore[arg-type]  # the keys are names of its lists
 
 
 def _copy(run: Run, points: Sequence[Metric], run_id: str, client: MlflowClient) -> None:
@@ -180,16 +186,10 @@ def _copy(run: Run, points: Sequence[Metric], run_id: str, client: MlflowClient)
     Parameters that the run `run_id` already has are left out, because MLflow refuses to change them.
     """
     _log_points(points, run_id, client)
-    params = client.get_run(run_id).data.params
-    tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_NOT_COPIED)}
-    entities: dict[str, list[Any]] = {
-        "params": [Param(name, masked(name, text)) for name, text in run.data.params.items() if name not in params],
-        "tags": [RunTag(name, masked(name, text)) for name, text in tags.items()],
-    }
-    for kind, items in entities.items():
-        for start in range(0, len(items), _BATCHES[kind]):
-            batch = {kind: items[start : start + _BATCHES[kind]]}
-            client.log_batch(run_id, **batch)  # type: ignore[arg-type]  # the keys are names of its lists
+    own, tags = client.get_run(run_id).data.params, run.data.tags
+    params = [Param(name, masked(name, text)) for name, text in run.data.params.items() if name not in own]
+    copied = [RunTag(name, masked(name, tags[name])) for name in tags if not name.startswith(_NOT_COPIED)]
+    _log(run_id, client, params=params, tags=copied)
 
 
 def _point(metric: Metric) -> tuple[Any, ...]:

@@ -14,14 +14,13 @@ several sources have a metric of the same name, the first source in this list co
 `progress` reads how far a running training has come.
 """
 
-from .gathering import Gathered, PrintedNumbers
+from .gathering import PrintedNumbers
 from .loggers import (
     CURVES,
     LOGGERS,
     STORE,
     Point,
     Source,
-    is_log_file,
     logged,
     logging_environment,
     read_curves,
@@ -32,10 +31,8 @@ from .printed_line import (
     LONGEST_LINE,
     dictionary_in,
     finite_numbers,
-    has_metric_word,
     is_setting,
     numbers_in,
-    numbers_of,
     setting_names,
 )
 from .progress import ProgressReader, totals_in
@@ -45,20 +42,16 @@ __all__ = [
     "LOGGERS",
     "LONGEST_LINE",
     "STORE",
-    "Gathered",
     "Point",
     "PrintedNumbers",
     "ProgressReader",
     "Source",
     "dictionary_in",
     "finite_numbers",
-    "has_metric_word",
-    "is_log_file",
     "is_setting",
     "logged",
     "logging_environment",
     "numbers_in",
-    "numbers_of",
     "read_curves",
     "setting_names",
     "totals_in",

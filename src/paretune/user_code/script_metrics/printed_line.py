@@ -37,7 +37,7 @@ _SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?
 _COUNTED = r"(?:epoch|step|iter(?:ation)?|round|update|batch(?:[ _]id)?|trial|fold)s?"
 
 # Escape sequences of a terminal, which set colors, titles and character sets.
-_COLOR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
+COLOR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
 _UPRIGHT = re.compile("[│┃║╎╏┆┇┊┋]")  # lines between the columns of a drawn table
 _GAP = re.compile(r"\s{5,}")  # wide spaces between columns
 _WRAPPED = re.compile(
@@ -249,7 +249,7 @@ def cleaned(line: str) -> str:
 
     If carriage returns redraw the line, only its last state is returned.
     """
-    states = [state for state in _COLOR.sub("", line).split("\r") if state.strip()]
+    states = [state for state in COLOR.sub("", line).split("\r") if state.strip()]
     text = _UPRIGHT.sub("|", states[-1][:LONGEST_LINE] if states else "")
     text = _BAR.sub(lambda bar: f" , {bar[1] or ''}", text)
     text = _with_short_gaps(text.replace("\t", " \t "))
@@ -619,7 +619,7 @@ def continues(first: str, line: str) -> bool:
     """
     if _RICH_BAR.search(first):
         return len(line) == len(first) and bool(re.match(r"\s{8,}\S", line)) and not _RICH_BAR.search(line)
-    cells = [[cell.strip() for cell in _UPRIGHT.split(_COLOR.sub("", each))[1:-1]] for each in (first, line)]
+    cells = [[cell.strip() for cell in _UPRIGHT.split(COLOR.sub("", each))[1:-1]] for each in (first, line)]
     pairs = list(zip(*cells))
     is_row = len(cells[0]) == len(cells[1]) and any(below for _, below in pairs)
     return is_row and any(above and not below for above, below in pairs)

@@ -18,7 +18,7 @@ import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from .printed_line import dictionary_in, finite_numbers
+from .printed_line import COLOR, dictionary_in, finite_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _LONGEST = 2_000  # characters of a line that are read
 _STALLED = 3.0  # a counter stands still if it has not moved for so many times the longest wait before
 _NEAR = 0.5  # a counter that falls to this share of its number has not restarted
-_COLOR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _COUNT = r"\d{1,15}(?:\.\d+)?[kM]?"
 _BAR = re.compile(rf"\d{{1,3}}%\s*\|[^|]*\|\s*(?P<done>{_COUNT})/(?P<total>{_COUNT})")
 _OF_KERAS = re.compile(r"^\s*(?P<done>\d{1,15})/(?P<total>\d{1,15})\s+(?:[━\u2500-\u259f]|\[[=>.\s]|-\s)")
@@ -129,7 +128,7 @@ class ProgressReader:
 
     def read(self, line: str, at_s: float) -> None:
         """Read a line, or a state of a line that is redrawn, which was printed at a time in seconds."""
-        if plain := _COLOR.sub("", line[:_LONGEST]).strip():
+        if plain := COLOR.sub("", line[:_LONGEST]).strip():
             self._read(plain, at_s)
 
     def progress(self, now_s: float | None = None) -> Counted | None:
