@@ -2,12 +2,10 @@
 
     python benchmarks/estimate_error_cold.py                     # the two tables of benchmarks/tables
     python benchmarks/estimate_error_cold.py --table rates.csv   # other tables with the same columns
-    python benchmarks/estimate_error_cold.py --table rates.csv --published runs.csv   # and bills of whole jobs
 
-Each row is predicted twice: from data sheets alone; and with the rows of all other sources known. For sources with
-enough rows, half of the rows are also predicted from the other half. Results are shown by source, by kind of model and
-by hardware. Published memory is compared with the formula, and with the estimate of whether the job fits. Predicted
-rates count training steps only; `note` marks the published figures whose time also includes evaluations or compilation.
+Each row is predicted twice: from data sheets alone; and with the rows of all other sources known. Published memory is
+compared with the formula, and with the estimate of whether the job fits. Predicted rates count training steps only;
+`note` marks the published figures whose time also includes evaluations or compilation.
 
 Rows in tf32 are left out, and so are pretraining runs of BERT with packed rows and the optimizer LAMB: paretune
 supports neither.
@@ -23,7 +21,6 @@ import argparse
 import csv
 import json
 import math
-import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,8 +28,6 @@ from pathlib import Path
 from unittest import mock
 
 import arguments
-import estimate_error
-import pandas as pd
 import published
 from scipy.stats import t as student
 
@@ -43,7 +38,6 @@ from paretune.estimating.architecture import of_config
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
-from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.timing import Measurement, fit
 from paretune.estimating.workload import setting_of
 from paretune.specification import catalog
@@ -54,8 +48,6 @@ TABLES = [
 ]
 ROWS = 10_000_000
 """Training rows of a predicted job, so many that all other phases are negligible."""
-LEAST_ROWS = 4
-"""Fewest rows of a source whose rows are predicted from half of them."""
 SOURCES_OF_PRIOR = 4
 """Number of sources as much as which the deviation of all sources counts in that of each kind. A guess."""
 UNMEASURED = 1.5
@@ -86,16 +78,6 @@ class Rate:
         return configuration(self.row)
 
     @property
-    def chip(self) -> str:
-        """The name of the GPU."""
-        return self.spec.instance().accelerator.removeprefix("NVIDIA ")
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether paretune has a data sheet for its GPU."""
-        return DeviceShare(self.spec).device.is_listed
-
-    @property
     def is_llm(self) -> bool:
         """Whether the model is a causal language model."""
         return self.spec.task == "causal-lm"
@@ -113,10 +95,6 @@ class Forecast:
     def is_inside(self) -> bool:
         """Whether the published rate is inside the predicted interval."""
         return 1 / self.width <= self.ratio <= self.width
-
-
-def _on(chip: str) -> Callable[[Rate], bool]:
-    return lambda rate: rate.chip == chip
 
 
 FITTED_ON = (
@@ -147,18 +125,6 @@ _IN_BF16_ALONE = "IBM fms-acceleration A100 full"
 gradients and moments are bf16."""
 _FUSES_THE_LOSS = "MosaicML"
 """The source whose loss function does not keep all logits of a batch (llm-foundry's fused cross entropy), as ours."""
-KINDS: Mapping[str, Callable[[Rate], bool]] = {
-    "V100 in half precision": lambda rate: rate.chip == "V100" and rate.spec.precision == "fp16",
-    "full fine-tuning of language models": lambda rate: (
-        rate.is_llm and rate.is_listed and rate.spec.fine_tuning == "full"
-    ),
-    "adapters with the Trainer and FSDP": lambda rate: not rate.spec.trained_by.is_paretune and rate.is_llm,
-    "one GPU": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices * rate.work.instances == 1,
-    "several GPUs": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices > 1 == rate.work.instances,
-    "several machines": lambda rate: rate.is_listed and rate.work.instances > 1,
-    "LLM": lambda rate: rate.is_llm and rate.is_listed and rate.work.instances == 1,
-    "GPUs without a data sheet": lambda rate: not rate.is_listed,
-}
 GROUPS: Mapping[str, Callable[[Rate], bool]] = {
     "small models on one GPU": lambda rate: not rate.is_llm and rate.work.devices * rate.work.instances == 1,
     "small models on several GPUs of a machine": lambda rate: (
@@ -167,8 +133,6 @@ GROUPS: Mapping[str, Callable[[Rate], bool]] = {
     "several machines by TCP": lambda rate: rate.work.constants["network"] == "tcp",
     "several machines with EFA": lambda rate: rate.work.constants["network"] == "efa",
     "LLMs on one machine": lambda rate: rate.is_llm and rate.work.instances == 1,
-    **{name: _on(name) for name in ("T4", "V100", "A100", "H100", "A10G", "L4")},
-    "all": lambda rate: True,
 }
 
 
@@ -265,17 +229,6 @@ def forecasts(rates: Sequence[Rate], earlier: Sequence[Rate]) -> list[Forecast]:
     ]
 
 
-def halves(rates: Sequence[Rate], seed: int = 1) -> list[Forecast]:
-    """Predict, for each source with enough rows, one half of them from the other, which is chosen at random."""
-    generator, made = random.Random(seed), []
-    for source in dict.fromkeys(rate.source for rate in rates):
-        members = [rate for rate in rates if rate.source == source]
-        if len(members) >= LEAST_ROWS:
-            generator.shuffle(members)
-            made += forecasts(members[len(members) // 2 :], members[: len(members) // 2])
-    return made
-
-
 def calibration(rates: Sequence[Rate], *, but: str = "") -> dict[str, tuple[int, int, float]]:
     """Return `timing.CALIBRATION`, from the sources that constants were chosen on, without the source `but`.
 
@@ -331,11 +284,6 @@ def tables(rates: Sequence[Rate]) -> list[str]:
     groups = {name: [item for item in cold if holds(item.rate)] for name, holds in GROUPS.items()}
     lines = ["From data sheets alone:", ""]
     lines += published.table(header, [summary(name, made) for name, made in groups.items() if made])
-    for half, is_fitted in (("The sources that constants were chosen on", True), ("The sources left out", False)):
-        of_half = [item for item in cold if item.rate.source.startswith(FITTED_ON) is is_fitted]
-        kinds = {name: [item for item in of_half if holds(item.rate)] for name, holds in KINDS.items()}
-        lines += ["", f"{half}, from data sheets alone:", ""]
-        lines += published.table(header, [summary(name, made) for name, made in kinds.items() if made])
     sources = dict.fromkeys(rate.source for rate in rates)
     by_source = {source: [item for item in cold if item.rate.source == source] for source in sources}
     lines += ["", "The same by source:", ""]
@@ -349,8 +297,6 @@ def tables(rates: Sequence[Rate]) -> list[str]:
         apart += made
     of_groups = {name: [item for item in apart if holds(item.rate)] for name, holds in GROUPS.items()}
     rows += [summary(name, made) for name, made in of_groups.items() if made]
-    if learned := halves(rates):
-        rows.append(summary("half of the same source known, by chance", learned))
     lines += ["", "All other sources known, each source left out in turn:", "", *published.table(header, rows)]
     return [*lines, "", memory(rates)]
 
@@ -370,21 +316,10 @@ def memory(rates: Sequence[Rate]) -> str:
     return f"Memory by formula is {median:.0%} off (median of {len(errors)}, the worst {worst:+.0%}). {sentence}"
 
 
-def bills(path: Path) -> str:
-    """Return the error of predicted bills of whole jobs, without any known job, in words."""
-    jobs = estimate_error.read_published(pd.read_csv(path), 512)
-    made = estimate_error.paretune([], jobs)
-    ratios = [item.seconds / job.seconds for item, job in zip(made, jobs, strict=True)]
-    inside = sum(item.seconds_low <= job.seconds <= item.seconds_high for item, job in zip(made, jobs, strict=True))
-    error = statistics.mean(abs(ratio - 1) for ratio in ratios)
-    return f"median {statistics.median(ratios):.2f}, mean error {error:.0%}, {inside} of {len(jobs)} inside"
-
-
 def main() -> None:
     """Print a line for each published rate, then the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, action="append", help="CSV of published rates; may be repeated")
-    parser.add_argument("--published", type=Path, help="CSV of published jobs, as for estimate_error.py")
     parser.add_argument("--most", type=int, help="maximum number of rows per source; default: all")
     chosen = arguments.parse(parser, most=2)
     rates = read(chosen.table or TABLES)
@@ -397,8 +332,6 @@ def main() -> None:
         label = f"{row['model']} {row['precision']} {spec.fine_tuning}, {spec.instance_count} x {spec.instance_type}, "
         label += f"{row['per_device_batch']} x {row['sequence_length']} tokens"
         print(f"  {label:70} {item.ratio:5.2f}  (x {item.width:.2f}){'' if item.is_inside else '  outside'}")
-    if chosen.published:
-        print(f"whole bills, predicted over billed seconds: {bills(chosen.published)}")
     made = f"{published.conditions('paretune')}:"
     print(published.block("estimate_error_cold", [made, "", *tables(rates)]))
 

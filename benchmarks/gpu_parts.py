@@ -15,7 +15,10 @@ import argparse
 import collections
 import gzip
 import json
+import random
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -23,17 +26,25 @@ from pathlib import Path
 from typing import Any
 
 import arguments
-from estimate_gpu import INSTANCE, ROWS, make_model, rows_of_words, spec_of, trained
 
 from paretune.estimating.architecture import of_config
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
-from paretune.specification.container import JobFolder
+from paretune.launchers.offers import order_of
+from paretune.specification.container import JobFolder, JobReport, write_json
+from paretune.specification.inputs import BUNDLED_MODEL
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import MFU, PEAK_MEMORY_GIB, THROUGHPUT_SAMPLES
 
+INSTANCE = "ml.p5.4xlarge"  # one H100, whose estimates are shown
+ROWS, WORDS = 1000, 600  # training rows, and words of each
 PROFILED = 10  # number of profiled steps
 ENCODER, DECODER = "BERT base", "Llama of 1.0B"
+_LLAMA = {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    ENCODER: {"model_type": "bert"},
+    DECODER: {"model_type": "llama", "intermediate_size": 8192, **_LLAMA},
+}
 WAYS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (ENCODER, {"precision": "fp16"}),
     (ENCODER, {"training_arguments": {"torch_compile": True}}),
@@ -90,6 +101,59 @@ class Bench:
                 profile / "trace.json.gz", self.results / f"{label.split(',')[0].replace(' ', '-')}.trace.json.gz"
             )
             print((profile / "profile.md").read_text(), flush=True)
+
+
+def spec_of(changes: Mapping[str, Any], **inputs: Any) -> JobSpec:
+    """Return a job with these changes, without evaluations."""
+    arguments_of_trainer = {"eval_strategy": "no", **changes.get("training_arguments", {})}
+    given = {"precision": "bf16", "max_seq_length": 128, **changes, **inputs}
+    return JobSpec(max_train_samples=ROWS, **given | {"training_arguments": arguments_of_trainer})
+
+
+def rows_of_words(path: Path) -> None:
+    """Write rows of random words."""
+    words = [f"{first}{second}" for first in ("un", "re", "over", "out") for second in ("done", "run", "come", "go")]
+    source = random.Random(0)
+    lines = [f"{' '.join(source.choices(words, k=WORDS))},{number % 2}" for number in range(ROWS + 500)]
+    path.write_text("\n".join(["text,label", *lines]) + "\n")
+
+
+def make_model(model: str, path: Path, *, layers: int | None = None, **changes: Any) -> None:
+    """Write the folder of a model with random weights; `layers` and `changes` replace values of its configuration."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+
+    from paretune.training.downloads import bundled_model
+
+    config = AutoConfig.for_model(**{"vocab_size": 30522, **MODELS[model]})
+    config.num_hidden_layers = layers or config.num_hidden_layers
+    config.update(changes)
+    kind = AutoModelForCausalLM if config.model_type == "llama" else AutoModelForMaskedLM
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        kind.from_config(config).save_pretrained(path)
+    for file in bundled_model(BUNDLED_MODEL).glob("*"):  # its vocabulary has 30,522 tokens
+        if file.name.startswith(("tokenizer", "vocab", "special_tokens")):
+            shutil.copy(file, path)
+
+
+def trained(spec: JobSpec, folder: Path) -> JobReport:
+    """Run a job on this machine and return its report. Raises SystemExit with the end of its log if it fails."""
+    job, answer = JobFolder(folder / "job"), folder / "answer.json"
+    shutil.rmtree(job.root, ignore_errors=True)
+    job.make()
+    write_json(folder / "request.json", spec.as_text())
+    words = [sys.executable, "-m", "paretune.training.prepare", str(folder / "request.json"), str(folder / "data")]
+    subprocess.run([*words, str(answer)], check=True, capture_output=True)
+    made = json.loads(answer.read_text())
+    write_json(job.document, order_of(spec, job_name="gpu").as_json())
+    job.dataset.symlink_to(made["dataset"])
+    job.model_source.symlink_to(made["model"])
+    result = subprocess.run(
+        [sys.executable, "-m", "paretune.training", str(job.root)], check=False, capture_output=True, text=True
+    )
+    if result.returncode:
+        raise SystemExit(f"{spec.given()}: {result.stderr[-3000:]}")
+    return JobReport.model_validate_json(job.report.read_text())
 
 
 def estimated(spec: JobSpec, path: Path) -> Estimate:

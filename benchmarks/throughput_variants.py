@@ -1,7 +1,7 @@
 """The variants of training that `training_throughput.py` compares, and their limit. Each runs in its own process.
 
-The letters are those of `training_throughput.py`. Every function takes the options of the command line and a prepared
-data set. It returns `samples_per_second` without the warm-up, and `f1` if it was measured.
+Every function takes the options of the command line and a prepared data set, and returns samples per second without the
+warm-up.
 """
 
 import argparse
@@ -14,13 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from sklearn.metrics import f1_score
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
-    EvalPrediction,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -31,25 +28,22 @@ from transformers import (
 from paretune.launchers.offers import order_of
 from paretune.specification.container import JobFolder, JobReport, PreparedDataset, write_json
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import F1, THROUGHPUT_SAMPLES
+from paretune.specification.metrics import THROUGHPUT_SAMPLES
 from paretune.training import device
 from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows, masked
 
-WARM_UP = 5  # steps that are not timed in the recipe, the Trainer and the loop
-RECIPE_SHARE = 4  # the recipe runs a fourth of the steps, which is enough: all its batches are 512 tokens long
-RECIPE_LENGTH = 512
+WARM_UP = 5  # steps that are not timed in the Trainer and the loop
 
 
-def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """Run (c), or `unsuited`: the training process of a paretune job, in its own job folder."""
-    extra: dict[str, Any] = {} if options.whole else {"max_steps": options.steps, "eval_strategy": "no"}
+def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> float:
+    """Run the training process of a paretune job, in its own job folder."""
     spec = JobSpec(
         learning_rate=options.learning_rate,
         per_device_train_batch_size=options.batch,
         seed=options.seed,
         max_seq_length=options.max_seq_length,
         precision=options.precision,
-        training_arguments=extra,
+        training_arguments={"max_steps": options.steps, "eval_strategy": "no"},
     )
     with tempfile.TemporaryDirectory(prefix="throughput-job-") as root:
         folder = JobFolder(Path(root))
@@ -57,21 +51,12 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
         write_json(folder.document, order_of(spec, job_name="throughput").as_json())
         folder.dataset.symlink_to(prepared.folder.resolve())
         folder.model_source.symlink_to(Path(options.model).resolve())
-        program = ["-c", _UNSUITED] if options.variant == "unsuited" else ["-m", "paretune.training"]
-        result = subprocess.run([sys.executable, *program, root], check=False, capture_output=True, text=True)
+        words = [sys.executable, "-m", "paretune.training", root]
+        result = subprocess.run(words, check=False, capture_output=True, text=True)
         if result.returncode:
             raise SystemExit(result.stderr)
         report = JobReport.model_validate_json(folder.report.read_text())
-    return {"samples_per_second": report.metrics[THROUGHPUT_SAMPLES], "f1": report.metrics[F1]}
-
-
-_UNSUITED = """
-import runpy
-from paretune.training import cpu
-cpu.use_cpu_kernels = lambda *_: None
-cpu.keep_freed_memory = lambda: None
-runpy.run_module("paretune.training", run_name="__main__", alter_sys=True)
-"""
+    return report.metrics[THROUGHPUT_SAMPLES]
 
 
 class Examples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
@@ -109,9 +94,9 @@ class Timer(TrainerCallback):  # type: ignore[misc]  # transformers ships no typ
         self.steps = state.global_step - WARM_UP
 
 
-def collate(examples: list[dict[str, torch.Tensor]], width: int | None = None) -> dict[str, torch.Tensor]:
-    """Return a batch padded to its longest row, or to `width`."""
-    width = width or max(len(example["input_ids"]) for example in examples)
+def collate(examples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Return a batch padded to its longest row."""
+    width = max(len(example["input_ids"]) for example in examples)
     batch = {
         name: torch.stack(
             [torch.nn.functional.pad(example[name], (0, width - len(example[name]))) for example in examples]
@@ -121,45 +106,32 @@ def collate(examples: list[dict[str, torch.Tensor]], width: int | None = None) -
     return batch | {"labels": torch.stack([example["labels"] for example in examples])}
 
 
-def macro_f1(prediction: EvalPrediction) -> dict[str, float]:
-    """Return macro F1 for logits (N, C) and labels (N,)."""
-    return {"f1": float(f1_score(prediction.label_ids, np.argmax(prediction.predictions, -1), average="macro"))}
-
-
-def trainer_defaults(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """Run (a) or (b): the Trainer, used as in its documentation."""
+def trainer_defaults(options: argparse.Namespace, prepared: PreparedDataset) -> float:
+    """Run the Trainer, used as in its documentation."""
     set_seed(options.seed)
-    recipe = options.variant == "recipe"
-    steps = max(WARM_UP + 3, options.steps // RECIPE_SHARE) if recipe else options.steps
     timer = Timer()
     with tempfile.TemporaryDirectory(prefix="throughput-trainer-") as output:
-        trainer = Trainer(
+        Trainer(
             model=AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=len(prepared.labels)),
             args=TrainingArguments(
                 output_dir=output,
                 learning_rate=options.learning_rate,
                 per_device_train_batch_size=options.batch,
-                per_device_eval_batch_size=64,
-                num_train_epochs=1,
-                max_steps=-1 if options.whole else steps,
+                max_steps=options.steps,
                 save_strategy="no",
                 report_to="none",
                 seed=options.seed,
                 disable_tqdm=True,
             ),
             train_dataset=Examples(prepared.folder, "train"),
-            eval_dataset=Examples(prepared.folder, "validation"),
-            data_collator=partial(collate, width=RECIPE_LENGTH if recipe else None),
-            compute_metrics=macro_f1,
+            data_collator=collate,
             callbacks=[timer],
-        )
-        trainer.train()
-        rate = timer.steps * options.batch / timer.seconds
-        return {"samples_per_second": rate} | ({"f1": trainer.evaluate()["eval_f1"]} if options.whole else {})
+        ).train()
+    return timer.steps * options.batch / timer.seconds
 
 
-def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """Run (d): only forward, backward, clipping and optimizer step."""
+def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> float:
+    """Run only forward, backward, clipping and optimizer step."""
     set_seed(options.seed)
     device_type = "cuda" if device.has_gpu() else "cpu"
     rows, sampler = _rows_of(options, prepared)
@@ -186,11 +158,11 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
         schedule.step()
         optimizer.zero_grad()
     device.synchronize()
-    return {"samples_per_second": samples / (time.perf_counter() - started)}
+    return samples / (time.perf_counter() - started)
 
 
-def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """Run `products`: only the matrix products of the layers, forward and backward, for the batches of (c)."""
+def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> float:
+    """Compute only the matrix products of the layers, forward and backward, for the batches of a paretune job."""
     device_type = "cuda" if device.has_gpu() else "cpu"
     rows, sampler = _rows_of(options, prepared)
     config = AutoConfig.from_pretrained(options.model)
@@ -216,7 +188,7 @@ def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> d
             _three(scores, parts, parts)  # weights and values
         samples += count
     device.synchronize()
-    return {"samples_per_second": samples / (time.perf_counter() - started)}
+    return samples / (time.perf_counter() - started)
 
 
 def _three(left: torch.Tensor, right: torch.Tensor, gradient: torch.Tensor) -> None:

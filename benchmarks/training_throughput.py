@@ -1,21 +1,16 @@
 """Measure the speed of paretune's training, and compare it with other training loops and with the limit.
 
-    python benchmarks/training_throughput.py                       # CPU: MiniLM on movie reviews, about 25 minutes
-    python benchmarks/training_throughput.py --quality-seeds 0     # speed only, about 10 minutes
+    python benchmarks/training_throughput.py                       # CPU: MiniLM on movie reviews, a few minutes
     python benchmarks/training_throughput.py --precision fp32      # as on a CPU without bf16
 
 All variants have the same model, rows and batch size. They run one at a time, each in its own process, and take turns
-until each has run --repeats times. The table has the median of samples per second with the range, the ratio to (b), the
-share of the limit, and F1.
+until each has run --repeats times. The table has the median of samples per second with the range, the ratio to the
+Trainer, and the share of the limit.
 
-    recipe      (a) the published SageMaker benchmark's recipe: every row padded to 512 tokens, fp32, Trainer defaults
-    trainer     (b) Trainer defaults with dynamic padding, fp32
-    paretune    (c) a paretune job, as `paretune train` runs it
-    loop        (d) a bare PyTorch loop over the same batches as (c), with the same precision and optimizer
-    unsuited    (c) with PyTorch's own dropout and attention on CPUs, and glibc's own handling of freed memory
-    products    only the matrix products of (c), forward and backward: no training on these batches can be faster
-
-Source of (a): aws-samples/amazon-sagemaker-huggingface-benchmark, src/models/train_model.py, 2021, MIT-0.
+    trainer     Trainer defaults with dynamic padding, fp32
+    paretune    a paretune job, as `paretune train` runs it
+    loop        a bare PyTorch loop over the same batches, with the same precision and optimizer
+    products    only the matrix products, forward and backward: no training on these batches can be faster
 """
 
 import argparse
@@ -33,38 +28,30 @@ from paretune.specification.container import PreparedDataset, write_json
 from paretune.specification.job import JobSpec
 
 _NAMES = {
-    "recipe": "recipe of the published SageMaker benchmark: every row padded to 512 tokens, fp32",
     "trainer": "Trainer defaults with dynamic padding, fp32",
     "paretune": "**paretune**",
     "loop": "a bare PyTorch loop over the same batches, fused AdamW",
-    "unsuited": "paretune, but with PyTorch's dropout and attention and glibc's memory",
     "products": "the matrix products of these batches alone: the limit",
 }
 """Variants to their names in the table."""
-_COMPARED = ("trainer", "paretune", "unsuited")
-"""Variants whose F1 is measured."""
 
 
 def main() -> None:
     """Run all variants and print the table."""
     options = _options()
     if options.variant:
-        print(json.dumps(_run_variant(options)))
+        print(_run_variant(options))
         return
     with tempfile.TemporaryDirectory(prefix="throughput-") as folder:
         options.model_name = options.model
         options.prepared, options.model = _inputs(options, Path(folder))
         made = _print_conditions(options)
         names = options.variants.split(",")
-        speed: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+        speed: dict[str, list[float]] = {name: [] for name in names}
         for repeat in range(options.repeats):
             for name in names:
                 speed[name].append(_child(options, name, seed=repeat))
-        quality: dict[str, list[float]] = {name: [] for name in names if name in _COMPARED}
-        for seed in range(options.quality_seeds):
-            for name, scores in quality.items():
-                scores.append(_child(options, name, seed=seed, whole=True)["f1"])
-    _print_table(made, speed, quality)
+    _print_table(made, speed)
 
 
 def _options() -> argparse.Namespace:
@@ -82,13 +69,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--variants", default=",".join(_NAMES))
     parser.add_argument("--max-train-samples", type=int, help="rows of --dataset that are trained on; default: all")
     parser.add_argument("--max-eval-samples", type=int, help="rows of --dataset that are evaluated on; default: all")
-    parser.add_argument("--quality-seeds", type=int, default=3, help="seeds of the F1 comparison over a whole epoch")
     parser.add_argument("--variant", help=argparse.SUPPRESS)
     parser.add_argument("--prepared", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--whole", action="store_true", help=argparse.SUPPRESS)
-    few = {"steps": 8, "repeats": 1, "batch": 2, "quality_seeds": 0, "max_train_samples": 40, "max_eval_samples": 16}
-    return arguments.parse(parser, **few, variants="trainer,paretune,loop,products")
+    few = {"steps": 8, "repeats": 1, "batch": 2, "max_train_samples": 40, "max_eval_samples": 16}
+    return arguments.parse(parser, **few)
 
 
 def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
@@ -110,30 +95,25 @@ def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
     return content["dataset"], content["model"]
 
 
-def _child(options: argparse.Namespace, name: str, *, seed: int, whole: bool = False) -> dict[str, float]:
+def _child(options: argparse.Namespace, name: str, *, seed: int) -> float:
     words = [sys.executable, __file__, "--variant", name, "--seed", str(seed)]
     for option in ("steps", "batch", "learning_rate", "max_seq_length", "precision", "prepared", "model"):
         words += [f"--{option.replace('_', '-')}", str(getattr(options, option))]
-    result = subprocess.run([*words, *(["--whole"] if whole else [])], check=False, capture_output=True, text=True)
+    result = subprocess.run(words, check=False, capture_output=True, text=True)
     if result.returncode:
         raise SystemExit(f"{name}: {result.stderr[-2000:]}")
-    results: dict[str, float] = json.loads(result.stdout.strip().splitlines()[-1])
-    print(f"# {name:<11} seed {seed}{' whole epoch' if whole else ''}: {results}", file=sys.stderr, flush=True)
-    return results
+    found = float(result.stdout.strip().splitlines()[-1])
+    print(f"# {name:<11} seed {seed}: {found}", file=sys.stderr, flush=True)
+    return found
 
 
-def _run_variant(options: argparse.Namespace) -> dict[str, float]:
+def _run_variant(options: argparse.Namespace) -> float:
     # Imported here, because torch in the parent process would take memory and threads from its children.
     from throughput_variants import bare_loop, matrix_products, paretune_job, trainer_defaults
 
     prepared = PreparedDataset.read(Path(options.prepared))
-    if options.variant in {"recipe", "trainer"}:
-        return trainer_defaults(options, prepared)
-    if options.variant == "loop":
-        return bare_loop(options, prepared)
-    if options.variant == "products":
-        return matrix_products(options, prepared)
-    return paretune_job(options, prepared)
+    run = {"trainer": trainer_defaults, "loop": bare_loop, "products": matrix_products, "paretune": paretune_job}
+    return run[options.variant](options, prepared)
 
 
 def _print_conditions(options: argparse.Namespace) -> str:
@@ -153,28 +133,21 @@ def _print_conditions(options: argparse.Namespace) -> str:
     return ", ".join(made)
 
 
-def _print_table(made: str, speed: dict[str, list[dict[str, float]]], quality: dict[str, list[float]]) -> None:
+def _print_table(made: str, speed: dict[str, list[float]]) -> None:
     """Print the table as a block."""
-    head = ("", "samples/s, median (range)", "x Trainer", "share of the limit", "F1 of the seeds")
+    head = ("", "samples/s, median (range)", "x Trainer", "share of the limit")
     lines = []
     for name, runs in speed.items():
-        values = [run["samples_per_second"] for run in runs]
-        middle = statistics.median(values)
-        lines.append(
-            (
-                _NAMES[name],
-                f"{middle:.1f} ({min(values):.1f} to {max(values):.1f})",
-                _over(middle, speed.get("trainer"), ".2f"),
-                _over(middle, speed.get("products"), ".0%"),
-                ", ".join(f"{score:.3f}" for score in quality.get(name, [])),
-            )
-        )
+        middle = statistics.median(runs)
+        shown = f"{middle:.1f} ({min(runs):.1f} to {max(runs):.1f})"
+        ratios = _over(middle, speed.get("trainer"), ".2f"), _over(middle, speed.get("products"), ".0%")
+        lines.append((_NAMES[name], shown, *ratios))
     print(published.block("training_throughput", [f"Measured {made}:", "", *published.table(head, lines)]))
 
 
-def _over(value: float, runs: list[dict[str, float]] | None, form: str) -> str:
+def _over(value: float, runs: list[float] | None, form: str) -> str:
     """Format a rate divided by the median rate of some runs; empty without runs."""
-    return format(value / statistics.median(run["samples_per_second"] for run in runs), form) if runs else ""
+    return format(value / statistics.median(runs), form) if runs else ""
 
 
 if __name__ == "__main__":
