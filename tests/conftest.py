@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import settings
 
 from tests.support import fork_server
 from tests.support.fork_server import quick_starts
-from tests.support.quick_databases import PLAIN, quick_databases
+from tests.support.quick_databases import PLAIN, quick_databases, read_runs_directly
 from tests.support.sentences import BAD, GOOD, OTHER, sentences, write_csv
 from tests.support.stores import copy_store, made_once, user_s_own
 from tests.support.without_linux import IS_LINUX, VARIABLE, hide
@@ -119,14 +120,17 @@ def reviews(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return an MLflow store without runs, to be copied: making one takes seconds."""
     from mlflow import MlflowClient
 
     def make(path: Path) -> None:
         MlflowClient(f"sqlite:///{path}").search_experiments()
 
-    return made_once(tmp_path_factory.getbasetemp(), "empty.db", make)
+    with pytest.MonkeyPatch.context() as patch:
+        if not PLAIN:
+            read_runs_directly(patch)
+        yield made_once(tmp_path_factory.getbasetemp(), "empty.db", make)
 
 
 @pytest.fixture(scope="session")
