@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 from paretune.launchers.offers import order_of
 from paretune.specification.container import EventReader, JobFolder, JobReport, write_json
 from paretune.specification.job import JobSpec
+from tests.support.fork_server import started
 from tests.support.processes import wait_until
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -40,7 +41,9 @@ def make_job(root: Path, spec: JobSpec, *, inputs: JobFolder | None = None) -> J
             str(root.parent / "data"),
             str(answer),
         ]
-        subprocess.run(words, check=True, capture_output=True)
+        with root.with_suffix(".log").open("wb") as log:
+            process = started(words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        assert process.wait() == 0, Path(log.name).read_text()
         made = json.loads(answer.read_text())
         dataset, model = Path(made["dataset"]), Path(made["model"])
     else:
@@ -85,7 +88,8 @@ def running(
         free.bind(("", 0))
         port = free.getsockname()[1]
     values = {name: value for name, value in os.environ.items() if not name.endswith("_SOCKET_IFNAME")}
-    values |= {"SM_MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE), "HF_HUB_OFFLINE": "1"}
+    values |= {"SM_MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    values |= {} if python == sys.executable else {"PYTHONPATH": str(SOURCE)}
     values["PARETUNE_STARTER"] = str(os.getpid())  # so that the processes end if the test is killed
     values |= environment or {}
     processes = []
@@ -96,7 +100,7 @@ def running(
                 options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
                 # With the same host id, NCCL refuses two processes on one GPU.
                 options["env"] = values | {"NCCL_HOSTID": folder.root.name}
-                processes.append(subprocess.Popen(words, start_new_session=True, **options))
+                processes.append(started(words, start_new_session=True, **options))
         yield processes
     finally:
         for process in processes:
