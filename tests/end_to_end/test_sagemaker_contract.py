@@ -146,7 +146,7 @@ def _place(package: Path) -> Iterator[Place]:
         launcher=launcher(),
         another=launcher,
         job=_job,
-        let_time_pass=lambda: time.sleep(2 if IN_AN_ACCOUNT else 0.05),
+        let_time_pass=lambda: time.sleep(2 if IN_AN_ACCOUNT else 0.25),
         within_s=1200 if IN_AN_ACCOUNT else 60,
         shortest_runtime_minutes=1 if IN_AN_ACCOUNT else 1 / 60,
         is_from_the_job=_is_no_status,

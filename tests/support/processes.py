@@ -20,15 +20,19 @@ _SERVES_WITHIN_S = 120.0
 
 
 def wait_until(poll: Callable[[], Found], *, within_s: float, what: str) -> Found:
-    """Call `poll` until its result is true, and return the result. Fail with `what` if it takes too long."""
+    """Call `poll` until its result is true, and return the result. Fail with `what` if it takes too long.
+
+    The pauses between calls are five times as long as the calls.
+    """
     deadline = time.monotonic() + within_s
     while True:
+        began = time.monotonic()
         answer = poll()
         if answer:
             return answer
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s:g} s: {what}")
-        time.sleep(0.02)
+        time.sleep(max(0.02, 5 * (time.monotonic() - began)))
 
 
 def working_in(folder: Path) -> list[psutil.Process]:

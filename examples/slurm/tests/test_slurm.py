@@ -53,7 +53,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
     programs.mkdir()
     home.mkdir()
     for name in ("sbatch", "sacct", "scancel", "srun", "daemon"):
-        (programs / name).write_text(f"#!{sys.executable}\n{(HERE / 'stand_in.py').read_text()}")
+        (programs / name).write_text(f"#!{sys.executable} -IS\n{(HERE / 'stand_in.py').read_text()}")
         (programs / name).chmod(0o755)
     table = tmp_path / "slurm.csv"
     table.write_text(TABLE)
@@ -110,7 +110,7 @@ def place(cluster: dict[str, str], training: Path, tmp_path: Path) -> Place:
         launcher=launcher_of(cluster, home),
         another=lambda: launcher_of(cluster, home),
         job=job_of,
-        let_time_pass=lambda: time.sleep(0.1),
+        let_time_pass=lambda: time.sleep(0.25),
         within_s=90.0,
         shortest_runtime_minutes=5 / 60,
     )
