@@ -199,8 +199,6 @@ class Decision:
             return None if is_waiting else self.first() or self._probe_of_unseen()
         if self._aims.stops and self.why_over:
             return None
-        if not np.isfinite(self._log_worth).any():  # no job left can grow the front
-            return self.first()
         return self._first_accepted(self._log_worth) or self._probe_of_unseen()
 
     def first(self) -> Candidate | None:
@@ -466,12 +464,26 @@ class Decision:
     @cached_property
     def _log_gains(self) -> np.ndarray:
         """Logarithms of the expected gains if the job succeeds, at each node of its costs, shape (N, nodes)."""
-        belief, front = self._belief, self._believed_front
-        moved = belief.deviation**2 / np.sqrt(belief.deviation**2 + self._quality.noise**2)  # by one more noisy run
+        gains = self._log_gains_here
+        if not np.isfinite(gains[self._is_open & self._is_new]).any():  # what is left can only be on another front
+            costs = self._costs(self._usd, self._belief.seconds)
+            lowest = (self._belief.mean - 2.0 * self._belief.deviation).min()
+            gains = self._log_gains_up_to(np.append(2.0 * costs.max(axis=0), max(-lowest, self._reference[-1])))
+        return gains
+
+    @cached_property
+    def _log_gains_here(self) -> np.ndarray:
+        """Logarithms of the expected gains up to the reference point, at each node of the costs, shape (N, nodes)."""
+        return self._log_gains_up_to(self._reference)
+
+    def _log_gains_up_to(self, reference: np.ndarray) -> np.ndarray:
+        """Return the logarithms of the expected gains with this reference point, shape (N, nodes)."""
+        belief, front, model = self._belief, self._believed_front, self._quality
+        moved = belief.deviation**2 / np.sqrt(belief.deviation**2 + model.noise**2)  # by one more noisy run
         costs = self._costs(self._usd, belief.seconds)
         at_nodes = [costs * factors[:, None] for factors in self._factors.T]
         return np.column_stack(
-            [log_expected_improvement(each, belief.mean, moved, front, self._reference) for each in at_nodes]
+            [log_expected_improvement(each, belief.mean, moved, front, reference) for each in at_nodes]
         )
 
     @cached_property
@@ -480,16 +492,21 @@ class Decision:
 
         It is -inf for a candidate that may not start.
         """
-        gain = np.logaddexp.reduce(self._log_gains + np.log(_WEIGHTS), axis=1)
-        chance = np.log(self._chance * np.maximum(self._within, 1e-12))
-        worth = gain + chance - np.log(np.maximum(self._mean_usd, 1e-12))
+        return self._log_worth_of(self._log_gains)
+
+    def _log_worth_of(self, log_gains: np.ndarray) -> np.ndarray:
+        gain = np.logaddexp.reduce(log_gains + np.log(_WEIGHTS), axis=1)
+        worth = (
+            gain + np.log(self._chance * np.maximum(self._within, 1e-12)) - np.log(np.maximum(self._mean_usd, 1e-12))
+        )
         return np.where(self._is_open & self._is_new, worth, -math.inf)
 
     @cached_property
     def growth_per_job(self) -> float:
         """The expected gain of the best candidate for the dollars of a median job, as a share of the front."""
         volume = float(hypervolume(self._believed_front, ref=self._reference))
-        return float(np.exp(self._log_worth.max(initial=-math.inf))) * self._median_usd / max(volume, 1e-300)
+        worth = float(np.exp(self._log_worth_of(self._log_gains_here).max(initial=-math.inf)))
+        return worth * self._median_usd / max(volume, 1e-300)
 
     def _first_accepted(self, worth: np.ndarray) -> Candidate | None:
         """Return the new job with the largest worth that may start; jobs with a worth of -inf may not."""
@@ -515,7 +532,7 @@ class Decision:
 
     def _probe(self) -> Candidate | None:
         """Return the probe that is worth more than it costs, and most so; None if there is none."""
-        if not self._can_probe or (self.has_quality and not np.isfinite(self._log_worth).any()):
+        if not self._can_probe:
             return None
         worth = self._worth_of_knowing
         return self._first_probe(np.argsort(-worth, kind="stable")[: np.count_nonzero(worth > 0)])
