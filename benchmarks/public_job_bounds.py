@@ -29,7 +29,6 @@ JOBS = Path(__file__).parent / "tables" / "public_jobs.csv"
 TEN_MINUTES_S = (480.0, 720.0)
 JOBS_OF_A_STUDY = 20
 AT_ONCE = 4
-SEVEN_BILLION = "mistralai/Mistral-7B-v0.1"
 _OF_A_KIND = {"any": "ml.g5.xlarge", "cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "multi_gpu": "ml.g5.12xlarge"}
 _CPU = re.compile(r"ml\.[mctr]\d")  # instance types that AWS has withdrawn are in no catalog
 _MULTIPLE = re.compile(r"ml\.(p2|p3)\.(8|16)xlarge|ml\.p3dn\.24xlarge")
@@ -139,44 +138,25 @@ def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Tab
     print(f"  jobs admitted                              {len(ended):>8,}")
     print(f"  budgets exceeded                           {sum(s.is_exceeded for s in studies):>8,}   of {len(studies)}")
     print(f"  jobs beyond their worst case               {sum(job.is_over for job in ended):>8,}")
-    ten_minutes = [job for job in ended if TEN_MINUTES_S[0] <= job.billed_s <= TEN_MINUTES_S[1]]
-    later = [job for job in ten_minutes if not job.is_first]
-    for name, group in (("all", ten_minutes), ("after a study's first upload", later)):
-        if group:
-            median = statistics.median(job.worst_usd / job.cost_usd for job in group)
-            print(f"  reserved / cost of ten minutes, median     {median:>8.2f}   {name}, {len(group)} jobs (aim 1.6)")
-    custom = [ratio for job in ten_minutes if (ratio := job.own_ratio) is not None]
-    if custom:
-        median = statistics.median(custom)
-        print(f"  the same for our own training of the model {median:>8.2f}   {len(custom)} jobs (aim 1.6)")
-    share_of_7b, longest = upload_share_of_7b()
-    print(f"  expected upload of 7B in two hours         {share_of_7b:>8.1%}   of the bill, p4d.24xlarge (aim 3 %)")
-    print(f"  bound of that upload                       {longest:>8,.0f} s")
+    if ten_minutes := [job for job in ended if TEN_MINUTES_S[0] <= job.billed_s <= TEN_MINUTES_S[1]]:
+        median = statistics.median(job.worst_usd / job.cost_usd for job in ten_minutes)
+        print(f"  reserved / cost of ten minutes, median     {median:>8.2f}   {len(ten_minutes)} jobs (aim 1.6)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """One simulated job: its worst case, its cost, and whether it began before the study's first upload had ended."""
+    """One simulated job: its billed seconds, its cost and its worst case."""
 
     public: PublicJob
     spec: JobSpec
     billed_s: float
     cost_usd: float
     worst_usd: float
-    is_first: bool
 
     @property
     def is_over(self) -> bool:
         """Whether it cost more than its worst case, which was reserved."""
         return self.cost_usd > self.worst_usd + 1e-9
-
-    @property
-    def own_ratio(self) -> float | None:
-        """The worst case of paretune's own training of its model, divided by its cost; None for an unknown model."""
-        if well_known(self.public.model) is None:
-            return None
-        spec = self.spec.replace(entry_script=None, model=self.public.model)
-        return self.public.usd(_worst_s(spec)) / self.cost_usd
 
 
 class Study:
@@ -242,7 +222,6 @@ class Study:
             billed_s=billed_s,
             cost_usd=job.usd(billed_s),
             worst_usd=job.usd(_worst_s(spec) + extra_s),
-            is_first=self._exceeded_s is None,
         )
 
 
@@ -255,12 +234,3 @@ def _usd_per_hour(instance_type: str) -> float:
     """Return the price of an instance type, or 1 USD if it is unknown."""
     price = PriceList.read({}).price(instance_type, "us-east-1")
     return 1.0 if price is None else price.usd_per_hour
-
-
-def upload_share_of_7b() -> tuple[float, float]:
-    """Return the upload's share of the expected bill of a job of two hours, and the bound on the upload's seconds."""
-    spec = JobSpec(model=SEVEN_BILLION, task="causal-lm", instance_type="ml.p4d.24xlarge")
-    output = output_of(spec, {})
-    usually = phases.usual("uploading", phases.kind_of(spec.instance()))
-    expected = usually.seconds + output.model_bytes / phases.UPLOAD_RATE
-    return expected / 7200, output.longest_upload_s

@@ -206,13 +206,6 @@ def print_confirmed(folder: Path, rows: pd.DataFrame) -> None:
 _WHOLE = "billed_start_to_end"
 
 
-def print_bill_of_rows(jobs: pd.DataFrame) -> None:
-    """Print for how many jobs the printed phases add up to the printed training seconds."""
-    both = jobs[(jobs[_WHOLE] > 0) & (jobs["training_seconds_printed"] > 0)]
-    near = ((both[_WHOLE] - both["training_seconds_printed"]).abs() <= _POLL_S).sum()
-    print(f"console jobs whose printed phases add up to the printed seconds within 35 s: {near} of {len(both)}")
-
-
 def main() -> None:
     """Compare and simulate the public jobs, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -237,7 +230,6 @@ def main() -> None:
 
     public_job_bounds.print_bounds(public_job_bounds.played(rows), uploads, options.count)
     if options.folder is not None:
-        print_bill_of_rows(jobs)
         print_coverage(jobs)
         print_uploads(jobs, uploads)
         print_confirmed(options.folder, rows)

@@ -127,7 +127,7 @@ def trainer_defaults(options: argparse.Namespace, prepared: PreparedDataset) -> 
             data_collator=collate,
             callbacks=[timer],
         ).train()
-    return timer.steps * options.batch / timer.seconds
+    return float(timer.steps * options.batch / timer.seconds)
 
 
 def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> float:
