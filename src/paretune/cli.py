@@ -8,7 +8,6 @@ import contextlib
 import errno
 import gc
 import importlib
-import itertools
 import logging
 import os
 import shlex
@@ -163,20 +162,17 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         raise BadInput([f"unknown command {_shown(name, name)}: {hint}"])
     if helps := [index for index, word in enumerate(rest) if word in {"-h", "--help"}]:
         return _help(help_of(name, with_all=rest[helps[0] + 1 : helps[0] + 2] == ["all"]))
-    first_word = COMMANDS[name].first_word
+    first_word, has_script = COMMANDS[name].first_word, False
     if rest and first_word and not rest[0].startswith("-"):
-        words = _words_of_script(rest) if name in ("train", "study") else []
-        rest[: 1 + len(words)] = [
-            f"--{first_word}={rest[0]}",
-            *([f"--script_words={shlex.join(words)}"] if words else []),
-        ]
+        has_script = name in ("train", "study") and rest[0].endswith(".py")
+        rest[0] = f"--{first_word}={rest[0]}"
     from paretune.specification.inputs import PATHS
     from paretune.storage.files import find_path
 
     command = command_named(name)
     options = command.models()
     switches = {option for option, model in options.items() if model.schema_at([option])["type"] == "boolean"}
-    texts, faults = read_words(rest, switches)
+    texts, faults = read_words(rest, switches, has_script=has_script)
     for option in [option for option, text in texts.items() if not text.strip()]:
         outer, _, inner = option.partition(".")
         inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
@@ -190,12 +186,6 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         request = command.read(texts)
     refuse(list(dict.fromkeys(faults)))
     return command.run(request)
-
-
-def _words_of_script(words: Sequence[str]) -> list[str]:
-    """Return the words between a Python script and the first option: they are the script's own, as after `python`."""
-    is_script = words[0].endswith(".py")
-    return list(itertools.takewhile(lambda word: not word.startswith("-"), words[1:])) if is_script else []
 
 
 def _help(text: str) -> CommandOutput:
@@ -276,8 +266,12 @@ def _shown(name: str, text: str) -> str:
     return "..." if is_secret_name(name) else repr(text)
 
 
-def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dict[str, str], list[str]]:
+def read_words(
+    arguments: Sequence[str], switches: Collection[str], *, has_script: bool = False
+) -> tuple[dict[str, str], list[str]]:
     """Read options: `--name value`, `--name=value`, or `--name` for a switch. Return their values by name, and faults.
+
+    With `has_script`, words that are neither names nor values are the script's own, as after `python SCRIPT`.
 
     In a name, a dash before the first dot counts as an underscore. The values are `Plain` strings: they are read as
     numbers and booleans later, unless a string is required.
@@ -285,10 +279,13 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
     from paretune.specification.declaration import Plain
 
     texts: dict[str, str] = {}
-    faults = []
+    faults, own = list[str](), list[str]()
     words, name = list(arguments), ""
     while words:
         word = words.pop(0)
+        if has_script and not word.startswith("-"):
+            own.append(word)
+            continue
         if not word.startswith("--") or word.startswith("--=") or word == "--":
             hint = "options are given as --name value"
             if word.endswith((".py", ".sh")):
@@ -307,7 +304,9 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
         if name in texts:
             faults.append(f"{name} is given twice: {_shown(name, texts[name])} and {_shown(name, text)}")
         texts[name] = Plain(text)
-    return texts, faults
+    if own and "script_words" in texts:
+        faults.append(f"script_words is given twice: the script also gets {_shown(name, shlex.join(own))}")
+    return texts | ({"script_words": Plain(shlex.join(own))} if own else {}), faults
 
 
 def program() -> Sequence[str]:

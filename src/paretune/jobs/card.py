@@ -167,12 +167,12 @@ def settings_in_name(request: JobSpec, *, takes_seed: bool = True) -> str:
 
 
 def _head(request: JobSpec, *, takes_seed: bool) -> str:
-    if request.project is not None:
-        name = Path(request.project.rstrip("/")).name or request.project
-        return f"{name} {request.entry_point} {settings_in_name(request, takes_seed=takes_seed)}".strip()[:200]
-    if request.entry_script is not None:
-        name = Path(request.entry_script).name
-        return f"{name} {settings_in_name(request, takes_seed=takes_seed)}".strip()[:200]
+    if request.runs_user_code:
+        name = Path(request.entry_script or "").name
+        if request.project is not None:
+            name = f"{Path(request.project.rstrip('/')).name or request.project} {request.entry_point}"
+        words = (name, request.script_words, settings_in_name(request, takes_seed=takes_seed))
+        return " ".join(filter(None, words))[:200]
     return f"{setting_in_name(request.plan())} {cluster_in_name(request.instance_type, request.instance_count)}".strip()
 
 

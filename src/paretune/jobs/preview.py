@@ -154,10 +154,11 @@ def training_in_words(job: ForeseenJob, inputs: JobInputs) -> str:
     """Describe what is trained: a model and its data, the user's script, or a project, with the given settings."""
     spec, rows = job.spec, ""
     if spec.runs_user_code:
-        entry = f"entry point {spec.entry_point} of {spec.project}"
-        return (entry if spec.project else f"your script {spec.entry_script}") + (
-            f" with {settings}" if (settings := settings_in_name(spec, takes_seed=job.takes_seed)) else ""
+        script = (
+            f"entry point {spec.entry_point} of {spec.project}" if spec.project else f"your script {spec.entry_script}"
         )
+        settings = settings_in_name(spec, takes_seed=job.takes_seed)
+        return " ".join(filter(None, (script, spec.script_words, settings and f"with {settings}")))
     if inputs.dataset is not None:
         facts = inputs.dataset.facts
         rows = f" ({facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f})"

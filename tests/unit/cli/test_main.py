@@ -31,6 +31,32 @@ def test_the_bare_name_of_a_switch_is_true_and_dashes_are_underscores() -> None:
     )
 
 
+def test_words_after_a_script_are_its_own_wherever_they_stand_between_its_options() -> None:
+    words = ["--entry_script=t.py", "data", "--seed", "5", "fit one", "--rounds", "3"]
+
+    assert read_words(words, (), has_script=True) == (
+        {"entry_script": "t.py", "seed": "5", "rounds": "3", "script_words": "data 'fit one'"},
+        [],
+    )
+    (fault,) = read_words([*words, "--script_words", "test"], (), has_script=True)[1]
+    assert fault == """script_words is given twice: the script also gets "data 'fit one'\""""
+
+
+def test_a_script_is_named_with_the_subcommand_that_runs(run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "tool.py"
+    script.write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--seed')\n"
+        "fit = parser.add_subparsers(required=True).add_parser('fit')\nfit.add_argument('--rounds')\n"
+        "parser.parse_args()\n"
+    )
+
+    code, out, _ = run("train", str(script), "--seed", "5", "fit", "--rounds", "3", "--dry_run", "true")
+
+    assert code == 0
+    assert re.search(r"would run +your script .*tool\.py fit with seed=5 rounds=3", out)
+    assert re.search(r"passes +--seed 5 fit --rounds 3", out)
+
+
 def test_the_program_alone_and_its_help_are_one_screen(run: Run) -> None:
     assert run()[1] == run("--help")[1]
     out = run("-h")[1]
