@@ -87,4 +87,5 @@ def test_ids_labels_loss_and_weights_are_those_of_trl(kind: str, tmp_path: Path)
     theirs = trainer.model.state_dict()
     ours = chats.load_weights(folder.model)
     for name, weight in ours.items():
-        torch.testing.assert_close(weight, theirs[name], rtol=1e-3, atol=1e-5)
+        # Adam moves a weight by up to RATE a step. If its gradient is almost 0, rounding decides how far.
+        torch.testing.assert_close(weight, theirs[name], rtol=1e-3, atol=RATE / 100)
