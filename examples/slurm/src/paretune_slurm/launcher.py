@@ -35,7 +35,8 @@ from paretune.core.packages import can_be_imported
 from paretune.core.shell import command_line
 from paretune.launchers.base import JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
-from paretune.pricing import PriceList, usual_price
+from paretune.launchers.offers import usual_price
+from paretune.pricing import PriceList
 from paretune.specification import catalog
 from paretune.specification.container import (
     JobFolder,
