@@ -375,7 +375,8 @@ def test_of_several_processes_the_first_one_is_recorded_and_all_are_in_the_log(t
 
     assert run.code == 0
     assert run.report.metrics == {"val_f1": 0.05}
-    assert {"rank 0 is here", "rank 1 is here"} <= {*run.printed.splitlines()}
+    assert "rank 0 is here" in run.printed
+    assert "rank 1 is here" in run.printed  # maybe on the same line: two processes write at the same moment
 
 
 def test_a_log_that_is_too_long_keeps_its_begin_and_its_end(tmp_path: Path) -> None:
