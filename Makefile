@@ -3,6 +3,7 @@
 # `.ci/run` installs and checks a fresh copy in this way; `.ci/full` has the checks that take hours.
 SHELL := /bin/bash -o pipefail
 ENVIRONMENT := $(or $(VIRTUAL_ENV),$(if $(filter-out base,$(CONDA_DEFAULT_ENV)),$(CONDA_PREFIX)),$(CURDIR)/.venv)
+TYPED_PATH := $(PATH)# of the shell in which make was typed
 export PATH := $(ENVIRONMENT)/bin:$(PATH)
 PIP ?= python -m pip
 INSTALLED = $(ENVIRONMENT)/paretune-installed# what `make install` has installed: the folder and its requirements
@@ -16,7 +17,7 @@ demo: environment  ## run `paretune demo`, which takes half a minute; if needed,
 	@[ -x "$(ENVIRONMENT)/bin/paretune" ] || { \
 	  echo "installing paretune and its packages in $(ENVIRONMENT) (1 GB): a few minutes; pip shows each package"; \
 	  $(PIP) install -c constraints.txt -e .; }
-	paretune demo
+	PATH='$(TYPED_PATH)' "$(ENVIRONMENT)/bin/paretune" demo
 
 check: ready lint types test  ## run the checks that every commit should pass; if needed, install what they need
 

@@ -10,7 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("python", "paretune", "ruff", "lint-imports", "mypy")
-STUB = '#!/bin/sh\necho "$0 $*"\n'
+STUB = """#!/bin/sh
+echo "$0 $*"
+case "$*" in
+  demo) echo "PATH=$PATH" ;;
+  *"pip install"*) cp "$0" "$(dirname "$0")/paretune" ;;
+esac
+"""
 MAKES_AN_ENVIRONMENT = """#!/bin/sh
 mkdir -p "$3/bin" && echo "made $3"
 for name in python ruff lint-imports mypy; do cp "$(dirname "$0")/stub" "$3/bin/$name"; done
@@ -36,13 +42,16 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
+def search_path(clone: Path) -> str:
+    return os.pathsep.join([str(clone.parent / "system"), os.defpath, os.environ["PATH"]])
+
+
 def make(clone: Path, target: str, **environment: str) -> list[str]:
     """Return the lines that a target prints, without those in which make repeats a command."""
-    path = os.pathsep.join([str(clone.parent / "system"), os.defpath, os.environ["PATH"]])
     job = subprocess.run(
         ["make", "--silent", target],
         cwd=clone,
-        env={"PATH": path, **environment},
+        env={"PATH": search_path(clone), **environment},
         capture_output=True,
         text=True,
         check=True,
@@ -66,6 +75,8 @@ def test_without_an_environment_both_make_one_in_the_clone_and_say_how_long_it_t
     assert shown[0] == f"made {clone}/.venv"
     assert "a few minutes" in shown[1]
     assert f"{programs}/python -m pip install -c constraints.txt -e ." in shown
+    # The demo recommends commands for the shell in which make was typed, where .venv is not active.
+    assert shown[-2:] == [f"{programs}/paretune demo", f"PATH={search_path(clone)}"]
 
     (first, *_), again = (make(clone, "check") for _ in range(2))
     assert "installing" in first
