@@ -23,7 +23,7 @@ from paretune.estimating.timing import Measurement, Prediction
 from paretune.estimating.workload import setting_of
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
+from paretune.specification.parallelism import OF_THE_BATCH, TRAINERS_BATCH_SIZE, BatchPlan
 from paretune.specification.price import Price
 from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS
 from paretune.specification.user_code import MODEL_FOLDER, ScriptTraining
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _OF_A_JOB = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs")
 """TrainingArguments that are parameters of a job."""
-_USUAL = {"per_device_train_batch_size": 8, "num_train_epochs": 3.0}
+_USUAL = {"per_device_train_batch_size": TRAINERS_BATCH_SIZE, "num_train_epochs": 3.0}
 """Defaults of TrainingArguments that differ from those of a job."""
 _HALVES = ("fp16", "bf16")
 _PROBED = "the probed script"  # name of the code that trains, in estimates from a probe of a user's script

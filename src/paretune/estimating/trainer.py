@@ -20,6 +20,7 @@ from paretune.estimating.workload import Schedule, Setting
 from paretune.specification.job import ADAPTERS
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import DATA_PARALLEL, SHARDED
+from paretune.specification.user_code import MODEL_FOLDER
 
 _FUSED_ENCODERS, _FUSED_DECODERS = (4, 41), (4, 36)
 """Versions of transformers since which models use fused attention: BERT since 2024-05, Llama since 2023-12."""
@@ -46,8 +47,6 @@ _ADAPTER_BYTES = 10.0
 input of a layer is cast, dropped out and read again (7 bytes), and the result scaled and added (14). The six rows of
 Mistral 7B on 8 to 256 H100 of NVIDIA's dgxc-benchmarking agree, but their rates include an evaluation: a guess."""
 _SAVE_STEPS = 500  # steps between two checkpoints of the Trainer, by default
-_MODEL_FOLDER = "/opt/ml/model"
-"""SageMaker's model folder. It is the output folder in the examples of Hugging Face and AWS, and so by default here."""
 
 
 _IN_8_BITS = 1 + 4 / 256  # bytes of a moment in bitsandbytes: 8 bits, and an fp32 scale for every 256 of them
@@ -207,7 +206,7 @@ def left_behind(setting: Setting) -> LeftBehind:
     trained, given = setting.work.trained_parameters, spec.training_arguments
     adapts = spec.fine_tuning in ADAPTERS  # only the adapters are saved
     weights = BYTES[formats.weights] * (trained if adapts else built.parameters)
-    if not str(given.get("output_dir", _MODEL_FOLDER)).startswith(_MODEL_FOLDER):
+    if not str(given.get("output_dir", MODEL_FOLDER)).startswith(MODEL_FOLDER):
         return LeftBehind(model=weights)
     state = 0.0 if given.get("save_only_model") else 2 * BYTES[formats.updated] * trained
     return LeftBehind(model=weights, checkpoints=_checkpoints(setting) * (weights + state))

@@ -6,7 +6,7 @@ A plan calls these functions once a job. Launchers get the results in an `Order`
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from paretune.core.errors import BudgetRefused
 from paretune.core.tags import Attribution
@@ -155,11 +155,8 @@ def worst_case_usd(
     They cover the maximum runtime, the seconds to stop and upload, `more_s` seconds that a job may be billed beyond
     what its launcher promises, and the time for which the job's instances are kept as a warm pool.
     """
-    bills = [
-        None if price is None else price.cost_usd(_longest_s(spec) + after_s, each.instance_count)
-        for each, price, after_s in _priced(spec, launcher, environment, more_s)
-    ]
-    known = [usd for usd in bills if usd is not None]
+    bills = [bill.usd for bill in _bills(spec, launcher, environment, more_s)]
+    known = [dollars for dollars in bills if dollars is not None]
     return max(known) if len(known) == len(bills) else None
 
 
@@ -171,30 +168,42 @@ def admit(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str], mor
     worst_usd, limit = worst_case_usd(spec, launcher, environment, more_s), spec.max_cost_usd
     if limit is None or (worst_usd is not None and worst_usd <= limit + ROUNDING_USD):
         return worst_usd
-    longest_s = _longest_s(spec)
-    for each, price, after_s in _priced(spec, launcher, environment, more_s):
-        if price is None:
-            consequence = f"max_cost_usd, {usd(limit)}, cannot be enforced"
-            raise BudgetRefused(unknown_price(each.instance_type, region_of(each, launcher, environment), consequence))
-        if price.cost_usd(longest_s + after_s, each.instance_count) == worst_usd:  # a limit of this covers all types
-            refusal = (
-                f"worst case {limit_usd(worst_usd)} ({duration(longest_s)} and {duration(after_s)} to stop and upload, "
-                f"x {each.instance_count} x {price.stated}) must be at most max_cost_usd, {usd(limit)}"
-            )
-    raise BudgetRefused(f"{refusal}: lower max_runtime_minutes or raise max_cost_usd")
+    bills = _bills(spec, launcher, environment, more_s)
+    if unpriced := next((bill.job for bill in bills if bill.price is None), None):
+        consequence = f"max_cost_usd, {usd(limit)}, cannot be enforced"
+        region = region_of(unpriced, launcher, environment)
+        raise BudgetRefused(unknown_price(unpriced.instance_type, region, consequence))
+    dearest = max(bills, key=lambda bill: bill.usd or 0.0)  # a limit of its dollars covers all types
+    assert dearest.price is not None
+    raise BudgetRefused(
+        f"worst case {limit_usd(dearest.usd or 0.0)} ({duration(dearest.longest_s)} and {duration(dearest.after_s)} to "
+        f"stop and upload, x {dearest.job.instance_count} x {dearest.price.stated}) must be at most max_cost_usd, "
+        f"{usd(limit)}: lower max_runtime_minutes or raise max_cost_usd"
+    )
 
 
-def _priced(
-    spec: JobSpec, launcher: Launcher, environment: Mapping[str, str], more_s: float
-) -> list[tuple[JobSpec, Price | None, float]]:
-    """Return a job on each of its types, with the price and the seconds billed beyond the maximum runtime."""
+class _Bill(NamedTuple):
+    """The most that a job should be billed on one of its instance types."""
+
+    job: JobSpec
+    price: Price | None
+    longest_s: float  # maximum runtime, and the time of a warm pool, which is billed like a job
+    after_s: float  # billed beyond the maximum runtime
+
+    @property
+    def usd(self) -> float | None:
+        """The dollars, or None if the price is unknown."""
+        return (
+            None if self.price is None else self.price.cost_usd(self.longest_s + self.after_s, self.job.instance_count)
+        )
+
+
+def _bills(spec: JobSpec, launcher: Launcher, environment: Mapping[str, str], more_s: float) -> list[_Bill]:
+    longest_s = 60 * (spec.max_runtime_minutes + spec.sagemaker.keep_alive_minutes)
     return [
-        (each, launcher.price(each), _billed_after_s(each, launcher, environment) + more_s) for each in spec.clusters()
+        _Bill(each, launcher.price(each), longest_s, _billed_after_s(each, launcher, environment) + more_s)
+        for each in spec.clusters()
     ]
-
-
-def _longest_s(spec: JobSpec) -> float:
-    return 60 * (spec.max_runtime_minutes + spec.sagemaker.keep_alive_minutes)  # a warm pool is billed like a job
 
 
 def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:

@@ -301,7 +301,7 @@ class JobInputs:
 
     @property
     def training(self) -> ScriptTraining | None:
-        """What the text of the user's script says of its training; None if it says nothing, and for paretune's own."""
+        """The training that the text of the user's script shows; None if it shows none, and for paretune's own."""
         return None if self.code is None else self.code.training
 
     @property

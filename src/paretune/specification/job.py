@@ -466,12 +466,12 @@ class JobSpec(Parameters):
 
     @property
     def identity(self) -> JobIdentity:
-        """What makes the job the same as another one, before its rows and code have been read."""
+        """The job's identity, as far as it is known before its rows and code have been read."""
         return JobIdentity(computation=self.spec_hash(), given=self.given())
 
     @property
     def code_source(self) -> CodeSource:
-        """Where the user's own script or project is."""
+        """The place of the user's own script or project."""
         return CodeSource(
             entry_script=self.entry_script,
             project=self.project,
@@ -482,7 +482,7 @@ class JobSpec(Parameters):
 
     @property
     def code_request(self) -> CodeRequest:
-        """What the job asks of the user's own script or project."""
+        """The values that the user's own script or project may get."""
         return CodeRequest(
             source=self.code_source,
             given={name: getattr(self, name) for name in self.model_fields_set},

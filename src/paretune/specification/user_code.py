@@ -1,6 +1,7 @@
 """What a job asks of the user's own training, and what a script's text says of its training.
 
-CodeRequest       the script or project of a job, and the values that it may get
+CodeSource        where the script or project of a job is
+CodeRequest       what a job asks of it: the source, and the values that it may get
 ScriptTraining    how a script trains with Hugging Face's Trainer, so that it can be estimated
 """
 
@@ -10,12 +11,13 @@ from typing import Any
 
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 
-MODEL_FOLDER = "/opt/ml/model"  # where a script's model is saved in a container
+MODEL_FOLDER = "/opt/ml/model"
+"""SageMaker's model folder, in which Hugging Face's and AWS's examples save their models."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeSource:
-    """Where the user's own training is.
+    """Says where the user's own training is.
 
     Attributes:
         entry_script: path of the script, or None for a project.
@@ -39,7 +41,7 @@ class CodeSource:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeRequest:
-    """What a job asks of the user's own training: everything that a script or project can get from a job.
+    """States what a job asks of the user's own training: everything that a script or project can get from a job.
 
     Attributes:
         source: the script or project.

@@ -218,7 +218,7 @@ def _declared_command(request: CodeRequest, entry: Any, home: Path, root: Path) 
     if request.given_batch:
         given |= {name: slot for name, slot in slots.items() if name in entry.parameters and name not in values}
         if not given.keys() & {*OF_THE_BATCH}:
-            lost = ", ".join(name for name in request.given_batch)
+            lost = ", ".join(request.given_batch)
             rule = f"entry point {request.source.entry_point} declares no parameter {' or '.join(OF_THE_BATCH)}"
             raise BadInput([f"{rule}, so it cannot train with {lost}: leave it out, or declare one in MLproject"])
     command, inputs = _entry_command(request, entry, values | given, home, root)

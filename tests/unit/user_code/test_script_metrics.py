@@ -29,6 +29,7 @@ from paretune.user_code.script_metrics import (
     write_curves,
     written_file,
 )
+from paretune.user_code.script_metrics.loggers import is_log_file
 
 HERE = Path(__file__).parent
 
@@ -662,6 +663,7 @@ def test_a_file_is_noticed_when_it_is_written_under_whatever_form_of_its_name() 
     assert written_file("os.rename", ("/x/draft", "/x/metrics.csv", -1, -1)) == "/x/metrics.csv"
     assert written_file("open", ("/x/metrics.csv", "r", 0)) is None
     assert written_file("open", (3, "w", 0)) is None
+    assert [is_log_file(f"/x/{name}") for name in ("metrics.csv", "model.pt")] == [True, False]
 
 
 @pytest.mark.parametrize(

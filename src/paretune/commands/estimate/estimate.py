@@ -156,12 +156,17 @@ def _with_other_program(item: Estimate, estimator: Estimator, known: _Known) -> 
     return None
 
 
+def described_script(spec: JobSpec) -> JobSpec | None:
+    """Return a job with what its script says of its training (`described_by`); None if that is unknown."""
+    return described_by(spec, training_in_script(spec.code_request))
+
+
 def _of_script(
     spec: JobSpec, price: Price | None, forecast: Forecast, environment: Mapping[str, str], probe: Measurement | None
 ) -> Estimate | None:
     """Estimate a job that runs the user's own code from its runs, or else from what its script says and its probe."""
     known = estimate_user_code(spec, price, forecast.evidence.of_user_code)
-    if known is not None or (training := described_by(spec, training_in_script(spec.code_request))) is None:
+    if known is not None or (training := described_script(spec)) is None:
         return known
     with suppress(BadInput):  # the model's architecture is unknown
         built = architecture_of(training.model, training.task, environment)

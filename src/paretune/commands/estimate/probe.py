@@ -12,14 +12,14 @@ import os
 from dataclasses import replace
 
 from paretune.commands.estimate import EstimateRequest
-from paretune.commands.estimate.estimate import estimated, run_estimate
+from paretune.commands.estimate.estimate import described_script, estimated, run_estimate
 from paretune.core.clock import SystemClock
 from paretune.core.errors import NoAccount, refuse
 from paretune.core.machine import machine_name
 from paretune.core.result import Result
 from paretune.core.shell import command_line, options
 from paretune.estimating.architecture import architecture_of
-from paretune.estimating.forecast import described_by, measured_script
+from paretune.estimating.forecast import measured_script
 from paretune.estimating.timing import Measurement
 from paretune.estimating.workload import PROBE_STEPS, training_rows, whole_argument
 from paretune.jobs.launch import launch_here
@@ -30,7 +30,7 @@ from paretune.launchers.offers import worst_case_usd
 from paretune.presentation.text import duration, limit_usd, usd
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.user_code.inputs import script_faults, training_in_script
+from paretune.user_code.inputs import script_faults
 
 _RUNTIME = "train_runtime"  # metric of the Trainer: seconds of all its steps
 _ANY_ROWS = 1_000_000  # rows of a probe whose data set is not known: more than its steps read
@@ -87,7 +87,7 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
         "run it once as a whole, with few rows or epochs, and estimate other clusters from that run: "
         f"`{command_line('estimate', {'like': 'RUN'})}`"
     )
-    training = described_by(probe, training_in_script(probe.code_request))
+    training = described_script(probe)
     if training is None:
         return [
             "probe needs a script that trains with Hugging Face's Trainer and shows its model (else give model), got "
@@ -98,7 +98,7 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
             f"probe needs a script with an option max_steps that reaches the Trainer: add it, or {instead}",
             *faults,
         ]
-    trained = described_by(whole, training_in_script(whole.code_request))
+    trained = described_script(whole)
     assert trained is not None  # its probe is described, too
     is_known = whole.gives("dataset", "max_train_samples") and training_rows(trained.data_arguments) is not None
     if not is_known and not whole_argument(trained.training_arguments, "max_steps"):
@@ -109,10 +109,7 @@ def _script_faults(whole: JobSpec, probe: JobSpec) -> list[str]:
 def _of_script(job: JobSpec, run_id: str) -> Measurement | None:
     """Return what the probe of a script has measured; None if its run does not show the seconds of its steps."""
     environment = dict(os.environ)
-    run, training = (
-        open_tracking(environment, SystemClock()).recorded(run_id),
-        described_by(job, training_in_script(job.code_request)),
-    )
+    run, training = open_tracking(environment, SystemClock()).recorded(run_id), described_script(job)
     if run is None or training is None or not (runtime := run.metrics.get(_RUNTIME)):
         return None
     training = training if training.max_train_samples else training.replace(max_train_samples=_ANY_ROWS)

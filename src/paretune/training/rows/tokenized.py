@@ -329,9 +329,10 @@ def _baselines(data: DataArguments, rows: Mapping[str, Rows], labels: tuple[str,
     train, validation = pairs
     if data.task == TOKEN_CLASSIFICATION:
         return word_baselines(train, validation, labels)
-    (texts, classes), (validation_texts, truth) = train, validation
-    shortened = ([_part(text, data.max_seq_length, "right") for text in each] for each in (texts, validation_texts))
-    return text_baselines((next(shortened), classes), (next(shortened), truth))
+    train, validation = (
+        ([_part(text, data.max_seq_length, "right") for text in texts], classes) for texts, classes in pairs
+    )
+    return text_baselines(train, validation)
 
 
 def _key(
