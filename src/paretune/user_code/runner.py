@@ -550,9 +550,16 @@ def versions() -> str:
     lines = [f"python=={platform.python_version()}", f"# {platform.platform()}"]
     with contextlib.suppress(Exception):  # a broken package must not end the job
         metadata = importlib.import_module("importlib.metadata")
-        names = {str(each.metadata["Name"]): str(each.version) for each in metadata.distributions()}
+        names = dict(_name_and_version(each) for each in metadata.distributions())
         lines += sorted((f"{name}=={version}" for name, version in names.items()), key=str.lower)
     return "\n".join(lines) + "\n"
+
+
+def _name_and_version(distribution: Any) -> tuple[str | None, str | None]:
+    """Return the name and the version of an installed package, without parsing its description, which takes longer."""
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    fields = dict(line.partition(": ")[::2] for line in text.partition("\n\n")[0].splitlines())
+    return fields.get("Name"), fields.get("Version")
 
 
 def device_name() -> str:
