@@ -62,6 +62,16 @@ def test_bad_input_does_not_wait_for_mlflow_nor_launching_for_torch_and_the_clou
     assert output == "2 False False\n[]\n"
 
 
+def test_looking_for_the_model_of_a_script_waits_for_no_library(tmp_path: Path) -> None:
+    output = run_python(
+        "import sys\nfrom pathlib import Path\nfrom paretune.training.mlflow_model import describe\n"
+        "print(describe(Path()))\nprint([name for name in ('pydantic', 'yaml', 'numpy') if name in sys.modules])",
+        tmp_path,
+    )
+
+    assert output == "no config.json of a Hugging Face model\n[]\n"
+
+
 @pytest.mark.slow
 def test_importing_does_nothing_but_define(tmp_path: Path) -> None:
     scripts = {"paretune.training.__main__"}

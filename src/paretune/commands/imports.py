@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from paretune.commands.command import Command, describe_opened_run
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable, refuse
+from paretune.core.reading import config_in
 from paretune.core.result import CommandOutput
 from paretune.core.shell import options
-from paretune.estimating.architecture import config_in, of_config, well_known
+from paretune.estimating.architecture import of_config, well_known
 from paretune.estimating.workload import training_rows
 from paretune.launchers.offers import usual_price
 from paretune.launchers.simulated.recorded_runs import (

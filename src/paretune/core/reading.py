@@ -11,6 +11,8 @@ import io
 import json
 import os
 import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,26 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"{name} is given twice: remove one")
         values[name] = value
     return values
+
+
+def read_config(model: str | Path) -> Mapping[str, Any]:
+    """Return the config.json in a model's folder. Raises BadInput if it does not exist or cannot be read."""
+    must = f"model {model} must have a config.json that can be read, and "
+    path = at_home(model) / "config.json"
+    try:
+        config = parse_json(read_text(path, LARGEST_CONFIG, must=must, hint="name a model's folder"), lax=True)
+    except ValueError as error:
+        raise BadInput([f"{must}{path} is not JSON ({error})"]) from error
+    if not isinstance(config, dict):
+        raise BadInput([f"{must}{path} is not a JSON object, which begins with {{"])
+    return config
+
+
+def config_in(model: str | Path) -> Mapping[str, Any] | None:
+    """Return the config.json in a model's folder, or None if it does not exist or cannot be read."""
+    with suppress(BadInput):
+        return read_config(model)
+    return None
 
 
 def read_table(path: str | Path, *, must: str = "") -> tuple[list[str], list[tuple[int, list[str]]]]:

@@ -6,7 +6,6 @@ is on the Hugging Face Hub, only this file of a few kilobytes is downloaded, not
 
 import csv
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -15,7 +14,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, did_you_mean, first_line
 from paretune.core.hub import accepts_connections, hub_address, is_offline
-from paretune.core.reading import LARGEST_CONFIG, at_home, is_folder, parse_json, read_text
+from paretune.core.reading import config_in, is_folder, read_config
 from paretune.estimating.formats import kind_of, stored_in
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.metrics import CAUSAL_LM
@@ -196,13 +195,6 @@ def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, i
     return sparse * experts * width, sparse * (chosen * width + common - inner), sparse * (experts - chosen) * width
 
 
-def config_in(model: str | Path) -> Mapping[str, Any] | None:
-    """Return the config.json in a model's folder, or None if it does not exist or cannot be read."""
-    with suppress(BadInput):
-        return read_config(model)
-    return None
-
-
 def architecture_in(folder: str | Path, task: str) -> Architecture | None:
     """Return the architecture of the model in a folder, or None if its config.json is missing or cannot be read.
 
@@ -210,19 +202,6 @@ def architecture_in(folder: str | Path, task: str) -> Architecture | None:
     """
     config = config_in(folder)
     return None if config is None else of_config(config, task)
-
-
-def read_config(model: str | Path) -> Mapping[str, Any]:
-    """Return the config.json in a model's folder. Raises BadInput if it does not exist or cannot be read."""
-    must = f"model {model} must have a config.json that can be read, and "
-    path = at_home(model) / "config.json"
-    try:
-        config = parse_json(read_text(path, LARGEST_CONFIG, must=must, hint="name a model's folder"), lax=True)
-    except ValueError as error:
-        raise BadInput([f"{must}{path} is not JSON ({error})"]) from error
-    if not isinstance(config, dict):
-        raise BadInput([f"{must}{path} is not a JSON object, which begins with {{"])
-    return config
 
 
 def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:

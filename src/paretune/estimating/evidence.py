@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput
+from paretune.core.reading import config_in
 from paretune.estimating import counting, memory
-from paretune.estimating.architecture import Architecture, adapted_widths, config_in, well_known
+from paretune.estimating.architecture import Architecture, adapted_widths, well_known
 from paretune.estimating.counting import Work
 from paretune.estimating.memory import Footprint, MemorySetting
 from paretune.estimating.timing import Measurement

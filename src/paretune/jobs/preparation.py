@@ -19,8 +19,8 @@ from typing import Any
 from paretune.core.code_errors import prints_error_in_code
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.packages import missing, version_of
-from paretune.core.reading import at_home, exists, files_below, is_folder
-from paretune.estimating.architecture import config_in, length_faults, positions_of, well_known
+from paretune.core.reading import at_home, config_in, exists, files_below, is_folder
+from paretune.estimating.architecture import length_faults, positions_of, well_known
 from paretune.jobs.workplace import Workplace
 from paretune.specification.container import TELLS, DataFindings, JobInputs, PreparedDataset, write_json
 from paretune.specification.declaration import affecting

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paretune.estimating.architecture import Architecture, config_in, of_config
+from paretune.core.reading import config_in
+from paretune.estimating.architecture import Architecture, of_config
 from paretune.estimating.workload import whole_argument
 from paretune.launchers.deadlines import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs

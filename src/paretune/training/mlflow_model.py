@@ -19,8 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from paretune.core.errors import first_line
-from paretune.estimating.architecture import config_in
-from paretune.specification.container import write_json
+from paretune.core.reading import config_in
 from paretune.training import text_model
 
 CLASSIFICATION, GENERATION = "text-classification", "text-generation"
@@ -81,6 +80,8 @@ def has_weights(folder: Path) -> bool:
 
 
 def _write(folder: Path, task: str, architecture: str, text_column: str | None) -> None:
+    from paretune.specification.container import write_json  # takes a tenth of a second; most scripts leave no model
+
     (folder / _TOKENIZER).mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
         if path.is_file() and not any(path.match(pattern) for pattern in _NO_TOKENIZER):
