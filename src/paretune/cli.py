@@ -172,7 +172,8 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
     command = command_named(name)
     options = command.models()
     switches = {option for option, model in options.items() if model.schema_at([option])["type"] == "boolean"}
-    texts, faults = read_words(rest, switches, has_script=has_script)
+    of_script = _switches_of(rest[0].partition("=")[2]) - options.keys() if has_script else None
+    texts, faults = read_words(rest, switches, of_script=of_script)
     for option in [option for option, text in texts.items() if not text.strip()]:
         outer, _, inner = option.partition(".")
         inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
@@ -186,6 +187,17 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         request = command.read(texts)
     refuse(list(dict.fromkeys(faults)))
     return command.run(request)
+
+
+def _switches_of(script: str) -> set[str]:
+    """Return the switches in the text of a script, with underscores; none if it cannot be read."""
+    from paretune.core.reading import at_home
+    from paretune.user_code.script import Script
+
+    with contextlib.suppress(BadInput):
+        found = Script.read(at_home(script).resolve()).arguments
+        return {name.replace("-", "_") for each in found if each.switch is not None for name in each.spellings}
+    return set()
 
 
 def _help(text: str) -> CommandOutput:
@@ -267,11 +279,12 @@ def _shown(name: str, text: str) -> str:
 
 
 def read_words(
-    arguments: Sequence[str], switches: Collection[str], *, has_script: bool = False
+    arguments: Sequence[str], switches: Collection[str], *, of_script: Collection[str] | None = None
 ) -> tuple[dict[str, str], list[str]]:
     """Read options: `--name value`, `--name=value`, or `--name` for a switch. Return their values by name, and faults.
 
-    With `has_script`, words that are neither names nor values are the script's own, as after `python SCRIPT`.
+    `of_script` has the switches of the script that was typed; None if none was. Words that are neither names nor values
+    are the script's own, as after `python SCRIPT`, and the only values of its switches are true and false.
 
     In a name, a dash before the first dot counts as an underscore. The values are `Plain` strings: they are read as
     numbers and booleans later, unless a string is required.
@@ -283,7 +296,7 @@ def read_words(
     words, name = list(arguments), ""
     while words:
         word = words.pop(0)
-        if has_script and not word.startswith("-"):
+        if of_script is not None and not word.startswith("-"):
             own.append(word)
             continue
         if not word.startswith("--") or word.startswith("--=") or word == "--":
@@ -295,9 +308,11 @@ def read_words(
         name, equals, text = word.removeprefix("--").partition("=")
         outer, dot, inner = name.partition(".")
         name = outer.replace("-", "_") + dot + inner  # a script's argument after the dot may have dashes of its own
-        if not equals and words and not words[0].startswith("--"):
+        is_own_switch = name in (of_script or ())
+        has_value = bool(words) and (words[0] in {"true", "false"} if is_own_switch else not words[0].startswith("--"))
+        if not equals and has_value:
             text = words.pop(0)
-        elif not equals and name in switches:
+        elif not equals and (name in switches or is_own_switch):
             text = "true"
         elif not equals:
             faults.append(f"{name} needs a value: --{name} VALUE, or --{name} '' for its default")

@@ -34,12 +34,25 @@ def test_the_bare_name_of_a_switch_is_true_and_dashes_are_underscores() -> None:
 def test_words_after_a_script_are_its_own_wherever_they_stand_between_its_options() -> None:
     words = ["--entry_script=t.py", "data", "--seed", "5", "fit one", "--rounds", "3"]
 
-    assert read_words(words, (), has_script=True) == (
+    assert read_words(words, (), of_script=()) == (
         {"entry_script": "t.py", "seed": "5", "rounds": "3", "script_words": "data 'fit one'"},
         [],
     )
-    (fault,) = read_words([*words, "--script_words", "test"], (), has_script=True)[1]
+    (fault,) = read_words([*words, "--script_words", "test"], (), of_script=())[1]
     assert fault == """script_words is given twice: the script also gets "data 'fit one'\""""
+
+
+@pytest.mark.parametrize("typed", ["--fast rows.csv", "rows.csv --fast", "--fast true rows.csv"])
+def test_a_word_after_a_switch_of_a_script_is_the_script_s_own(typed: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tool.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--fast', action='store_true')\n"
+        "parser.add_argument('data')\nprint(parser.parse_args())\n"
+    )
+
+    code, out, _ = run("train", str(tmp_path / "tool.py"), *typed.split(), "--dry_run", "true")
+
+    assert code == 0
+    assert re.search(r"passes +rows.csv --fast$", out, re.MULTILINE)
 
 
 def test_a_script_is_named_with_the_subcommand_that_runs(run: Run, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ SCRIPTS = {
     ),
     "a switch with another value": Case(
         {"t.py": ARGUMENTS},
-        "train t.py --lr 0.25 --debug 3",
+        "train t.py --lr 0.25 --training_arguments.debug 3",
         "must be true or false",
         (lambda m, w: [*w[:-1], "true"],),
     ),
