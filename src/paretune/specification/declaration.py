@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import PurePath
 from types import NoneType, UnionType
@@ -193,6 +193,10 @@ class Parameters(BaseModel):
     # Tells pydantic to skip this __init__ when it validates a model inside another one.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
+    def __deepcopy__(self, memo: Any = None) -> Self:
+        """Return this object, which nothing changes: pydantic copies the default of a section for each new job."""
+        return self
+
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
         """Create the model from strings or other values. An empty string means the default, except inside a mapping.
@@ -223,8 +227,11 @@ class Parameters(BaseModel):
             errors = [_of_script(cls, item, values) for item in error.errors(include_url=False)]
             made = _made_without(errors, values, handler)
         for rule in cls.rules:
-            with suppress(AttributeError) if errors else nullcontext():
+            try:
                 errors += [_error(fault) for fault in rule(made)]
+            except AttributeError:  # it reads a field that is not valid
+                if not errors:
+                    raise
         if not errors:
             errors = [_error(fault) for rule in cls.last_rules for fault in rule(made)]
         if errors:
