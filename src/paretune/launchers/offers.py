@@ -80,7 +80,8 @@ def payload_of(spec: JobSpec, command: Command | None) -> Payload:
     command = None if spec.is_simulated else command
     training: dict[str, Any] = {"environment": dict(spec.environment)}
     if command is None:
-        training = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership"))).given()
+        of_the_owner = affecting(JobSpec, "ownership")
+        training = {name: value for name, value in spec.given().items() if name not in of_the_owner}
     return Payload(
         kind=spec.kind,
         training=training,

@@ -31,12 +31,16 @@ def refuse_small_budget(budget_usd: float | None, jobs: Iterable[JobSpec], workp
 
     This needs neither prepared rows nor estimates, so an impossible budget is refused within seconds.
     """
+    if budget_usd is None:
+        return
     least_usd = math.inf
-    for spec in jobs if budget_usd is not None else ():
+    for spec in jobs:
         short = spec.replace(max_runtime_minutes=min(spec.max_runtime_minutes, LEAST_OF_ALL_S / 60))
         worst_usd = worst_case_usd(short, workplace.launcher, workplace.environment)
-        least_usd = min(least_usd, 0.0 if worst_usd is None else worst_usd)
-    if budget_usd is not None and budget_usd < least_usd < math.inf:
+        if worst_usd is None or worst_usd <= budget_usd:
+            return
+        least_usd = min(least_usd, worst_usd)
+    if least_usd < math.inf:
         raise BudgetRefused(
             f"no job's worst case fits the budget ({usd(budget_usd)}): a job that is stopped after "
             f"{duration(LEAST_OF_ALL_S)}, the shortest limit, may cost {limit_usd(least_usd)}; raise the budget"

@@ -129,8 +129,9 @@ def some_jobs(file: StudyFile) -> list[JobSpec]:
         return [spec for _, spec in file.jobs_at()]
     draw = random.Random(0)
     first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
-    drawn = [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(_DRAWN - 1))])]
-    jobs = list({spec.spec_hash(): spec for spec in drawn}.values())
+    points = [first, *(_drawn(file, draw) for _ in range(_DRAWN - 1))]
+    different = {repr(point): point for point in points}.values()
+    jobs = list({spec.spec_hash(): spec for _, spec in file.jobs_at(different)}.values())
     remedy = "remove the values that contradict each other"
     refuse([] if jobs else [f"search: none of the {_DRAWN} points tried makes a valid job: {remedy}"])
     return jobs
