@@ -11,6 +11,7 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate, Estimator
+from paretune.estimating.workload import setting_of
 from paretune.specification.catalog import Instance, instances
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
@@ -49,14 +50,18 @@ def _remedy_for(
             if item.spec.leaves_batch_open and spec.plan().global_batch_size != total:
                 changes[OF_THE_BATCH[2]] = total
                 spec = _changed(item.spec, changes)
-            if launch_faults(spec) or (candidate := estimator.estimate(spec, built, None, facts=facts)) is None:
+            if launch_faults(spec):
                 continue
-            if not item.spec.leaves_batch_open and (candidate.fits, candidate.plan.global_batch_size) != ("yes", total):
+            plan = estimator.fitting_plan(spec, built, facts)
+            fits = estimator.fits(setting_of(spec, plan, built, facts))
+            if not item.spec.leaves_batch_open and (fits, plan.global_batch_size) != ("yes", total):
                 changes |= _batch(spec, total, estimator.largest_batch(spec, built, facts))
                 spec = _changed(item.spec, changes)
-                candidate = estimator.estimate(spec, built, None, facts=facts)
-            if candidate is not None and (candidate.fits, candidate.plan.global_batch_size) == ("yes", total):
-                return replace(candidate, price=price_of(spec), changes=changes)
+                plan = estimator.fitting_plan(spec, built, facts)
+                fits = estimator.fits(setting_of(spec, plan, built, facts))
+            if (fits, plan.global_batch_size) == ("yes", total):  # only now, because the time takes longest to estimate
+                found = estimator.estimate(spec, built, price_of(spec), plan=plan, facts=facts)
+                return None if found is None else replace(found, changes=changes)
     return None
 
 
