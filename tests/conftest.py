@@ -61,10 +61,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
-def pytest_collection_finish() -> None:
-    """Keep the garbage collector from looking at imported modules again and again, which takes a tenth of all time."""
-    gc.collect()
-    gc.freeze()
+def pytest_runtest_setup() -> None:
+    """Keep the garbage collector from looking at imported modules again and again, which takes a tenth of all time.
+
+    Many libraries are only imported when a test needs them, and a training ends with everything unfrozen.
+    """
+    global _frozen_modules
+    if len(sys.modules) > _frozen_modules + 50 or not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
+        _frozen_modules = len(sys.modules)
+
+
+_frozen_modules = 0
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from paretune.estimating.formats import PLAIN_DECODERS, PLAIN_ENCODERS, formats_of
+from paretune.launchers.offers import order_of
 from paretune.specification.container import JobFolder
 from paretune.specification.job import JobSpec
 from paretune.training import meter
 from paretune.training.device import DTYPES
+from paretune.training.job import train
 from paretune.training.loop import Loop
 from paretune.training.meter import Meter
 from paretune.training.model import needs_masks, use_causal_attention, use_fused_norms
@@ -172,7 +174,7 @@ def test_garbage_is_collected_where_the_processes_wait_anyway_and_as_before_afte
     monkeypatch.setattr(Loop, "_step", step)
     monkeypatch.setattr(Meter, "exchange", break_down)
     with pytest.raises(RuntimeError, match="broken"):
-        report_of(SPEC, folder)
+        train(order_of(SPEC, job_name="job"), folder, lambda: False)
 
     assert in_steps == {False}
     assert collections == [0] * 6
