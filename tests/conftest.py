@@ -14,12 +14,13 @@ from hypothesis import settings
 
 from tests.support import fork_server
 from tests.support.fork_server import quick_starts
+from tests.support.quick_aws import quick_aws
 from tests.support.quick_databases import PLAIN, quick_databases, read_runs_directly
 from tests.support.sentences import BAD, GOOD, OTHER, sentences, write_csv
 from tests.support.stores import copy_store, made_once, user_s_own
 from tests.support.without_linux import IS_LINUX, VARIABLE, hide
 
-__all__ = ["quick_databases", "quick_starts"]
+__all__ = ["quick_aws", "quick_databases", "quick_starts"]
 
 pytest.register_assert_rewrite("paretune.testing")  # so that its failures show values, as those of other tests
 
