@@ -13,6 +13,15 @@ from paretune.core import watchdog
 LIMIT_S = 0.6
 RUNS_S = 2.5  # after which a process that nothing has stopped exits by itself
 
+# A quarter of a second of CPU shows in a sample that is taken every fifth of a second.
+COMPUTING = f"""
+import time
+end = time.monotonic() + {RUNS_S}
+while time.monotonic() < end:
+    until = time.process_time() + 0.25
+    while time.process_time() < until: 1
+    time.sleep(0.75)
+"""
 PROGRAM = f"""
 import os, subprocess, sys, time
 from pathlib import Path
@@ -24,11 +33,12 @@ events = Path(sys.argv[1])
 watchdog.SILENCE_S = float(sys.argv[2])
 watchdog.watch(events, end)
 until = time.monotonic() + {RUNS_S}
+COMPUTING = {COMPUTING!r}
 """
 BODIES = {
     "hangs": f"time.sleep({RUNS_S})",
     "computes in a child": """
-child = subprocess.Popen([sys.executable, "-c", "import time\\nend = time.time() + 2.5\\nwhile time.time() < end: 1"])
+child = subprocess.Popen([sys.executable, "-c", COMPUTING])
 child.wait()
 """,
     "sends events": """
