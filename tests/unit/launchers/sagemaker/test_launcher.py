@@ -21,6 +21,7 @@ from paretune.jobs.warnings import foreseen, warnings_of
 from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.offers import admit
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker.request import build_request
 from paretune.specification.container import Command, JobInputs, PreparedDataset, UserCode
 from paretune.specification.ending import JobState
 from paretune.specification.job import JobSpec
@@ -268,7 +269,6 @@ def test_a_price_that_is_not_known_is_read_in_the_region_of_the_job(
 
 @pytest.mark.parametrize(("instance_type", "volume"), [("ml.m5.large", 64), ("ml.g5.xlarge", 232)])
 def test_kept_instances_are_reused_by_probes_and_by_other_trainings_of_the_model(
-    launcher: SageMakerLauncher,
     order: Make,
     dataset: PreparedDataset,
     tmp_path: Path,
@@ -281,7 +281,7 @@ def test_kept_instances_are_reused_by_probes_and_by_other_trainings_of_the_model
 
     kept: dict[str, Any] = {"instance_type": instance_type, "sagemaker": {"keep_alive_minutes": 10.0}}
     orders = [order(inputs=inputs, **kept, **way) for way in ways]
-    sizes = {launcher.preview(each)["ResourceConfig"]["VolumeSizeInGB"] for each in orders}
+    sizes = {build_request(each)["ResourceConfig"]["VolumeSizeInGB"] for each in orders}
 
     assert sizes == {volume}  # AWS reuses kept instances only for an equal volume
 
@@ -332,7 +332,7 @@ def test_a_given_volume_above_the_own_disks_of_an_instance_is_accepted_if_the_jo
 ) -> None:
     given: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "sagemaker.volume_size_in_gb": 400}
 
-    request = launcher.preview(order(inputs=sized(tmp_path, dataset, 1), **given))
+    request = launcher.preview(order(inputs=sized(tmp_path, dataset, 0), **given))
 
     assert request["ResourceConfig"]["VolumeSizeInGB"] == 400  # AWS ignores it
 
