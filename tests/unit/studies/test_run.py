@@ -701,7 +701,7 @@ def test_the_cheapest_that_is_good_enough_is_searched_with_probes_and_repeats_an
         name="enough",
         objectives={"cost_usd": "minimize"},
         constraints={"f1": {"min": 0.88}},
-        budget_usd=10,
+        budget_usd=4,
         sampler="split",
         n_parallel=1,
     )
