@@ -67,14 +67,9 @@ def pytest_runtest_setup() -> None:
 
     Many libraries are only imported when a test needs them, and a training ends with everything unfrozen.
     """
-    global _frozen_modules
-    if len(sys.modules) > _frozen_modules + 50 or not gc.get_freeze_count():
+    if len(gc.get_objects(generation=2)) > 100_000:  # gc.get_freeze_count() takes a tenth of a second
         gc.collect()
         gc.freeze()
-        _frozen_modules = len(sys.modules)
-
-
-_frozen_modules = 0
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
