@@ -22,8 +22,8 @@ from paretune.core.packages import missing, pinned, version_of
 from paretune.core.result import CommandOutput
 from paretune.core.secrets import printable, without_secrets
 from paretune.presentation.text import usd
-from paretune.specification.declaration import Parameters, affecting, parameter
-from paretune.specification.job import JobSpec
+from paretune.specification.declaration import Parameters, parameter
+from paretune.specification.job import JobSpec, parameters_affecting
 from paretune.specification.launchers import AUTO, known
 from paretune.specification.profile import CHARGED, with_profile
 
@@ -44,7 +44,7 @@ _PAID_JOB: Mapping[str, Any] = {
     "precision": "fp32",
     "sagemaker.keep_alive_minutes": 0,
 }
-_OF_THE_PAID_JOB = {*affecting(JobSpec, "ownership", without=("stopping",)), *affecting(JobSpec, "data")}
+_OF_THE_PAID_JOB = {*parameters_affecting("ownership", without=("stopping",)), *parameters_affecting("data")}
 """Parameters that the paid job takes from the request."""
 
 
@@ -85,7 +85,7 @@ class DoctorRequest:
         with collecting(faults):
             spec = JobSpec.read(usual | (profile or typed))
         refuse(faults)
-        account = {"instance_type", *affecting(JobSpec, "ownership", without=("stopping",))} - set(CHARGED)
+        account = {"instance_type", *parameters_affecting("ownership", without=("stopping",))} - set(CHARGED)
         wants = paid or typed.get("launcher") == "sagemaker" or bool(account & {*typed, *profile})
         return cls(
             spec=spec,

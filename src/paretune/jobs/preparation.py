@@ -23,10 +23,9 @@ from paretune.core.reading import at_home, config_in, exists, files_below, is_fo
 from paretune.estimating.architecture import length_faults, positions_of, well_known
 from paretune.jobs.workplace import Workplace
 from paretune.specification.container import TELLS, DataFindings, JobInputs, PreparedDataset, write_json
-from paretune.specification.declaration import affecting
 from paretune.specification.ending import Cause
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files, model_faults
-from paretune.specification.job import JobSpec, ModelArguments
+from paretune.specification.job import JobSpec, ModelArguments, parameters_affecting
 from paretune.user_code.inputs import code_inputs
 
 _POLL_S = 0.1
@@ -220,7 +219,7 @@ def _path(spec: JobSpec, home: Path) -> Path | None:
     texts = spec.as_text()
     parts: list[object] = [
         # Preparation also checks whether the cluster supports the job's strategy, precision and compiler.
-        {name: texts[name] for name in affecting(JobSpec, "data", "seconds", "memory", without=("batch",))},
+        {name: texts[name] for name in parameters_affecting("data", "seconds", "memory", without=("batch",))},
         os.cpu_count(),
         _versions(),
     ]

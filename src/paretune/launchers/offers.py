@@ -15,8 +15,7 @@ from paretune.launchers.deadlines import output_of
 from paretune.presentation.text import duration, limit_usd, usd
 from paretune.pricing import ML_M5_LARGE, ROUNDING_USD, PriceList, plan_price, price_region, unknown_price
 from paretune.specification.container import Command, JobInputs
-from paretune.specification.declaration import affecting
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, parameters_affecting
 from paretune.specification.order import Limits, Offer, Order, Payload
 from paretune.specification.parallelism import BatchPlan
 from paretune.specification.price import Price
@@ -80,7 +79,7 @@ def payload_of(spec: JobSpec, command: Command | None) -> Payload:
     command = None if spec.is_simulated else command
     training: dict[str, Any] = {"environment": dict(spec.environment)}
     if command is None:
-        of_the_owner = affecting(JobSpec, "ownership")
+        of_the_owner = parameters_affecting("ownership")
         training = {name: value for name, value in spec.given().items() if name not in of_the_owner}
     return Payload(
         kind=spec.kind,

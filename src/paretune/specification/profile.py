@@ -22,17 +22,17 @@ from typing import Any
 
 from paretune.core.errors import BadInput, did_you_mean, refuse
 from paretune.core.reading import LARGEST_SETTINGS, absolute, at_home, exists, parse_json, read_text
-from paretune.specification.declaration import Parameters, affecting, spell, split_list
-from paretune.specification.job import JobSpec, JobValues
+from paretune.specification.declaration import Parameters, spell, split_list
+from paretune.specification.job import JobSpec, JobValues, parameters_affecting
 from paretune.specification.launchers import AUTO, LOCAL, known, uses_instances
 
 FILE = "paretune.toml"
 OWN_FILE = f"~/.paretune/{FILE}"
 CHARGED = ("budget", "tags")  # these name who owns and pays for a job; studies take them from the file, too
-SETTABLE = {*affecting(JobSpec, "ownership", "stopping", "dollars")} - {"simulation"}
+SETTABLE = {*parameters_affecting("ownership", "stopping", "dollars")} - {"simulation"}
 _MERGED = {name for name in SETTABLE if isinstance(JobSpec.model_fields[name].default, dict | Parameters)}
 """Parameters that are mappings, and are merged entry by entry."""
-_ONLY_INSTANCES = {*affecting(JobSpec, "ownership"), "spot", "fallback_instance_types"} - {"tags", "max_cost_usd"}
+_ONLY_INSTANCES = {*parameters_affecting("ownership"), "spot", "fallback_instance_types"} - {"tags", "max_cost_usd"}
 """Parameters that have no effect on a job on this machine."""
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from paretune.core.errors import BadInput
 from paretune.core.reading import exists
 from paretune.specification import catalog, metrics
-from paretune.specification.declaration import affecting
 from paretune.specification.ending import Cause
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, parameters_affecting
 from paretune.specification.launchers import known
 from paretune.specification.parallelism import BatchPlan
 from paretune.specification.price import Price
@@ -232,7 +231,7 @@ class RecordedRun:
         A simulated job is returned as the real job that it simulates. Parameters that are not recorded have their
         defaults. Raises BadInput if the recorded parameters cannot be read.
         """
-        names = JobSpec.model_fields.keys() - {*affecting(JobSpec, "launcher")}
+        names = JobSpec.model_fields.keys() - {*parameters_affecting("launcher")}
         spec = JobSpec.read({name: text for name, text in self.params.items() if name in names})
         used = self.tags.get(schema.USED_INSTANCE_TYPE, "")
         ran = spec.on_instance_type(used) if used not in ("", spec.instance_type) else spec

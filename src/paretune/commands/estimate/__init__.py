@@ -14,9 +14,9 @@ from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.result import Result
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.catalog import instances, region_faults, unknown_type
-from paretune.specification.declaration import Parameters, affecting, parameter, spell, split_list
+from paretune.specification.declaration import Parameters, parameter, spell, split_list
 from paretune.specification.inputs import data_faults, missing_files
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, parameters_affecting
 from paretune.specification.launchers import LOCAL
 from paretune.specification.parallelism import DIVISIONS, OF_THE_BATCH
 from paretune.specification.rules import launch_faults
@@ -29,7 +29,7 @@ MAY_BE_LISTS = (
 )
 PROBE_MINUTES = 30.0  # time limit of a probe: 40 steps of a job that takes 15 s per step, and its start
 LISTED_CLUSTERS = MAY_BE_LISTS[:3]  # those of these parameters that choose the cluster and the strategy on it
-OF_THE_DATA = affecting(JobSpec, "data")  # parameters that decide which rows a job gets, and how they are prepared
+OF_THE_DATA = parameters_affecting("data")  # parameters that decide which rows a job gets, and how they are prepared
 
 
 class EstimateOptions(Parameters):

@@ -34,8 +34,8 @@ from paretune.launchers.offers import usual_price
 from paretune.presentation.text import duration, usd
 from paretune.pricing import PriceList
 from paretune.specification.catalog import instances, usual_region
-from paretune.specification.declaration import affecting, spell, split_list
-from paretune.specification.job import JobSpec
+from paretune.specification.declaration import spell, split_list
+from paretune.specification.job import JobSpec, parameters_affecting
 from paretune.specification.parallelism import DATA_PARALLEL, OF_STRATEGY, OF_THE_BATCH
 from paretune.specification.price import Price
 from paretune.specification.profile import SETTABLE, read_profile
@@ -47,7 +47,7 @@ from paretune.tracking.recorded_run import RecordedRun, number_in
 _ROWS_ASSUMED = 100_000  # initial guess; the final number is estimated from the seconds
 _USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
 _OF_THE_TRAINING = {
-    *affecting(JobSpec, "data", "seconds", "memory"),
+    *parameters_affecting("data", "seconds", "memory"),
     *(*OF_THE_BATCH, "num_train_epochs", "probe_steps"),
 } - {*LISTED_CLUSTERS, *OF_STRATEGY, *SETTABLE}
 """Parameters that decide how long a training run takes on a given cluster, except those that a profile may set."""

@@ -38,8 +38,8 @@ from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.core.reading import read_table
 from paretune.estimating.workload import training_rows, training_steps
 from paretune.pricing import as_of_fault
-from paretune.specification.declaration import COMPUTES, Parameters, affecting, parameter, spell
-from paretune.specification.job import JobSpec, share_of
+from paretune.specification.declaration import COMPUTES, Parameters, parameter, spell
+from paretune.specification.job import JobSpec, parameters_affecting, share_of
 from paretune.specification.parallelism import DATA_PARALLEL, DEEPSPEED, SHARDED, BatchPlan
 from paretune.specification.program import PARETUNE
 
@@ -47,10 +47,10 @@ STATUSES = COMPLETED, OUT_OF_MEMORY, FAILED = "Completed", "OutOfMemory", "Faile
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
 CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
 NEEDED = (*CLUSTER, "f1")
-_BATCH = {*affecting(JobSpec, "batch"), *CLUSTER}
-OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
+_BATCH = {*parameters_affecting("batch"), *CLUSTER}
+OTHERS = {*parameters_affecting(*COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
 """Parameters that, if a table has columns for them, must be the same in a row and in the job that it answers."""
-OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a row is a whole run, not a probe
+OF_A_ROW = {*parameters_affecting(*COMPUTES, "dollars")} - {"probe_steps"}  # a row is a whole run, not a probe
 _NONE: Mapping[str, str] = MappingProxyType({})
 _MOST_FAULTS, _SHOWN = 20, 8  # maximum numbers of faults and values that a message lists
 STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
@@ -404,7 +404,7 @@ class RunTable:
 
     def _quality(self, spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
         """Return rows at or around the job's global batch size and learning rate, of another type if necessary."""
-        deciding = {name: spell(getattr(spec, name)) for name in affecting(JobSpec, "quality")}
+        deciding = {name: spell(getattr(spec, name)) for name in parameters_affecting("quality")}
         completed = (row for row in self.rows if row.cells.status == COMPLETED)
         rows = [row for row in completed if all(deciding.get(name, text) == text for name, text in row.others.items())]
         same_type = [row for row in rows if row.spec.instance_type == spec.instance_type]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from paretune.specification import metrics
-from paretune.specification.declaration import COMPUTES, affecting, spell
+from paretune.specification.declaration import COMPUTES, spell
 from paretune.specification.ending import Cause
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, parameters_affecting
 from paretune.specification.parallelism import BatchPlan
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.trial_status import TrialStatus
@@ -21,10 +21,10 @@ FOREIGN = {"project": "optuna"}  # `Trial.given` of a trial that another program
 AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
 """Parameters that are shown with the values that the job began with, whether or not they are searched."""
 
-_NO_EFFECT_ON_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
+_NO_EFFECT_ON_SECONDS = {*parameters_affecting("batch", "noise", "stopping")}
 """Parameters that do not change a job's seconds, and those of the batch, whose resulting sizes are compared instead."""
 
-_NOT_OF_A_CONFIGURATION = {"seed", *affecting(JobSpec, "stopping", without=COMPUTES)}
+_NOT_OF_A_CONFIGURATION = {"seed", *parameters_affecting("stopping", without=COMPUTES)}
 """Parameters in which trials of the same configuration may differ, such as the seed and the time limit."""
 
 _SHORT_NAMES = {
