@@ -49,7 +49,9 @@ def ask_options(script: Path, command: str = "") -> Accepted:
         raise BadInput([f"{script.name} --help did not end within {duration(LONGEST_S)}: {instead}"]) from None
     except (OSError, subprocess.SubprocessError) as error:
         reason = "this system cannot start a process that has no network and cannot write files"
-        raise BadInput([f"{script.name} was not asked for its options, because {reason}: {instead}"]) from error
+        raise BadInput(
+            [f"{script.name} was not asked for its options, because {reason} ({error}): {instead}"]
+        ) from error
     answer = accepted_by_help(text)
     if not answer.names and not answer.commands:
         lines = (line.strip(" │") for line in reversed(text.splitlines()) if re.search(r"\w", line))
@@ -72,16 +74,20 @@ def help_of(program: Sequence[str], folder: Path) -> tuple[int, str]:
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         environment |= {"HOME": home, "TMPDIR": home, "COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}
         environment |= {"PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(
-            [*program, "--help"],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=partial(_confine, home.encode()),
-        )
+        try:
+            process = subprocess.Popen(
+                [*program, "--help"],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=partial(_confined, home.encode()),
+            )
+        except subprocess.SubprocessError as error:  # it does not say why
+            output.seek(0)
+            raise OSError(output.read().decode() or str(error)) from error
         try:
             code = process.wait(LONGEST_S)
         finally:
@@ -90,6 +96,15 @@ def help_of(program: Sequence[str], folder: Path) -> tuple[int, str]:
                 process.wait()
         output.seek(0)
         return code, output.read(_MOST_OUTPUT).decode(errors="replace")
+
+
+def _confined(home: bytes) -> None:
+    """Confine this process, and print why if the system does not allow it."""
+    try:
+        _confine(home)
+    except OSError as error:
+        os.write(1, str(error).encode())
+        raise
 
 
 def _confine(home: bytes) -> None:
@@ -101,9 +116,9 @@ def _confine(home: bytes) -> None:
     libc, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
 
     def mount(kind: bytes, place: bytes, flags: int, data: bytes | None = None) -> None:
-        _check(libc.mount(kind, place, kind, ctypes.c_ulong(flags), data))
+        _check(libc.mount(kind, place, kind, ctypes.c_ulong(flags), data), "mount")
 
-    _check(libc.unshare(_NEW_NAMESPACES))
+    _check(libc.unshare(_NEW_NAMESPACES), "unshare")
     Path("/proc/self/setgroups").write_text("deny")
     # The program that starts next runs as nobody, without the rights that are used here.
     Path("/proc/self/uid_map").write_text(f"{_NOBODY} {user} 1")
@@ -113,7 +128,7 @@ def _confine(home: bytes) -> None:
         mount(b"tmpfs", _SOCKETS.encode(), 0)
     attributes = (ctypes.c_uint64 * 4)(_READ_ONLY, 0, 0, 0)
     arguments = (_CURRENT, b"/", _RECURSIVE, ctypes.byref(attributes), ctypes.sizeof(attributes))
-    _check(libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *arguments))
+    _check(libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *arguments), "mount_setattr")
     mount(b"tmpfs", home, 0, b"size=64m,mode=777")
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -122,9 +137,9 @@ def _confine(home: bytes) -> None:
             with suppress(OSError):  # the one that has read this list
                 os.close(int(name))
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
-    _check(libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL))
+    _check(libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL), "prctl")
 
 
-def _check(result: int) -> None:
+def _check(result: int, call: str) -> None:
     if result:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), call)

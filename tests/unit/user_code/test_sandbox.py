@@ -144,6 +144,17 @@ def test_a_system_that_cannot_keep_it_from_the_network_does_not_ask(
 
 
 @pytest.mark.linux
+def test_a_system_that_does_not_allow_the_isolation_says_which_call_failed(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.write_text(COMPUTED)
+    monkeypatch.setattr(sandbox, "_NEW_NAMESPACES", 0x1)  # no kind of namespace
+
+    with pytest.raises(BadInput, match=r"cannot write files \(\[Errno 22\] Invalid argument: 'unshare'\): give"):
+        ask_options(script)
+
+
+@pytest.mark.linux
 def test_a_script_that_prints_without_end_is_read_to_a_limit(script: Path) -> None:
     script.write_text("for _ in range(40): print('x' * 50_000)\n")
 
