@@ -405,11 +405,14 @@ OTHERS = {
 
 
 CASES = {**SCRIPTS, **OTHERS}
+TRAINS = "a study of rows"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.trains] * (name == TRAINS)) for name in CASES])
 def test_what_a_message_advises_works_when_it_is_typed(name: str, workplace: Path, run: Run) -> None:
     files, typed, message, remedies, shown = CASES[name]
+    if TYPER in files.values():
+        pytest.importorskip("typer")
     for file, text in files.items():
         (workplace / file).parent.mkdir(exist_ok=True)
         (workplace / file).write_text(text)

@@ -290,6 +290,7 @@ def test_stop_ends_a_job_whose_launch_has_lost_contact_with_it(
     assert MlflowClient().get_run(job.record.run.run_id).info.status == "KILLED"
 
 
+@pytest.mark.trains
 def test_an_unknown_model_is_refused_before_rows_are_prepared(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = list[object]()
     monkeypatch.setattr("paretune.jobs.preparation.subprocess.Popen", lambda words, **_: started.append(words))

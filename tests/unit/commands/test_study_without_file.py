@@ -470,6 +470,7 @@ def test_a_budget_that_covers_no_job_is_refused_even_in_a_dry_run(
     assert "no job's worst case fits" in capsys.readouterr().err
 
 
+@pytest.mark.trains
 @pytest.mark.parametrize("words", [(), ("--dry_run",)])
 def test_an_impossible_budget_and_an_unknown_model_are_refused_before_rows_are_prepared(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]

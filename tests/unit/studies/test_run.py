@@ -288,6 +288,7 @@ def test_a_dry_run_of_a_study_of_an_own_script_on_sagemaker_needs_no_account_eit
     assert "train.py" in capsys.readouterr().err
 
 
+@pytest.mark.trains
 def test_a_dry_run_of_a_study_on_sagemaker_needs_no_account(
     workplace: Path, no_account: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
