@@ -47,7 +47,7 @@ def ask_options(script: Path, command: str = "") -> Accepted:
         code, text = help_of([sys.executable, *words], script.parent)
     except subprocess.TimeoutExpired:
         raise BadInput([f"{script.name} --help did not end within {duration(LONGEST_S)}: {instead}"]) from None
-    except (OSError, subprocess.SubprocessError) as error:
+    except OSError as error:
         reason = "this system cannot start a process that has no network and cannot write files"
         raise BadInput(
             [f"{script.name} was not asked for its options, because {reason} ({error}): {instead}"]
@@ -65,8 +65,7 @@ def ask_options(script: Path, command: str = "") -> Accepted:
 def help_of(program: Sequence[str], folder: Path) -> tuple[int, str]:
     """Run `PROGRAM --help` in `folder`, without network, secrets or write access; return its exit code and output.
 
-    Raises TimeoutExpired after LONGEST_S seconds, and OSError or SubprocessError if the system cannot isolate a process
-    in this way.
+    Raises TimeoutExpired after LONGEST_S seconds, and OSError if the system cannot isolate a process in this way.
     """
     if sys.platform != "linux":
         raise OSError("needs the namespaces of Linux")
@@ -83,7 +82,7 @@ def help_of(program: Sequence[str], folder: Path) -> tuple[int, str]:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=partial(_confined, home.encode()),
+                preexec_fn=partial(_confine_or_say_why, home.encode()),
             )
         except subprocess.SubprocessError as error:  # it does not say why
             output.seek(0)
@@ -98,7 +97,7 @@ def help_of(program: Sequence[str], folder: Path) -> tuple[int, str]:
         return code, output.read(_MOST_OUTPUT).decode(errors="replace")
 
 
-def _confined(home: bytes) -> None:
+def _confine_or_say_why(home: bytes) -> None:
     """Confine this process, and print why if the system does not allow it."""
     try:
         _confine(home)

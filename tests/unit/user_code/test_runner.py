@@ -20,6 +20,7 @@ from paretune.specification.container import Command, JobInputs, UserCode
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Limits
 from paretune.user_code.code import RUNNER_FILES
+from paretune.user_code.runner import versions
 from tests.support.processes import wait_until
 
 
@@ -154,3 +155,15 @@ def test_the_seconds_that_the_container_took_to_start_count_against_the_deadline
     assert code != 0
     failure = (ml / "output" / "failure").read_text()
     assert failure.startswith("time_limit: the job stopped itself 60.0 minutes")
+
+
+def test_a_package_is_listed_by_the_name_before_its_description(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "odd-1.5.dist-info"
+    info.mkdir()
+    text = "Metadata-Version: 2.1\nName: odd\nVersion: 1.5\n\nHow it is called:\nName: other\nVersion: 2\n"
+    (info / "METADATA").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert "odd==1.5" in versions().splitlines()
