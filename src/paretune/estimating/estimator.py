@@ -5,9 +5,10 @@ An estimate is optional: a job runs even if it cannot be estimated.
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 from paretune.core.shell import options
 from paretune.estimating import counting, memory, timing
@@ -27,9 +28,6 @@ from paretune.specification.parallelism import BatchPlan
 from paretune.specification.price import Price
 from paretune.specification.program import Program
 
-if TYPE_CHECKING:
-    pass
-
 _MOST_POWERS = 15  # powers of two that are tried as the largest batch: 1 to 16,384 rows
 
 
@@ -48,8 +46,8 @@ class Estimate:
     tokens: float | None = None  # tokens of the whole job for a causal language model; None for other tasks
     program: Program = field(default_factory=Program)  # the program that trains, as given or as a script's text says
     changes: Mapping[str, Any] = field(default_factory=dict)  # changed parameters, if it is a remedy for another job
-    remedy: "Estimate | None" = None  # the same training with changes with which it fits; None if it fits, or unknown
     largest_batch: int | None = None  # largest per-device batch that fits, a power of two; 0 if none, None if unknown
+    find_remedy: Callable[[], "Estimate | None"] = field(default=lambda: None, compare=False, repr=False)
 
     def usd(self, seconds: float) -> float | None:
         """Return the dollars of this many billable seconds."""
@@ -97,6 +95,14 @@ class Estimate:
         more memory ran out of it. `unsure`: the device's memory lies inside the interval, or one of the two is unknown.
         """
         return _fits(self.memory, self.did_not_fit)
+
+    @cached_property
+    def remedy(self) -> "Estimate | None":
+        """The same training with changes with which it fits; None if it fits, or if nothing is known to help.
+
+        Finding it takes many estimates, and only who reads it waits for them.
+        """
+        return None if self.fits == "yes" else self.find_remedy()
 
     def remedy_in_words(self) -> str:
         """Return what fits instead, with its time and dollars; "" if nothing is known."""

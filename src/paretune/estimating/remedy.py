@@ -6,6 +6,7 @@ The global batch size stays the same: a smaller per-device batch is computed in 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from paretune.core.errors import BadInput
@@ -14,7 +15,7 @@ from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.workload import setting_of
 from paretune.specification.catalog import Instance, instances
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import OF_THE_BATCH
+from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.price import Price
 from paretune.specification.rules import launch_faults
 
@@ -31,8 +32,8 @@ def with_remedy(
     price_of: _PriceOf = lambda spec: None,
 ) -> Estimate:
     """Return the estimate with its largest batch and, if it may not fit, with what fits instead."""
-    item = replace(item, largest_batch=estimator.largest_batch(item.spec, built, facts))
-    return item if item.fits == "yes" else replace(item, remedy=_remedy_for(item, estimator, built, facts, price_of))
+    find = partial(_remedy_for, item, estimator, built, facts, price_of)
+    return replace(item, largest_batch=estimator.largest_batch(item.spec, built, facts), find_remedy=find)
 
 
 def _remedy_for(
@@ -55,7 +56,9 @@ def _remedy_for(
             plan = estimator.fitting_plan(spec, built, facts)
             fits = estimator.fits(setting_of(spec, plan, built, facts))
             if not item.spec.leaves_batch_open and (fits, plan.global_batch_size) != ("yes", total):
-                changes |= _batch(spec, total, estimator.largest_batch(spec, built, facts))
+                with_steps = spec.global_batch_size is None or spec.gradient_accumulation_steps is not None
+                most = estimator.largest_batch(spec, built, facts)
+                changes |= _batch(spec.plan(), total, most, with_steps=with_steps)
                 spec = _changed(item.spec, changes)
                 plan = estimator.fitting_plan(spec, built, facts)
                 fits = estimator.fits(setting_of(spec, plan, built, facts))
@@ -126,14 +129,13 @@ def _changed(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
     return spec.replace(**values, **({"training_arguments": arguments} if arguments else {}))
 
 
-def _batch(spec: JobSpec, total: int, most: int) -> dict[str, int]:
-    """Return a per-device batch of at most `most` rows, and no more than given, with `total` rows per step; or {}."""
-    plan = spec.plan()
+def _batch(plan: BatchPlan, total: int, most: int, *, with_steps: bool) -> dict[str, int]:
+    """Return a per-device batch of at most `most` rows, and no more than planned, with `total` rows per step; or {}."""
     share = total // plan.devices
     if share * plan.devices != total or not most:
         return {}
     size = next(size for size in range(min(most, plan.per_device_train_batch_size), 0, -1) if share % size == 0)
     values = {OF_THE_BATCH[0]: size}
-    if spec.global_batch_size is None or spec.gradient_accumulation_steps is not None:
+    if with_steps:
         values[OF_THE_BATCH[1]] = share // size
     return values

@@ -16,7 +16,14 @@ from paretune.core.tags import Attribution
 from paretune.jobs.card import card_of, opening_card
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import texts_of
-from paretune.jobs.warnings import data_warnings, foreseen, left_behind_warnings, limit_refusal, warnings_of
+from paretune.jobs.warnings import (
+    ForeseenJob,
+    data_warnings,
+    foreseen,
+    left_behind_warnings,
+    limit_refusal,
+    warnings_of,
+)
 from paretune.jobs.workplace import Offline, Workplace
 from paretune.launchers.offers import admit, limits_of, offers_of, payload_of, region_of
 from paretune.ledger.budget_file import BudgetFile
@@ -83,28 +90,17 @@ def plan(
         LaunchRefused: a service refuses, or does not answer.
         JobFailed: the preparation of the inputs crashed.
     """
-    refuse(description_faults(request))
-    made, launcher = begun or draft(request, workplace, study=study), workplace.launcher
-    if judges_limit:
-        admit(request, launcher, workplace.environment)
-    if made.limits.budget is not None and workplace.offline is None:
-        BudgetFile.read(made.limits.budget)  # its faults are reported before anything is prepared
-        if checks_budgets:
-            workplace.check_budgets(made)
-
-    place = dict[str, Any]()
-    inputs = inputs_of(
-        request, workplace, lambda: place.update(placed(request, workplace)), revision=made.revision, prepare=prepare
+    made, inputs, job, place = admitted(
+        request,
+        workplace,
+        study=study,
+        begun=begun,
+        judges_limit=judges_limit,
+        prepare=prepare,
+        checks_budgets=checks_budgets,
     )
-    job = foreseen(request, inputs, workplace)
-    if judges_limit and (refusal := limit_refusal(job)):
-        raise BadInput([refusal])
     warnings = (*warnings_of([job]), *data_warnings(request, inputs), *left_behind_warnings(inputs))
-    if workplace.offline is None:
-        place = dict(launcher.fit(request, place, inputs)) if prepare else place
-    else:
-        if workplace.offline.launcher is not None:
-            workplace.offline.launcher.fit(request, place, inputs)
+    if workplace.offline is not None:
         warnings = (_unasked(workplace.offline, place, made.region), *warnings)
         place = {}
     dataset, code, command = inputs.dataset, inputs.code, inputs.command
@@ -125,9 +121,9 @@ def plan(
             identity=identity,
         ),
         identity=identity,
-        offers=offers_of(request, place, launcher.price, batch=job.plan, command=command),
+        offers=offers_of(request, place, workplace.launcher.price, batch=job.plan, command=command),
         payload=payload_of(request, command),
-        place=place,
+        place=dict(place),
         revision=inputs.revision or made.revision,
         accumulates=made.accumulates if command is None else command.accumulates,
         takes_batch=takes_batch,
@@ -135,6 +131,43 @@ def plan(
         is_whole=True,
         inputs=inputs,
     )
+
+
+def admitted(
+    request: JobSpec,
+    workplace: Workplace,
+    *,
+    study: str = "",
+    begun: Plan | None = None,
+    judges_limit: bool = False,
+    prepare: bool = False,
+    checks_budgets: bool = False,
+) -> tuple[Plan, JobInputs, ForeseenJob, Mapping[str, Any]]:
+    """Return the draft, inputs, price and estimate of a job, and what its launcher decides, or raise as `plan` does.
+
+    Arguments are those of `plan`. A proposal asks each instance type only for this, because the warnings of a plan may
+    take a tenth of a second to find.
+    """
+    refuse(description_faults(request))
+    made, launcher = begun or draft(request, workplace, study=study), workplace.launcher
+    if judges_limit:
+        admit(request, launcher, workplace.environment)
+    if made.limits.budget is not None and workplace.offline is None:
+        BudgetFile.read(made.limits.budget)  # its faults are reported before anything is prepared
+        if checks_budgets:
+            workplace.check_budgets(made)
+    place = dict[str, Any]()
+    inputs = inputs_of(
+        request, workplace, lambda: place.update(placed(request, workplace)), revision=made.revision, prepare=prepare
+    )
+    job = foreseen(request, inputs, workplace)
+    if judges_limit and (refusal := limit_refusal(job)):
+        raise BadInput([refusal])
+    if workplace.offline is None:
+        return made, inputs, job, launcher.fit(request, place, inputs) if prepare else place
+    if workplace.offline.launcher is not None:
+        workplace.offline.launcher.fit(request, place, inputs)
+    return made, inputs, job, place
 
 
 def placed(request: JobSpec, workplace: Workplace) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.shell import command_line, options
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.workload import data_of, training_rows
-from paretune.jobs.plan import plan
+from paretune.jobs.plan import admitted
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
 from paretune.launchers.offers import region_of
@@ -327,7 +327,7 @@ def _able_to_run(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobS
     for name in instances():
         with collecting(faults := list[str]()):
             spec = JobSpec.read({**job.given(), "instance_type": name})
-            plan(spec, workplace, judges_limit=False, prepare=False)
+            admitted(spec, workplace)
         first, may_run = first or faults, may_run or not faults
         if not faults:
             yield name, spec, workplace.launcher.price(spec)

@@ -369,7 +369,8 @@ def test_a_terminal_of_80_columns_shows_all_columns_in_tables_that_fit_it(
     unsure = estimate(per_device_train_batch_size=220, max_seq_length=256, max_train_samples=10_000)
     job: dict[str, Any] = {"task": "causal-lm", "model": "gpt2", "dataset": "a/b", "max_train_samples": 90_000}
     rows = [unsure, estimate(instance_type="ml.p6-b200.48xlarge", instance_count=16, strategy="fsdp"), estimate(**job)]
-    remedied = replace(unsure, remedy=replace(estimate(), changes={"per_device_train_batch_size": 64}))
+    smaller = replace(estimate(), changes={"per_device_train_batch_size": 64})
+    remedied = replace(unsure, find_remedy=lambda: smaller)
     shown = {}
     for width in (80, 300):
         monkeypatch.setenv("COLUMNS", str(width))

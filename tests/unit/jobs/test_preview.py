@@ -54,7 +54,7 @@ def foreseen(
         basis="a guess",
     )
     if fitting is not None:
-        estimate = replace(estimate, remedy=replace(estimate, changes=fitting))
+        estimate = replace(estimate, find_remedy=lambda: replace(estimate, changes=fitting))
     reference = {"disk_bytes": None, "price": PRICE} | custom
     return ForeseenJob(spec=spec, region="us-east-1", estimate=estimate, **reference)
 

@@ -102,6 +102,7 @@ def choose_image(instance: Instance, strategy: str, region: str, *, is_users: bo
     raise error
 
 
+@cache  # an environment does not change while a command runs
 def _needed(image: ListedImage, is_users: bool) -> tuple[str, ...]:
     """Return the packages that a job installs into its image. Hugging Face's have what scripts usually import."""
     if image.framework == "huggingface" and (is_users or not image.lacks):
