@@ -1,13 +1,13 @@
 """Name the tests of a folder whose removal would let no mutation of the code live.
 
-    .ci/full prune tests/unit/estimating src/paretune/estimating 200    # tests, code, number of mutations
+    .ci/full prune tests/unit src/paretune 30    # tests, code, number of mutations for each test
 
-Each test is traced first: which lines of the code does it execute? Then lines that at least one test executes are
-mutated, one at a time, and the tests that execute the line run again, the fast ones first. A mutation swaps a
-comparison or an operator, changes a number or a text, negates a condition, leaves out a call, or returns None. A test
-function may go if each line that it executes and each mutation for which it fails also belongs to a test that stays.
-Tests that `tests/promises.md` names stay, and so do those of which too few mutations say anything. What is drawn
-depends on the seed.
+Each test is traced first: which lines of the code does it execute? A test function may go if each of its lines is also
+executed by a test that stays, and if each of its mutations that it finds is also found by a test that stays. Its
+mutations are drawn from its lines, most of them from those that few other tests execute. A mutation swaps a comparison
+or an operator, changes a number or a text, negates a condition, leaves out a call, or returns None. Tests that
+`tests/promises.md` names stay, and so do slow ones, and those with fewer than LEAST mutations. The longest ones go
+first. What is drawn depends on the name of the test only. Read a test before you remove it: a mutation is no proof.
 
 All tests are imported once. A mutation is put into the functions of a fork of that process, so it takes as long as its
 tests do. Programs that tests start do not have it: such tests find less than they could, and stay.
@@ -17,7 +17,9 @@ import ast
 import contextlib
 import functools
 import gc
+import inspect
 import json
+import math
 import os
 import random
 import re
@@ -26,8 +28,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -35,10 +36,9 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-LEAST = 15  # mutations on lines of a test that may go
-LONGEST_S = 3.0  # CPU seconds of tests that run again
-BUDGET_S = 15.0  # CPU seconds for all tests of one mutation
-LIMIT_S = 40  # seconds after which a mutation has made an endless loop
+LEAST = 8  # mutations of a test that may go
+LONGEST_S = 0.35  # CPU seconds of tests that are judged
+BUDGET_S = 25.0  # CPU seconds of the other tests that execute a mutated line, the fast ones first
 COMPARISONS = {
     ast.Lt: ast.GtE,
     ast.GtE: ast.Lt,
@@ -52,6 +52,10 @@ COMPARISONS = {
     ast.NotIn: ast.In,
 }
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult}
+
+
+Place = tuple[str, int]
+"""A file and a line."""
 
 
 def mutated(tree: ast.Module, number: int | None = None) -> Iterator[int]:
@@ -158,28 +162,120 @@ def _place(code: CodeType) -> tuple[str, int]:
 class Pruner:
     """A plugin of pytest that runs the collected tests in forks, first traced, then with mutations."""
 
-    def __init__(self, source: str, count: int, seed: int) -> None:
+    def __init__(self, source: str, count: int) -> None:
+        self.count = count
         self.files = {str(path.absolute()) for path in Path(source).rglob("*.py")}
-        self.count, self.seed = count, seed
+        self.tests = dict[str, list[pytest.Item]]()  # by their names without parameters
+        self.lines = dict[str, set[Place]]()  # that a test executes
+        self.seconds = dict[str, float]()  # of CPU
+        self.failed, self.gone = set[str](), set[str]()
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Do everything, in place of running the tests."""
+        """Judge all tests, in place of running them."""
         for path in sorted(self.files):  # so that every function exists before the first fork
             __import__(".".join(Path(path).with_suffix("").parts[Path(path).parts.index("src") + 1 :]))
-        found = find_functions(self.files)
+        self.functions, self.caches = find_functions(self.files)  # before objects are frozen, which hides them
+        for item in session.items:
+            self.tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
         gc.collect()
         gc.freeze()
-        report(session.items, self.files, found, self.count, self.seed)
+        self._trace(session.items)
+        executed = dict[Place, set[str]]()
+        for name, found in self.lines.items():
+            for place in found:
+                executed.setdefault(place, set()).add(name)
+        mutations = dict[Place, list[int]]()
+        for path in sorted(self.files):
+            for number, line in enumerate(mutated(ast.parse(Path(path).read_text()))):
+                mutations.setdefault((path, line), []).append(number)
+        stay = promised() | self.failed | {name for name, seconds in self.seconds.items() if seconds > LONGEST_S}
+        for name in sorted(self.lines.keys() - stay, key=self._length, reverse=True):
+            if (verdict := self._verdict(name, executed, mutations)) is not None:
+                print(f"{verdict}: {name} ({self._length(name)} lines, {self.seconds[name]:.2f} s)", flush=True)
+        print(f"{len(self.gone)} of {len(self.lines)} test functions may go")
         return True
 
+    def _length(self, name: str) -> int:
+        lines, _ = inspect.getsourcelines(self.tests[name][0].function)  # type: ignore[attr-defined]
+        return len(lines)
 
-def run_tests(items: list[pytest.Item], change: tuple[Any, ...] | None, files: set[str]) -> dict[str, Any] | None:
-    """Run tests in a fork, and return which failed; without a change, also what each executes and its CPU seconds.
+    def _verdict(
+        self, name: str, executed: Mapping[Place, set[str]], mutations: Mapping[Place, list[int]]
+    ) -> str | None:
+        """Return what is known about a test; None if only it executes a line."""
+        others = {place: executed[place] - {name} - self.gone - self.failed for place in self.lines[name]}
+        if not all(others.values()) or not others:
+            return None
+        draw = random.Random(name)
+        pool = [(place, number) for place in sorted(others) for number in mutations.get(place, ())]
+        rarest = sorted(pool, key=lambda each: len(others[each[0]]))[: 2 * self.count]
+        drawn = [
+            *draw.sample(rarest, min(2 * self.count // 3, len(rarest))),
+            *draw.sample(pool, min(self.count // 3, len(pool))),
+        ]
+        ran, finds = 0, 0
+        for place, number in drawn:
+            found = self._finds([name], place, number)
+            if found is None:
+                continue
+            ran += 1
+            finds += found
+            fast = [*_affordable(sorted(others[place], key=self.seconds.__getitem__), self.seconds)]
+            if found and not self._finds(fast, place, number):
+                return f"stays, as only it finds number {number} in {Path(place[0]).name}:{place[1]}"
+        if ran < LEAST:
+            return f"stays, as it has only {ran} mutations"
+        self.gone.add(name)
+        return f"may go, as others find the {finds} of {ran} mutations that it finds"
 
-    Returns:
-        None if they take too long, an empty dictionary if the mutation changes nothing.
+    def _finds(self, names: Sequence[str], place: Place, number: int) -> bool | None:
+        """Return whether one of the tests fails with a mutation, or does not end; None if nothing is mutated."""
 
-    """
+        def fails() -> bool | None:
+            try:
+                mutate(place[0], number, self.functions, self.caches)
+            except LookupError:
+                return None
+            return any(self._fails(item, following) for item, following in _pairs(items))
+
+        items = [item for name in names for item in self.tests[name]]
+        ended, found = in_fork(fails, items, limit_s=10 + 8 * sum(self.seconds[name] for name in names))
+        return found if ended else True
+
+    def _fails(self, item: pytest.Item, following: pytest.Item | None) -> bool:
+        return any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
+
+    def _trace(self, items: Sequence[pytest.Item]) -> None:
+        """Find the lines and the seconds of each test, and which fail without a mutation."""
+        ended, traced = in_fork(lambda: self._traced(items), items, limit_s=3600)
+        assert ended, "the tests take more than an hour, or end their process"
+        for name, found in traced["lines"].items():
+            self.lines[name] = {(path, line) for path, line in found}
+        self.seconds, self.failed = traced["seconds"], {*traced["failed"]}
+
+    def _traced(self, items: Sequence[pytest.Item]) -> dict[str, Any]:
+        failed, lines, seconds = set[str](), dict[str, set[Place]](), dict[str, float]()
+        for item, following in _pairs(items):
+            name = item.nodeid.partition("[")[0]
+            found = lines.setdefault(name, set())
+
+            def trace(frame: Any, event: str, _: Any, found: Any = found) -> Any:
+                if frame.f_code.co_filename not in self.files:
+                    return None
+                found.add((frame.f_code.co_filename, frame.f_lineno))
+                return trace
+
+            began = _used_s()
+            sys.settrace(trace)
+            if self._fails(item, following):
+                failed.add(name)
+            sys.settrace(None)
+            seconds[name] = seconds.get(name, 0.0) + _used_s() - began
+        return {"failed": failed, "lines": lines, "seconds": seconds}
+
+
+def in_fork(function: Callable[[], Any], items: Sequence[pytest.Item], *, limit_s: float) -> tuple[bool, Any]:
+    """Return whether a function ends well in a fork with temporary files of its own, and its result."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
         child = os.fork()
@@ -187,57 +283,38 @@ def run_tests(items: list[pytest.Item], change: tuple[Any, ...] | None, files: s
             code = 1
             try:
                 os.setpgid(0, 0)
-                signal.alarm(LIMIT_S if change else 3600)
-                items[0].config._tmp_path_factory._given_basetemp = Path(folder, "tests")  # type: ignore[attr-defined]
+                signal.alarm(math.ceil(limit_s))
+                for item in items[:1]:
+                    item.config._tmp_path_factory._given_basetemp = Path(folder, "tests")  # type: ignore[attr-defined]
                 with open(os.devnull, "w") as nowhere:
                     os.dup2(nowhere.fileno(), 1)
                     os.dup2(nowhere.fileno(), 2)
-                try:
-                    if change:
-                        mutate(*change)
-                    found = _run(items, files if change is None else set())
-                except LookupError:
-                    found = {}
-                result.write_text(json.dumps(found, default=list))
+                result.write_text(json.dumps(function(), default=list))
                 code = 0
             finally:
                 os._exit(code)
         _, status = os.waitpid(child, 0)
         with contextlib.suppress(ProcessLookupError):  # and what its tests have started
             os.killpg(child, signal.SIGKILL)
-        return json.loads(result.read_text()) if status == 0 else None
+        return status == 0, json.loads(result.read_text()) if status == 0 else None
 
 
-def _run(items: list[pytest.Item], files: set[str]) -> dict[str, Any]:
-    failed, lines, seconds = set[str](), dict[str, set[tuple[str, int]]](), dict[str, float]()
-    for item, following in zip(items, [*items[1:], None], strict=True):
-        name = function_of(item.nodeid)
-        found = lines.setdefault(name, set())
+def _pairs(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
+    return zip(items, [*items[1:], None], strict=True)
 
-        def trace(frame: Any, event: str, _: Any, found: Any = found) -> Any:
-            if frame.f_code.co_filename not in files:
-                return None
-            found.add((frame.f_code.co_filename, frame.f_lineno))
-            return trace
 
-        began = _used_s()
-        sys.settrace(trace if files else None)
-        reports = runtestprotocol(item, log=False, nextitem=following)
-        sys.settrace(None)
-        seconds[name] = seconds.get(name, 0.0) + _used_s() - began
-        if any(each.failed for each in reports):
-            failed.add(name)
-    return {"failed": failed, "lines": lines, "seconds": seconds}
+def _affordable(names: Iterable[str], seconds: Mapping[str, float]) -> Iterator[str]:
+    spent_s = 0.0
+    for name in names:
+        spent_s += seconds[name]
+        if spent_s > BUDGET_S:
+            return
+        yield name
 
 
 def _used_s() -> float:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
-
-
-def function_of(nodeid: str) -> str:
-    """Return the id of a test without its parameters."""
-    return nodeid.partition("[")[0]
 
 
 def promised() -> set[str]:
@@ -247,79 +324,7 @@ def promised() -> set[str]:
     }
 
 
-def report(items: list[pytest.Item], files: set[str], process: tuple[Any, ...], count: int, seed: int) -> None:
-    """Print the mutations that live, and the tests that may go with what each of them executes and finds."""
-    traced = run_tests(items, None, files)
-    assert traced is not None
-    lines = {name: {(path, line) for path, line in found} for name, found in traced["lines"].items()}
-    seconds = traced["seconds"]
-    executed = set().union(*lines.values())
-    possible = [
-        (path, number, line)
-        for path in sorted(files)
-        for number, line in enumerate(mutated(ast.parse(Path(path).read_text())))
-        if (path, line) in executed
-    ]
-    drawn = random.Random(seed).sample(possible, min(count, len(possible)))
-    touched, killed, lived = dict.fromkeys(lines, 0), list[set[str]](), 0
-
-    def run(mutation: tuple[str, int, int]) -> tuple[set[str], int, dict[str, Any] | None]:
-        path, number, line = mutation
-        able = [name for name, found in lines.items() if (path, line) in found and name not in traced["failed"]]
-        names = set(_affordable(sorted(able, key=lambda name: seconds[name]), seconds))
-        chosen = [each for each in items if function_of(each.nodeid) in names]
-        return names, len(able), run_tests(chosen, (path, number, *process), files) if chosen else {}
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for (path, number, line), (names, able, found) in zip(drawn, pool.map(run, drawn), strict=True):
-            if found == {}:
-                continue
-            failed = names if found is None else {*found["failed"]}
-            for name in names:
-                touched[name] += 1
-            if failed:
-                killed.append(failed)
-            else:
-                lived += 1
-                file = Path(path).relative_to(Path.cwd())
-                print(f"lives: {file}:{line} number {number} ({len(names)} of {able} tests ran)", flush=True)
-    print(f"{len(lines)} test functions, {len(possible)} mutations possible, {len(killed) + lived} run, {lived} live")
-    stay = promised() | {name for name in lines if touched[name] < LEAST} | {*traced["failed"]}
-    for name in redundant(lines, killed, seconds, stay):
-        finds = sum(name in found for found in killed)
-        print(f"may go: {name} ({seconds[name]:.1f} s, executes {touched[name]}, finds {finds})")
-
-
-def _affordable(names: Iterable[str], seconds: dict[str, float]) -> Iterator[str]:
-    spent_s = 0.0
-    for name in names:
-        spent_s += seconds[name]
-        if spent_s > BUDGET_S or seconds[name] > LONGEST_S:
-            return
-        yield name
-
-
-def redundant(
-    lines: dict[str, set[tuple[str, int]]], killed: list[set[str]], seconds: dict[str, float], stay: set[str]
-) -> list[str]:
-    """Return tests without which every executed line and every found mutation still belongs to another one."""
-    belongs = dict[Any, set[str]]({at: {*found} for at, found in enumerate(killed)})
-    for name, found in lines.items():
-        for place in found:
-            belongs.setdefault(place, set()).add(name)
-    gone = list[str]()
-    for name in sorted({*lines} - stay, key=lambda name: -seconds[name]):
-        mine = [names for names in belongs.values() if name in names]
-        if any(len(names) == 1 for names in mine):
-            continue
-        gone.append(name)
-        for names in mine:
-            names.discard(name)
-    return gone
-
-
 if __name__ == "__main__":
     tests, source, *numbers = sys.argv[1:]
-    count, seed = [*map(int, numbers), *(100, 1)[len(numbers) :]]
     words = ["-n", "0", "-q", "-p", "no:cacheprovider", "--no-header", "-m", "not slow and not foreign", tests]
-    sys.exit(pytest.main(words, plugins=[Pruner(source, count, seed)]))
+    sys.exit(pytest.main(words, plugins=[Pruner(source, int(numbers[0]) if numbers else 30)]))
