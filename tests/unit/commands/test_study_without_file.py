@@ -386,6 +386,7 @@ parser.add_argument("--epochs", type=int, default=4)
 parser.add_argument("--dropout", type=float, default=0.5)
 parser.add_argument("--weight-decay", type=float, default=0.0)
 parser.add_argument("--width", type=int, default=64)
+parser.add_argument("--warmup-epochs", type=int, default=0)
 parser.add_argument("--momentum", type=float)
 parser.add_argument("--optimizer", choices=["adam", "sgd", "lion"], default="adam")
 parser.add_argument("--nesterov", action="store_true")
@@ -414,6 +415,7 @@ def test_a_dry_run_says_what_is_not_searched_and_why_with_lines_that_a_study_fil
         "training_arguments.dropout: {low: 0.25, high: 0.75}  # 0.5 by default",
         "training_arguments.weight-decay: {choices: [0.0, 0.01, 0.1]}  # 0.0 by default",
         "training_arguments.width: {choices: [32, 64, 128]}  # 64 by default",
+        "training_arguments.warmup-epochs: {choices: [0, 1, 2]}  # 0 by default",
         "training_arguments.optimizer: {choices: [adam, sgd, lion]}  # the script's own choices, adam by default",
         "training_arguments.nesterov: {choices: [false, true]}  # a switch",
         "training_arguments.momentum: the text of the script shows no number as the default of momentum",
@@ -425,7 +427,7 @@ def test_a_dry_run_says_what_is_not_searched_and_why_with_lines_that_a_study_fil
 
     (workplace / "more.yaml").write_text(uncommented(text))
     study = StudyFile.read("more.yaml")
-    assert len(study.search) == 8
+    assert len(study.search) == 9
     assert main(["study", "more.yaml", "--dry_run"]) == 0
 
 

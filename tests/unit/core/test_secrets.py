@@ -73,6 +73,7 @@ def test_no_message_shows_a_secret(text: str, shown: str | None) -> None:
         ("env: WANDB_API_KEY=hunter2 then", "env: WANDB_API_KEY=... then"),
         ("export DB_PASSWORD=a,b;hunter2", "export DB_PASSWORD=..."),
         ("password=hunter2hunter2, retry", "password=..., retry"),
+        ("api_key=xyz/token/hunter2", "api_key=..."),
         ("api_key: hunter2", "api_key: ..."),
         ("{'HF_TOKEN': 'hunter2', 'step': 3}", "{'HF_TOKEN': '...', 'step': 3}"),
         ('{"db": {"password": "hunter2 and more"}}', '{"db": {"password": "..."}}'),

@@ -262,6 +262,17 @@ def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path:
     assert lines["leaves this machine"].endswith("dataset, model, code")
 
 
+def test_a_job_on_this_machine_is_shown_to_send_nothing_away(tmp_path: Path) -> None:
+    workplace, spec = make_workplace(home=tmp_path), JobSpec()
+    job = ForeseenJob(spec=spec, region="us-east-1", disk_bytes=None, price=None, estimate=None)
+    plan = planned(spec, workplace)
+    plan = replace(plan, card=replace(plan.card, texts=texts_of(job, JobInputs(), None)))
+
+    lines = preview(plan, workplace).summary()
+
+    assert lines["leaves this machine"] == "nothing"
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -140,6 +140,7 @@ def test_a_script_of_this_machine_that_was_edited_meanwhile_is_not_tried_again(
         desk.follow(job)
 
     assert len(launcher.created) == 2 - is_edited
+    assert "unseen" not in desk.tags  # the same command trains anew once this one has ended
 
 
 def test_a_script_that_chooses_its_batch_itself_is_not_tried_again_without_memory(desk: Desk, tmp_path: Path) -> None:

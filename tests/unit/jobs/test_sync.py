@@ -159,6 +159,7 @@ def test_a_colleagues_sync_leaves_a_job_alone_whose_upload_takes_an_hour(desk: D
 
     assert len(remarks) == 12
     assert all("its job does not exist yet" in remark for remark in remarks)
+    assert "is still missing in 10 minutes;" in remarks[0]
     assert not any("in 0 minutes" in remark for remark in remarks)
     tags = desk.tags(outcome.run_id)
     assert (desk.status(outcome.run_id), tags["state"]) == ("FINISHED", "Completed")

@@ -290,6 +290,15 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(base_of: Callable[.
     assert torch.allclose(answer(PeftModel.from_pretrained(plain, trained.path)), answer(trained.model), atol=1e-5)
 
 
+def test_adapters_of_a_language_model_alone_need_no_configuration(tiny_causal_model: Path, make: Make) -> None:
+    trained = make(tiny_causal_model, task="causal-lm", lora={"merge": False})
+
+    trained.write()
+
+    assert (trained.path / "adapter_config.json").is_file()
+    assert not (trained.path / "config.json").exists()
+
+
 def test_a_language_model_is_written_whatever_transformers_says_of_its_generation(
     tiny_causal_model: Path, make: Make
 ) -> None:

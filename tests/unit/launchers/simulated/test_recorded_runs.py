@@ -142,6 +142,14 @@ def test_between_rows_f1_is_linear_and_seconds_are_geometric_in_the_logarithms(t
     assert answer.basis.startswith("an interpolation between the recorded runs in lines ")
 
 
+def test_what_one_run_has_measured_is_not_said_of_a_job_between_two(tmp_path: Path) -> None:
+    lines = [f"{SMALL},1,{batch},4e-5,{900 // batch},0.8,{100 * batch}" for batch in (16, 64)]
+    table = runs(tmp_path, *lines, more=",throughput_samples_per_second")
+
+    assert ask(table).measured["throughput_samples_per_second"] == 1600
+    assert ask(table, per_device_train_batch_size=32).measured == {}
+
+
 def test_outside_the_table_is_an_error_with_the_nearest_rows(tmp_path: Path) -> None:
     outside: dict[str, Any] = {"per_device_train_batch_size": 128, "instance_count": 8, "learning_rate": 8e-5}
     (fault,) = faults(ask, runs(tmp_path, *GRID), **outside)

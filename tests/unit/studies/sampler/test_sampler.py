@@ -80,6 +80,33 @@ def test_a_study_that_is_loaded_again_goes_on_as_if_it_had_never_been_left(tmp_p
     assert [trial.params for trial in parts.trials] == [trial.params for trial in whole.trials]
 
 
+def test_a_job_that_may_no_longer_start_is_not_chosen() -> None:
+    sampler, may_start = SplitSampler(job(), SPACE), [True]
+    study = searched(sampler, most=3)
+    sampler.accepts = lambda job, expected: may_start[-1]
+    assert sampler.next_job(study) is not None
+
+    may_start.append(False)
+
+    assert sampler.next_job(study) is None
+
+
+def test_a_training_that_had_claimed_a_probe_and_did_not_run_as_one_is_a_training() -> None:
+    sampler = SplitSampler(job(), SPACE)
+    (first, *_) = sampler._space.candidates
+    asked = {name: first.point[name] for name in SPACE if name != "probe_steps"}
+    trial = optuna.trial.create_trial(
+        params=asked,
+        distributions={name: SPACE[name] for name in asked},
+        values=[1.0, 0.8],
+        system_attrs={"paretune:job": {**asked, "probe_steps": 40}},
+    )
+
+    (row,) = rows_of([trial], sampler._space, ("cost_usd", "f1"))
+
+    assert row.is_training
+
+
 def test_a_batch_that_does_not_fit_is_halved_and_never_tried_on_that_type_again() -> None:
     tried: list[tuple[str, int]] = []
 
