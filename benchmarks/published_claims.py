@@ -14,8 +14,8 @@ import json
 import os
 import shlex
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,85 +24,40 @@ import published
 
 from paretune.cli import main as paretune
 
-POLARITY = {
-    "model": "distilbert-base-uncased",
-    "max_train_samples": "90000",
-    "max_eval_samples": "10000",
-    "num_train_epochs": "30",
-    "max_seq_length": "512",
-    "precision": "fp32",
-    "per_device_train_batch_size": "32",
-}
-DEMO = {
-    **{name: text for name, text in POLARITY.items() if name != "max_eval_samples"},
-    "dataset": "fancyzhx/amazon_polarity",
-    "learning_rate": "5e-5",
-    "max_runtime_minutes": "600",
-    "launcher": "simulated",
-    "simulation.runs": "studies/demo_rehearsal.csv",
-}
-PAYMENTS = {  # of a bookkeeping company: short texts; the number of rows is ours
-    "model": "bert-base-uncased",
-    "max_train_samples": "2000000",
-    "num_train_epochs": "3",
-    "max_seq_length": "128",
-    "precision": "fp32",
-    "per_device_train_batch_size": "32",
-    "program": "trainer-4.12",
-    "max_runtime_minutes": "3000",
-}
-ONE_GPU = {**PAYMENTS, "instance_type": "ml.p3.2xlarge"}
-EIGHT_GPUS = {**PAYMENTS, "strategy": "smddp", "instance_type": "ml.p3.16xlarge"}
-ONE_LINE = {
-    "model": "distilbert-base-uncased",
-    "max_train_samples": "540000",
-    "max_eval_samples": "60000",
-    "max_seq_length": "512",
-    "per_device_train_batch_size": "32",
-    "num_train_epochs": "60",
-    "instance_type": "ml.p4d.24xlarge",
-    "instance_count": "1,2,4,8",
-    "max_runtime_minutes": "200",
-}
-GPT3 = {
-    "model": "gpt3-175b",
-    "task": "causal-lm",
-    "max_train_samples": "100000",
-    "max_seq_length": "2048",
-    "strategy": "fsdp",
-    "precision": "bf16",
-    "training_arguments": '{"gradient_checkpointing": true}',
-    "instance_type": "ml.p4d.24xlarge",
-    "instance_count": "120",
-}
-FALCON = {
-    "model": "falcon-40b",
-    "task": "causal-lm",
-    "fine_tuning": "qlora",
-    "strategy": "fsdp",
-    "max_train_samples": "10000",
-    "max_seq_length": "512",
-    "per_device_train_batch_size": "1",
-    "instance_type": "ml.g5.12xlarge",
-    "training_arguments": '{"gradient_checkpointing": true}',
-}
-NEOX = {
-    "model": "EleutherAI/gpt-neox-20b",
-    "task": "causal-lm",
-    "strategy": "fsdp",
-    "max_train_samples": "57000",
-    "max_seq_length": "2048",
-    "per_device_train_batch_size": "1",
-    "precision": "bf16",
-    "training_arguments": '{"gradient_checkpointing": true}',
-    "instance_type": "ml.p4d.24xlarge",
-    "instance_count": "2",
-}
-SCRIPT = {  # of the benchmark, with the Trainer of transformers 4.6; it evaluates test rows at its end
-    "program": "trainer-4.6",
-    "test_rows": "400000",
-    "training_arguments.eval_strategy": "epoch",
-}
+POLARITY = (
+    "--model distilbert-base-uncased --max_train_samples 90000 --max_eval_samples 10000 --num_train_epochs 30 "
+    "--max_seq_length 512 --precision fp32 --per_device_train_batch_size 32"
+)
+SCRIPT = "--program trainer-4.6 --test_rows 400000 --training_arguments.eval_strategy epoch"  # of the benchmark
+DEMO = (
+    f"{POLARITY.replace('--max_eval_samples 10000 ', '')} --dataset fancyzhx/amazon_polarity --learning_rate 5e-5 "
+    "--max_runtime_minutes 600 --launcher simulated --simulation.runs studies/demo_rehearsal.csv"
+)
+PAYMENTS = (  # of a bookkeeping company: short texts; the number of rows is ours
+    "estimate --model bert-base-uncased --max_train_samples 2000000 --num_train_epochs 3 --max_seq_length 128 "
+    "--precision fp32 --per_device_train_batch_size 32 --program trainer-4.12 --max_runtime_minutes 3000"
+)
+ONE_GPU = f"{PAYMENTS} --instance_type ml.p3.2xlarge"
+EIGHT_GPUS = f"{PAYMENTS} --strategy smddp --instance_type ml.p3.16xlarge"
+ONE_LINE = (
+    "estimate --model distilbert-base-uncased --max_train_samples 540000 --max_eval_samples 60000 --max_seq_length 512 "
+    "--per_device_train_batch_size 32 --num_train_epochs 60 --instance_type ml.p4d.24xlarge --instance_count 1,2,4,8 "
+    "--max_runtime_minutes 200"
+)
+CHECKPOINTS = """--training_arguments '{"gradient_checkpointing": true}'"""
+GPT3 = (
+    "estimate --model gpt3-175b --task causal-lm --max_train_samples 100000 --max_seq_length 2048 --strategy fsdp "
+    f"--precision bf16 {CHECKPOINTS} --instance_type ml.p4d.24xlarge --instance_count 120 --per_device_train_batch_size"
+)
+FALCON = (
+    "estimate --model falcon-40b --task causal-lm --fine_tuning qlora --strategy fsdp --max_train_samples 10000 "
+    f"--max_seq_length 512 --per_device_train_batch_size 1 --instance_type ml.g5.12xlarge {CHECKPOINTS}"
+)
+NEOX = (
+    "estimate --model EleutherAI/gpt-neox-20b --task causal-lm --strategy fsdp --max_train_samples 57000 "
+    f"--max_seq_length 2048 --per_device_train_batch_size 1 --precision bf16 {CHECKPOINTS} "
+    "--instance_type ml.p4d.24xlarge --instance_count 2"
+)
 REPOSITORY = Path(__file__).parents[1]
 AWS_2021 = "AWS 2021, DistilBERT on Amazon Polarity"
 FREEAGENT = "FreeAgent 2022, BERT on bank transactions"
@@ -114,34 +69,36 @@ class Claim:
     """A headline: what a source says, the command that repeats it, and the field of its answer that is compared.
 
     `published` is a number in the unit of `field`, or "fits" if the source says that the job fits in memory. `slower`
-    are the parameters of the job with which a speed-up is compared.
+    is the command of the job with which a speed-up is compared.
     """
 
     source: str
     text: str
     published: float | str
     field: str  # seconds (of the bill), training_seconds, cost_usd, rate (samples/s of training), speedup, or fits
-    parameters: Mapping[str, str]
+    command: str
     row: int = 0  # of the answer, in the order of the command's values
-    slower: Mapping[str, str] | None = None
+    slower: str | None = None
 
 
 def of_clusters() -> list[Claim]:
     """Return the claims about billed time and dollars of the benchmark of 2021 (100,000 rows)."""
     clusters = (
-        ("ml.p3.2xlarge", "1", 18 * 3600 + 11 * 60, 69.52),
-        ("ml.p3.16xlarge", "2", 81 * 60, 76.33),
-        ("ml.p3.16xlarge", "4", 53 * 60, 99.86),
+        ("ml.p3.2xlarge", 1, 18 * 3600 + 11 * 60, 69.52),
+        ("ml.p3.16xlarge", 2, 81 * 60, 76.33),
+        ("ml.p3.16xlarge", 4, 53 * 60, 99.86),
     )
     result = []
     for kind, count, seconds, usd in clusters:
-        strategy = {} if count == "1" else {"strategy": "smddp"}
-        for more, how in ((SCRIPT | strategy, ""), ({}, " by paretune's training")):
-            place = {"instance_type": kind, "instance_count": count}
+        strategy, place = "" if count == 1 else " --strategy smddp", f"--instance_type {kind} --instance_count {count}"
+        for job, how in (
+            (f"estimate {POLARITY} {SCRIPT}{strategy}", ""),
+            (f"estimate {POLARITY}", " by paretune's training"),
+        ):
             for name, value in (("seconds", float(seconds)), ("cost_usd", usd)):
-                result.append(Claim(AWS_2021, f"{count} x {kind}{how}", value, name, {**POLARITY, **more, **place}))
+                result.append(Claim(AWS_2021, f"{count} x {kind}{how}", value, name, f"{job} {place}"))
     for kind, count, seconds, usd in clusters[1:]:  # the demo has no single GPU
-        job = {**DEMO, "instance_type": kind, "instance_count": count}
+        job = f"train {DEMO} --instance_type {kind} --instance_count {count}"
         for name, value in (("seconds", float(seconds)), ("cost_usd", usd)):
             result.append(Claim(AWS_2021, f"{count} x {kind} in the demo", value, name, job))
     return result
@@ -157,14 +114,11 @@ CLAIMS = (
         for row, (count, minutes) in enumerate(((1, 99.0), (2, 55.0), (4, 27.0), (8, 13.5)))
     ),
     *(
-        Claim("AWS and Hugging Face 2022, GPT-3 175B", f"960 A100, {text}", 32.0, "rate", {**GPT3, **more})
+        Claim("AWS and Hugging Face 2022, GPT-3 175B", f"960 A100, {text}", 32.0, "rate", f"{GPT3} {more}")
         for text, more in (
-            ("1 row per GPU", {"per_device_train_batch_size": "1"}),
-            ("2 rows per GPU", {"per_device_train_batch_size": "2"}),
-            (
-                "4 rows per GPU, inputs of layers in main memory",
-                {"per_device_train_batch_size": "4", "activation_offloading": "true"},
-            ),
+            ("1 row per GPU", "1"),
+            ("2 rows per GPU", "2"),
+            ("4 rows per GPU, inputs of layers in main memory", "4 --activation_offloading true"),
         )
     ),
     Claim("AWS 2023, Falcon-40B with QLoRA", "4 x 24 GB", "fits", "fits", FALCON),
@@ -172,15 +126,9 @@ CLAIMS = (
 )
 
 
-def command_of(parameters: Mapping[str, str]) -> list[str]:
-    """Return the words of the command with these parameters: a job with a launcher is run, another one is estimated."""
-    name = "train" if "launcher" in parameters else "estimate"
-    return [name, *(word for name, text in parameters.items() for word in (f"--{name}", text))]
-
-
-def answer(parameters: Mapping[str, str]) -> Any:
-    """Return the JSON document that the command prints. Ends the benchmark with its message if it is refused."""
-    words = [word.replace("studies/", f"{REPOSITORY}/studies/") for word in command_of(parameters)]
+def answer(command: str) -> Any:
+    """Return the JSON document that a command prints. Ends the benchmark with its message if it is refused."""
+    words = shlex.split(command.replace("studies/", f"{REPOSITORY}/studies/"))
     output, messages = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(messages):
         code = paretune([*words, "--json"])
@@ -228,33 +176,21 @@ def shown(claim: Claim, value: float | str) -> str:
 
 def lines(claims: tuple[Claim, ...]) -> list[str]:
     """Return the table, and under it the command of each row."""
-    answers, rows = dict[str, Any](), list[list[str]]()
-
-    def answered(parameters: Mapping[str, str]) -> tuple[str, Any]:
-        command = shlex.join(["paretune", *command_of(parameters)])
-        if command not in answers:
-            answers[command] = answer(parameters)
-        return command, answers[command]
-
+    commands, rows, answered = [*dict.fromkeys(claim.command for claim in claims)], list[list[str]](), cache(answer)
     for claim in claims:
-        slower = None if claim.slower is None else answered(claim.slower)[1]
-        command, document = answered(claim.parameters)
+        slower = None if claim.slower is None else answered(claim.slower)
+        document = answered(claim.command)
         value = ours(claim, document, slower)
         error = ""
         if isinstance(claim.published, float) and isinstance(value, float):
             error = f"{value / claim.published - 1:+.0%}{'' if is_inside(claim, document) else '!'}"
         fits = str(document["rows"][0]["fits"]) if claim.field == "rate" else ""
         found = shown(claim, value) + (f", memory: {fits}" if fits else "")
-        number = str([*answers].index(command) + 1)
+        number = str(commands.index(claim.command) + 1)
         rows.append([claim.source, claim.text, shown(claim, claim.published), found, error, number])
     header = ["source", "claim", "published", "paretune", "error", "command"]
-    return [
-        *published.table(header, rows),
-        "",
-        "```bash",
-        *(f"{command}  # {number}" for number, command in enumerate(answers, 1)),
-        "```",
-    ]
+    typed = [f"paretune {command}  # {number}" for number, command in enumerate(commands, 1)]
+    return [*published.table(header, rows), "", "```bash", *typed, "```"]
 
 
 if __name__ == "__main__":
