@@ -17,8 +17,6 @@ import gzip
 import json
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -26,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import arguments
+import training_jobs
 
 from paretune.estimating.architecture import of_config
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
-from paretune.launchers.offers import order_of
-from paretune.specification.container import JobFolder, JobReport, write_json
+from paretune.specification.container import JobFolder
 from paretune.specification.inputs import BUNDLED_MODEL
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import MFU, PEAK_MEMORY_GIB, THROUGHPUT_SAMPLES
@@ -85,7 +83,9 @@ class Bench:
 
     def train(self, label: str, path: Path, spec: JobSpec) -> None:
         """Run a job, print speed and peak memory next to their estimates, and keep its trace if it has one."""
-        report, item = trained(spec, self.folder), estimated(spec, path)
+        shutil.rmtree(self.folder / "job", ignore_errors=True)
+        report = training_jobs.trained(spec, *training_jobs.prepared(spec, self.folder), self.folder / "job")
+        item = estimated(spec, path)
         rate, peak = report.metrics.get(THROUGHPUT_SAMPLES), report.metrics[PEAK_MEMORY_GIB]
         speed = (
             ""
@@ -134,26 +134,6 @@ def make_model(model: str, path: Path, *, layers: int | None = None, **changes: 
     for file in bundled_model(BUNDLED_MODEL).glob("*"):  # its vocabulary has 30,522 tokens
         if file.name.startswith(("tokenizer", "vocab", "special_tokens")):
             shutil.copy(file, path)
-
-
-def trained(spec: JobSpec, folder: Path) -> JobReport:
-    """Run a job on this machine and return its report. Raises SystemExit with the end of its log if it fails."""
-    job, answer = JobFolder(folder / "job"), folder / "answer.json"
-    shutil.rmtree(job.root, ignore_errors=True)
-    job.make()
-    write_json(folder / "request.json", spec.as_text())
-    words = [sys.executable, "-m", "paretune.training.prepare", str(folder / "request.json"), str(folder / "data")]
-    subprocess.run([*words, str(answer)], check=True, capture_output=True)
-    made = json.loads(answer.read_text())
-    write_json(job.document, order_of(spec, job_name="gpu").as_json())
-    job.dataset.symlink_to(made["dataset"])
-    job.model_source.symlink_to(made["model"])
-    result = subprocess.run(
-        [sys.executable, "-m", "paretune.training", str(job.root)], check=False, capture_output=True, text=True
-    )
-    if result.returncode:
-        raise SystemExit(f"{spec.given()}: {result.stderr[-3000:]}")
-    return JobReport.model_validate_json(job.report.read_text())
 
 
 def estimated(spec: JobSpec, path: Path) -> Estimate:

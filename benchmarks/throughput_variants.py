@@ -5,8 +5,6 @@ warm-up.
 """
 
 import argparse
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import training_jobs
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -25,8 +24,7 @@ from transformers import (
     set_seed,
 )
 
-from paretune.launchers.offers import order_of
-from paretune.specification.container import JobFolder, JobReport, PreparedDataset, write_json
+from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import THROUGHPUT_SAMPLES
 from paretune.training import device
@@ -46,16 +44,7 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> floa
         training_arguments={"max_steps": options.steps, "eval_strategy": "no"},
     )
     with tempfile.TemporaryDirectory(prefix="throughput-job-") as root:
-        folder = JobFolder(Path(root))
-        folder.make()
-        write_json(folder.document, order_of(spec, job_name="throughput").as_json())
-        folder.dataset.symlink_to(prepared.folder.resolve())
-        folder.model_source.symlink_to(Path(options.model).resolve())
-        words = [sys.executable, "-m", "paretune.training", root]
-        result = subprocess.run(words, check=False, capture_output=True, text=True)
-        if result.returncode:
-            raise SystemExit(result.stderr)
-        report = JobReport.model_validate_json(folder.report.read_text())
+        report = training_jobs.trained(spec, prepared.folder, Path(options.model), Path(root))
     return report.metrics[THROUGHPUT_SAMPLES]
 
 

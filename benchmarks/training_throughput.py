@@ -14,7 +14,6 @@ Trainer, and the share of the limit.
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -23,8 +22,9 @@ from pathlib import Path
 
 import arguments
 import published
+import training_jobs
 
-from paretune.specification.container import PreparedDataset, write_json
+from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
 
 _NAMES = {
@@ -76,7 +76,7 @@ def _options() -> argparse.Namespace:
     return arguments.parse(parser, **few)
 
 
-def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
+def _inputs(options: argparse.Namespace, folder: Path) -> tuple[Path, Path]:
     """Return the prepared data set and the model folder."""
     spec = JobSpec(
         model=options.model,
@@ -85,14 +85,7 @@ def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
         max_train_samples=options.max_train_samples,
         max_eval_samples=options.max_eval_samples,
     )
-    request, answer = folder / "request.json", folder / "answer.json"
-    write_json(request, spec.as_text())
-    command = [sys.executable, "-m", "paretune.training.prepare", str(request), str(folder / "datasets"), str(answer)]
-    subprocess.run(command, check=False)
-    content = json.loads(answer.read_text())
-    if "faults" in content:
-        raise SystemExit("\n".join(content["faults"]))
-    return content["dataset"], content["model"]
+    return training_jobs.prepared(spec, folder)
 
 
 def _child(options: argparse.Namespace, name: str, *, seed: int) -> float:
