@@ -47,7 +47,7 @@ class Estimate:
     program: Program = field(default_factory=Program)  # the program that trains, as given or as a script's text says
     changes: Mapping[str, Any] = field(default_factory=dict)  # changed parameters, if it is a remedy for another job
     largest_batch: int | None = None  # largest per-device batch that fits, a power of two; 0 if none, None if unknown
-    find_remedy: Callable[[], "Estimate | None"] = field(default=lambda: None, compare=False, repr=False)
+    find_remedy: Callable[[], "Estimate | None"] | None = field(default=None, compare=False, repr=False)
 
     def usd(self, seconds: float) -> float | None:
         """Return the dollars of this many billable seconds."""
@@ -102,7 +102,7 @@ class Estimate:
 
         Finding it takes many estimates, and only who reads it waits for them.
         """
-        return None if self.fits == "yes" else self.find_remedy()
+        return None if self.fits == "yes" or self.find_remedy is None else self.find_remedy()
 
     def remedy_in_words(self) -> str:
         """Return what fits instead, with its time and dollars; "" if nothing is known."""
