@@ -209,12 +209,10 @@ class Pruner:
         draw = random.Random(name)
         pool = [(place, number) for place in sorted(others) for number in mutations.get(place, ())]
         rarest = sorted(pool, key=lambda each: len(others[each[0]]))[: 2 * self.count]
-        drawn = [
-            *draw.sample(rarest, min(2 * self.count // 3, len(rarest))),
-            *draw.sample(pool, min(self.count // 3, len(pool))),
-        ]
+        of_rare = draw.sample(rarest, min(2 * self.count // 3, len(rarest)))
+        of_any = draw.sample(pool, min(self.count // 3, len(pool)))
         ran, finds = 0, 0
-        for place, number in drawn:
+        for place, number in dict.fromkeys([*of_rare, *of_any]):
             found = self._finds([name], place, number)
             if found is None:
                 continue
@@ -252,6 +250,7 @@ class Pruner:
         for name, found in traced["lines"].items():
             self.lines[name] = {(path, line) for path, line in found}
         self.seconds, self.failed = traced["seconds"], {*traced["failed"]}
+        assert any(self.lines.values()), "no test executes a line of these files"
 
     def _traced(self, items: Sequence[pytest.Item]) -> dict[str, Any]:
         failed, lines, seconds = set[str](), dict[str, set[Place]](), dict[str, float]()
