@@ -16,7 +16,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import Trial, TrialState
 
 import paretune
-from paretune.studies.sampler.candidates import MOST_LISTED, Jobs, Space, rows_of
+from paretune.studies.sampler.candidates import CLAIM, MOST_LISTED, PROBE, Jobs, Space, rows_of
 from paretune.studies.sampler.decision import Aims, margin_of
 from paretune.studies.sampler.process import Axes, Axis, Points
 from paretune.studies.sampler.quality import QualityModel
@@ -94,12 +94,12 @@ def test_a_job_that_may_no_longer_start_is_not_chosen() -> None:
 def test_a_training_that_had_claimed_a_probe_and_did_not_run_as_one_is_a_training() -> None:
     sampler = SplitSampler(job(), SPACE)
     (first, *_) = sampler._space.candidates
-    asked = {name: first.point[name] for name in SPACE if name != "probe_steps"}
+    asked = {name: first.point[name] for name in SPACE if name != PROBE}
     trial = optuna.trial.create_trial(
         params=asked,
         distributions={name: SPACE[name] for name in asked},
         values=[1.0, 0.8],
-        system_attrs={"paretune:job": {**asked, "probe_steps": 40}},
+        system_attrs={CLAIM: {**asked, PROBE: 40}},
     )
 
     (row,) = rows_of([trial], sampler._space, ("cost_usd", "f1"))
