@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from paretune.core.errors import BadInput
@@ -46,6 +47,7 @@ class Table:
         path: its CSV file.
         ranges: axes that are searched as ranges, from their smallest to their largest value; recorded runs are
             interpolated between them.
+        environment: environment variables of its studies, such as the file of their prices.
 
     Attributes:
         job: parameters that all its jobs share.
@@ -56,12 +58,13 @@ class Table:
     """
 
     metric = "f1"
-    environment: Mapping[str, str] = {}
     constraints: Mapping[str, Mapping[str, float]] = {}  # set by `limit`
     _longest_s = math.inf
 
-    def __init__(self, path: Path, ranges: Collection[str] = ()) -> None:
-        self.runs = RunTable.read(path)
+    def __init__(
+        self, path: Path, ranges: Collection[str] = (), *, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self.runs, self.environment = RunTable.read(path), environment
         rows = self.runs.rows
         names = ["instance_type", "instance_count", "per_device_train_batch_size", "learning_rate", *self.runs.others]
         values = {name: sorted({_value(row, name) for row in rows}) for name in names}
@@ -75,7 +78,7 @@ class Table:
             "simulation.runs": str(path.resolve()),
             "max_runtime_minutes": math.ceil(_LIMIT * longest_s / 60),
         }
-        self._prices = PriceList.read({})
+        self._prices = PriceList.read(environment)
         self._mean = _mean_of(self.runs)
         self._truths: dict[tuple[Any, ...], Costs | None] = {}
         self._specs: dict[tuple[Any, ...], JobSpec | None] = {}

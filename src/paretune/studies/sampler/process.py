@@ -5,8 +5,7 @@ The process is the sum of a mean with uncertain weights, a surface and the noise
     value    = basis @ weights + surface(key) + noise
     weights  ~ normal, with the means and deviations of `Basis`: what is believed before any run, and how firmly
     surface  : Matern 5/2, a length scale for each parameter
-    lengths, scale of the surface, noise: the mode of their posterior (MAP), by L-BFGS; with few runs, also draws
-               around the mode, weighted by their posterior, because few runs leave much open
+    lengths, scale of the surface, noise: the mode of their posterior (MAP), by L-BFGS
 
 The logarithms of the length scales have normal priors. That of a number grows with the square root of the number of
 parameters, because the distance between two points does, too (Hvarfner et al., Vanilla Bayesian Optimization Performs
@@ -22,7 +21,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
@@ -38,9 +38,7 @@ _SCALE_SD = 0.6  # prior deviation of log(deviation of the surface / `scale`)
 _NOISE_SD = 1.0  # prior deviation of log(noise / its usual value)
 _MOST_FITTED = 160  # length scales are fitted to at most this many runs; all runs count in predictions
 _STEPS = 30  # limit on the iterations of the fit
-_DRAWS, _FEW, _KEPT = 32, 100, 6
-"""With at most `_FEW` runs, `_DRAWS` draws around the mode are weighed, and the `_KEPT` likeliest predict."""
-_STEP = 0.5  # deviation of the draws around the mode, in deviations of the prior
+_DIGITS = 3  # of fitted logarithms
 _JITTER = 1e-6  # share of the surface's variance that keeps the covariance of equal keys invertible
 
 
@@ -143,7 +141,7 @@ class Process:
         basis: the weights of the terms.
         scale: usual standard deviation of the surface.
         noise: usual standard deviation of the noise of a single run.
-        doubt: factor of all deviations.
+        logs: logarithms of the length scales, the scale and the noise; None to fit them.
 
     Attributes:
         noise: standard deviation of the noise of a single run.
@@ -158,139 +156,104 @@ class Process:
         *,
         scale: float,
         noise: float,
-        doubt: float = 1.0,
+        logs: np.ndarray | None = None,
     ) -> None:
-        self._runs, self._basis, self._doubt = runs, basis, doubt
-        self._columns, n_axes = axes.of_columns, len(axes.axes)
-        n_numbers = max(int(axes.are_numbers.sum()), 1)
+        self._axes, self._runs, self._basis, self._columns = axes, runs, basis, axes.of_columns
+        n_axes, n_numbers = len(axes.axes), max(int(axes.are_numbers.sum()), 1)
         lengths = np.where(axes.are_numbers, _NUMBER + 0.5 * math.log(n_numbers), _CATEGORY)
         self._center = np.array([*lengths, math.log(scale), math.log(noise)])
         self._spread = np.array([*[_LENGTH_SD] * n_axes, _SCALE_SD, _NOISE_SD])
         self._residuals = values - runs.terms @ basis.means
-        mode = self._mode() if len(values) > 1 else self._center
-        draws, weights = self._around(mode) if len(values) <= _FEW else ([mode], np.ones(1))
-        self._fits = [_Fit.of(self, logs) for logs in draws]
-        self._weights = weights
-        self.noise = math.sqrt(float(weights @ [math.exp(2.0 * fit.logs[-1]) for fit in self._fits]))
+        self.logs = self._center if logs is None else logs
+        if logs is None and len(values) > 1:
+            self.logs = self._mode()
+        covariance = self._covariance(runs, runs)
+        covariance[np.diag_indices_from(covariance)] += math.exp(2.0 * self.logs[-1]) + _JITTER * self._variance
+        self._root = np.linalg.cholesky(covariance)
+        self._solved = cho_solve((self._root, True), self._residuals, check_finite=False)
+        self.noise = math.exp(self.logs[-1])
+
+    def expecting(self, points: Points) -> "Process":
+        """Return the process after further runs at M points that give exactly what it expects of them."""
+        runs = Points(*map(np.vstack, zip(self._runs, points, strict=True)))
+        values = np.append(self._residuals + self._runs.terms @ self._basis.means, self.predict(points)[0])
+        return Process(self._axes, runs, values, self._basis, scale=1.0, noise=1.0, logs=self.logs)
 
     def predict(self, points: Points) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations at M points, each of shape (M,), without the noise of a single run."""
-        prior = points.terms**2 @ self._basis.deviations**2
-        mean, square = np.zeros(len(prior)), np.zeros(len(prior))
-        for fit, weight in zip(self._fits, self._weights, strict=True):
-            across = self._covariance(fit.logs, points, self._runs)
-            explained = solve_triangular(fit.root, across.T, lower=True, check_finite=False)
-            means, variance = across @ fit.solved, fit.variance + prior - (explained**2).sum(axis=0)
-            mean += weight * means
-            square += weight * (np.maximum(variance, 1e-9 * fit.variance) + means**2)
-        deviation = self._doubt * np.sqrt(np.maximum(square - mean**2, 1e-9 * self._fits[0].variance))
-        return points.terms @ self._basis.means + mean, deviation
+        across = self._covariance(points, self._runs)
+        explained = solve_triangular(self._root, across.T, lower=True, check_finite=False)
+        variance = self._variance + points.terms**2 @ self._basis.deviations**2 - (explained**2).sum(axis=0)
+        deviation = np.sqrt(np.maximum(variance, 1e-9 * self._variance))
+        return points.terms @ self._basis.means + across @ self._solved, deviation
 
     def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
         """Return what is believed of each weight, by name: mean and standard deviation before and after the runs."""
-        basis, fit = self._basis, self._fits[0]
+        basis = self._basis
         variances = basis.deviations**2
         across = self._runs.terms * variances
-        means = basis.means + across.T @ fit.solved
-        explained = solve_triangular(fit.root, across, lower=True, check_finite=False)
+        explained = solve_triangular(self._root, across, lower=True, check_finite=False)
         deviations = np.sqrt(np.maximum(variances - (explained**2).sum(axis=0), 0.0))
-        columns = (each.tolist() for each in (basis.means, basis.deviations, means, deviations))
-        return dict(zip(basis.names, zip(*columns, strict=True), strict=True))
+        columns = (basis.means, basis.deviations, basis.means + across.T @ self._solved, deviations)
+        return dict(zip(basis.names, zip(*(each.tolist() for each in columns), strict=True), strict=True))
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return how far each value is above its leave-one-out prediction, and that difference's standard deviation.
 
-        Both have shape (N,), without `doubt`. Only the mode of the lengths is used.
+        Both have shape (N,).
         """
-        fit = self._fits[0]
-        precision = np.diag(cho_solve((fit.root, True), np.eye(len(fit.root)), check_finite=False))
-        return fit.solved / precision, 1.0 / np.sqrt(precision)
+        precision = np.diag(cho_solve((self._root, True), np.eye(len(self._root)), check_finite=False))
+        return self._solved / precision, 1.0 / np.sqrt(precision)
 
     def _mode(self) -> np.ndarray:
-        """Return the logarithms of the length scales, the scale and the noise at the mode of their posterior."""
+        """Return the logarithms of the length scales, the scale and the noise at the mode of their posterior.
+
+        They are rounded, so that they do not depend on how a processor rounds sums.
+        """
         chosen = _spread_out(len(self._residuals), _MOST_FITTED)
         (keys, terms), residuals = self._runs.at(chosen), self._residuals[chosen]
         linear = (terms * self._basis.deviations**2) @ terms.T
         count = len(residuals)
-        parts = [keys[:, self._columns == axis] for axis in self._axes()]  # none if no parameter varies
-        squares = np.array([cdist(part, part, "sqeuclidean") for part in parts]).reshape(-1, count, count)
+        parts = [keys[:, self._columns == axis] for axis in range(len(self._center) - 2)]
+        squares = np.array([cdist(part, part, "sqeuclidean").ravel() for part in parts]).reshape(-1, count * count)
         at = np.diag_indices(count)
 
         def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
-            shares = np.exp(-2.0 * logs[:-2])[:, None, None] * squares
-            far = np.sqrt(5.0 * shares.sum(axis=0))
+            shares = np.exp(-2.0 * logs[:-2])
+            far = np.sqrt(5.0 * (shares @ squares).reshape(count, count))
             fall = np.exp(2.0 * logs[-2] - far)
-            surface = (1.0 + far + far**2 / 3.0) * fall
+            surface, noise = (1.0 + far * (1.0 + far / 3.0)) * fall, math.exp(2.0 * logs[-1])
             covariance = surface + linear
-            covariance[at] += math.exp(2.0 * logs[-1]) + _JITTER * math.exp(2.0 * logs[-2])
-            try:
-                root = cho_factor(covariance, lower=True, check_finite=False)
-            except np.linalg.LinAlgError:
+            covariance[at] += noise + _JITTER * math.exp(2.0 * logs[-2])
+            root, fault = dpotrf(covariance, lower=1, clean=1)
+            if fault:
                 return 1e10, np.zeros_like(logs)
-            solved = cho_solve(root, residuals, check_finite=False)
-            pull = cho_solve(root, np.eye(count), check_finite=False) - np.outer(solved, solved)
-            bent = pull * (5.0 / 3.0) * (1.0 + far) * fall
-            slopes = np.array(
-                [
-                    *(0.5 * (share * bent).sum() for share in shares),
-                    (pull * surface).sum(),
-                    np.trace(pull) * math.exp(2.0 * logs[-1]),
-                ]
-            )
-            off = (logs - self._center) / self._spread
-            evidence = 0.5 * residuals @ solved + np.log(np.diag(root[0])).sum()
-            return float(evidence + 0.5 * (off**2).sum()), slopes + off / self._spread
+            inverse = dpotri(root, lower=1)[0]
+            inverse += inverse.T
+            inverse[at] *= 0.5
+            solved, off = inverse @ residuals, (logs - self._center) / self._spread
+            pull = inverse - np.outer(solved, solved)
+            bent = 5.0 / 6.0 * shares * (squares @ (pull * (1.0 + far) * fall).ravel())
+            slopes = np.append(bent, [(pull * surface).sum(), np.trace(pull) * noise]) + off / self._spread
+            evidence = 0.5 * residuals @ solved + np.log(root[at]).sum()
+            return float(evidence + 0.5 * (off**2).sum()), slopes
 
         bounds = [(c - 4.0 * s, c + 4.0 * s) for c, s in zip(self._center, self._spread, strict=True)]
-        return np.asarray(
-            minimize(loss, self._center, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS}).x
-        )
-
-    def _around(self, mode: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Return the mode and draws around it, and their weights: the ratios of posterior to proposal."""
-        steps = np.random.default_rng(0).standard_normal((_DRAWS, len(mode)))
-        draws = [mode, *(mode + _STEP * self._spread * step for step in steps)]
-        unlikely = [fit.unlikely for fit in (_Fit.of(self, logs) for logs in draws)]
-        log_weights = np.append(0.0, 0.5 * (steps**2).sum(axis=1)) - np.array(unlikely)
-        log_weights[0] = -unlikely[0]
-        kept = np.append(0, 1 + np.argsort(-log_weights[1:], kind="stable")[: _KEPT - 1])
-        weights = np.exp(log_weights[kept] - log_weights[kept].max())
-        return [draws[i] for i in kept], weights / weights.sum()
-
-    def _axes(self) -> range:
-        return range(len(self._center) - 2)
-
-    def _covariance(self, logs: np.ndarray, left: Points, right: Points) -> np.ndarray:
-        """Return the prior covariances between N and M points, shape (N, M)."""
-        lengths = np.exp(logs[self._columns])
-        far = math.sqrt(5.0) * cdist(left.keys / lengths, right.keys / lengths)
-        surface = math.exp(2.0 * logs[-2]) * (1.0 + far + far**2 / 3.0) * np.exp(-far)
-        return np.asarray(surface + (left.terms * self._basis.deviations**2) @ right.terms.T)
-
-
-class _Fit(NamedTuple):
-    """One draw of the logarithms of lengths, scale and noise, fitted to the N runs."""
-
-    logs: np.ndarray
-    root: np.ndarray  # Cholesky factor of the covariance of the runs, shape (N, N)
-    solved: np.ndarray  # inverse covariance times residuals, shape (N,)
-    unlikely: float  # negative logarithm of the posterior density, up to a constant
-
-    @classmethod
-    def of(cls, process: Process, logs: np.ndarray) -> "_Fit":
-        """Fit a process with these hyperparameters to its runs."""
-        covariance = process._covariance(logs, process._runs, process._runs)
-        covariance[np.diag_indices_from(covariance)] += math.exp(2.0 * logs[-1]) + _JITTER * math.exp(2.0 * logs[-2])
-        root = np.linalg.cholesky(covariance)
-        solved = cho_solve((root, True), process._residuals, check_finite=False)
-        off = (logs - process._center) / process._spread
-        evidence = 0.5 * process._residuals @ solved + np.log(np.diag(root)).sum()
-        return cls(logs, root, solved, float(evidence + 0.5 * (off**2).sum()))
+        options = {"maxiter": _STEPS, "ftol": 1e-7}
+        found = minimize(loss, self._center, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        return np.asarray(found.x).round(_DIGITS)
 
     @property
-    def variance(self) -> float:
+    def _variance(self) -> float:
         """Variance of the surface."""
         return math.exp(2.0 * self.logs[-2])
+
+    def _covariance(self, left: Points, right: Points) -> np.ndarray:
+        """Return the prior covariances between N and M points, shape (N, M)."""
+        scales = math.sqrt(5.0) * np.exp(-self.logs[self._columns])
+        far = cdist(left.keys * scales, right.keys * scales)
+        surface = self._variance * (1.0 + far + far**2 / 3.0) * np.exp(-far)
+        return np.asarray(surface + (left.terms * self._basis.deviations**2) @ right.terms.T)
 
 
 def _spread_out(count: int, most: int) -> np.ndarray:

@@ -11,6 +11,7 @@ of quality, but raises the probability of a collapse near it.
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, get_args
 
 import numpy as np
@@ -120,6 +121,8 @@ def _changes_a_model(name: str) -> bool:
 class QualityModel:
     """Predicts quality, and the probability of a collapse, from N runs; more quality is better.
 
+    Without runs, quality is what is believed of it before any, relative to an unknown level.
+
     Args:
         axes: the parameters that differ between the jobs.
         runs: the N runs, see `quality_points`.
@@ -147,7 +150,7 @@ class QualityModel:
         if self.collapsed.all():
             self.collapsed[:] = False
         self._fit()
-        while self._is_known and (found := self._find_collapsed()).any():  # one collapsed run can hide another
+        while len(self._values) and self._is_known and (found := self._find_collapsed()).any():  # one collapsed run can hide another
             self.collapsed |= found
             self._fit()
 
@@ -170,7 +173,13 @@ class QualityModel:
     def predict(self, points: Points) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations at M points, each of shape (M,), without the noise of a single run."""
         mean, deviation = self.process.predict(points)
-        return self._level + mean, deviation
+        return self._level + mean, _DOUBT * deviation
+
+    def expecting(self, points: Points) -> "QualityModel":
+        """Return the model after further runs at M points that give exactly what it expects of them."""
+        model = copy(self)
+        model.process = self.process.expecting(points)
+        return model
 
     def collapse_probability(self, points: Points) -> np.ndarray:
         """Return the probability of a collapse at M points, shape (M,)."""
@@ -185,11 +194,11 @@ class QualityModel:
         """Fit the surface and the noise to the runs that did not collapse."""
         is_used = ~self.collapsed
         values, runs = self._values[is_used], self.runs.at(is_used)
-        values = _tamed(values, 0.5 * self.spread if self._is_known else 0.05 * float(np.abs(values).max()))
+        values = _tamed(values, 0.5 * self.spread if self._is_known else 0.05 * float(np.abs(values).max(initial=0.0)))
         spread = self.spread if self._is_known else _spread_of(values)
         beliefs = _BELIEFS if runs.terms.shape[1] > 1 else {"level": _LEVEL}
         basis = Basis.of({name: (m * spread, s * spread) for name, (m, s) in beliefs.items()})
-        self._level = float(np.median(values))
+        self._level = float(np.median(values)) if len(values) else 0.0
         usual = (_NOISE if self._is_known else _NOISE_OF_ANY) * spread
         noise = posterior_deviation(usual, 1, _scatter_of_repeats(runs.keys, values))
         self.process = Process(
@@ -199,7 +208,6 @@ class QualityModel:
             basis,
             scale=spread,
             noise=max(noise, 0.02 * usual),
-            doubt=_DOUBT,
         )
 
     def _find_collapsed(self) -> np.ndarray:
@@ -234,6 +242,8 @@ def lost_probability(axes: Axes, runs: np.ndarray, is_lost: np.ndarray, keys: np
 
 
 def _spread_of(values: np.ndarray) -> float:
+    if not len(values):
+        return 1.0
     least = _FEW_SPREAD if len(values) < _FEW else _LEAST_SPREAD
     return max(float(np.std(values)), least * float(np.abs(values).max(initial=0.0)), 1e-9)
 

@@ -4,6 +4,7 @@ It chooses the job with the largest expected gain per dollar. The gain is the in
 which is the size of the area that the front beats (see `decision`).
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,11 +27,14 @@ from paretune.specification.job import JobSpec
 from paretune.specification.price import Price
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, judged_by
 from paretune.studies.sampler.candidates import CLAIM, PROBE, Candidate, Space, own_space, rows_of
-from paretune.studies.sampler.decision import Accepts, Aims, Belief, Decision
+from paretune.studies.sampler.belief import Aims, Beliefs, Expected
+from paretune.studies.sampler.decision import Accepts, Decision
 from paretune.studies.sampler.quality import F1_SPREAD
 
 UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
 """The price that is assumed for an instance whose price is unknown."""
+_KNOWN = 2.0  # factor within which the seconds of a job must be known, in one standard deviation, to be stated
+_LIKELY = 0.5  # probability with which a job must succeed to be stated
 _CLAIMING = Lock()  # one lock for all samplers, because a sampler with a lock of its own could not be pickled
 
 
@@ -178,7 +182,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def since_growth_usd(self, study: optuna.Study) -> float:
         """Return the dollars spent since the front last grew; 0 while no training job has completed."""
         decision = self._decision(study)
-        return decision.since_growth_usd if decision.has_quality else 0.0
+        return decision.since_growth_usd if decision.beliefs.has_quality else 0.0
 
     def beliefs(self, study: optuna.Study) -> dict[str, tuple[float, float, float, float]]:
         """Return what the sampler assumed before any run, and what the runs have taught it, by name.
@@ -186,14 +190,15 @@ class SplitSampler(optuna.samplers.BaseSampler):
         Each belief is the weight of a term in the mean of a model: its mean and standard deviation before the runs,
         then after them.
         """
-        return self._decision(study).beliefs()
+        beliefs = self._decision(study).beliefs
+        return beliefs.of_seconds.beliefs() | (beliefs.quality.beliefs() if beliefs.has_quality else {})
 
-    def predicted(self, study: optuna.Study) -> list[tuple[Candidate, Belief]]:
-        """Return the candidates that have not run but whose predicted outcome counts as known, with the beliefs.
+    def expected(self, study: optuna.Study) -> list[Expected]:
+        """Return what is believed of the candidates that have not been trained, see `Beliefs.expected`.
 
-        Only those that are expected to meet the constraints are returned.
+        They succeed with a probability of at least `_LIKELY`, and their seconds are known to a factor of `_KNOWN`.
         """
-        return self._decision(study).predicted()
+        return self._decision(study).beliefs.expected(most_deviation=math.log(_KNOWN), least_chance=_LIKELY)
 
     def _claimed(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         """Claim a job for a trial and return its parameters, so that two workers do not start the same job.
@@ -205,12 +210,12 @@ class SplitSampler(optuna.samplers.BaseSampler):
             for pause_s in (0.0, 0.02, 0.1, 0.5):
                 time.sleep(pause_s * (1 + trial.number % 5))
                 decision = self._decision(study, without=trial.number)
-                job = decision.job or decision.first()
-                params = self.params(job or decision.last() or self._space.candidates[0])
+                job, measured = decision.job or decision.first(), decision.beliefs.measured
+                params = self.params(job or (measured[-1].job if measured else self._space.candidates[0]))
                 if "fixed_params" in trial.system_attrs:  # it was enqueued
                     return {**params, **({PROBE: 0} if PROBE in self.space else {})}
                 study._storage.set_trial_system_attr(trial._trial_id, CLAIM, params)
-                if job is None or not self._decision(study, without=trial.number).has(job):
+                if job is None or job.identity not in self._decision(study, without=trial.number).beliefs.final():
                     break
             return params
 
@@ -228,7 +233,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows = rows_of(others, self._space, self._aims.objectives)
         asked = (rows, self._space.rows, sign, self.accepts, can_probe)
         if self._last is None or self._last[0] != asked:
-            self._last = asked, Decision(self._space, self._aims, rows, sign, self.accepts, can_probe=can_probe)
+            beliefs = Beliefs(self._space, self._aims, rows, sign)
+            self._last = asked, Decision(beliefs, self.accepts, can_probe=can_probe)
         decision = self._last[1]
         decision.forget_job()  # what `accepts` allows may have changed
         return decision

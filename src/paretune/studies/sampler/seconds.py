@@ -73,10 +73,7 @@ class SecondsModel:
             is_used |= self.predict(jobs)[0] < billed
             self._fit(points.at(is_used), values[is_used])
         if running := [row.job for row in rows if row.is_running]:  # what they will show counts as known
-            more = self._points(Jobs(space, running))
-            expected, _ = self._process.predict(more)
-            points = Points(*map(np.vstack, zip(points.at(is_used), more, strict=True)))
-            self._fit(points, np.append(values[is_used], self._center + expected))
+            self._process = self._process.expecting(self._points(Jobs(space, running)))
 
     def predict(self, jobs: Jobs) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected seconds of N jobs and the standard deviations of their logarithms, each of shape (N,).

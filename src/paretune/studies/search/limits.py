@@ -13,7 +13,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.results.trials import Trial
-from paretune.studies.sampler.decision import Expected
+from paretune.studies.sampler.decision import ExpectedSeconds
 from paretune.studies.trial_status import TrialStatus
 
 
@@ -82,7 +82,7 @@ class Limits:
             usual_s = _limit_s(_TIMES["estimated"].usual, self._estimate(spec)[0])
             self._slower = max(self._slower, _AGAIN * limit_s / usual_s)
 
-    def of(self, spec: JobSpec, expected: Expected = None) -> list[JobSpec]:
+    def of(self, spec: JobSpec, expected: ExpectedSeconds = None) -> list[JobSpec]:
         """Return the job with each time limit to try, the longest one first.
 
         `expected` is what the sampler predicts of the job, if it does.
@@ -102,14 +102,14 @@ class Limits:
         """Return the job with its shortest time limit, so that it reserves the fewest dollars."""
         return self.of(spec)[-1]
 
-    def exceeds(self, spec: JobSpec, expected: Expected = None) -> bool:
+    def exceeds(self, spec: JobSpec, expected: ExpectedSeconds = None) -> bool:
         """Return whether the estimate exceeds the job's own time limit.
 
         False if more than the estimate is known of its seconds, and for a user's own training code.
         """
         return self._known(spec, expected)[0] == "estimated" and self._estimate(spec)[1]
 
-    def _known(self, spec: JobSpec, expected: Expected) -> tuple[str, float, float]:
+    def _known(self, spec: JobSpec, expected: ExpectedSeconds) -> tuple[str, float, float]:
         """Return what a job's seconds are known from (a key of `_TIMES`), and the longest that it should take.
 
         The last value is the longest limit in seconds at which an equal job was cut off, or 0.

@@ -27,7 +27,8 @@ from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.recommendation import pick
 from paretune.studies.results.trials import PREDICTED, Trial, label
 from paretune.studies.sampler.candidates import PROBE, Candidate
-from paretune.studies.sampler.decision import LONGER, Expected
+from paretune.studies.sampler.belief import Expected
+from paretune.studies.sampler.decision import LONGER, ExpectedSeconds
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
@@ -218,7 +219,7 @@ class Split:
         predicted = self.sampler.predicted(self._driver.table.study)
         return [self._predicted(*each, number=number) for number, each in enumerate(predicted, start=FIRST_PREDICTED)]
 
-    def _accepts(self, job: Candidate, expected: Expected) -> bool:
+    def _accepts(self, job: Candidate, expected: ExpectedSeconds) -> bool:
         """Return whether a job may start now: `Driver.why_not` has no reason, and the budgets cover its worst case.
 
         The worst case depends on the time limit. The first limit in `_limits` that the budgets cover is stored.
@@ -235,7 +236,7 @@ class Split:
         self._limited[job.identity] = limited
         return True
 
-    def _limits(self, job: Candidate, expected: Expected) -> list[JobSpec]:
+    def _limits(self, job: Candidate, expected: ExpectedSeconds) -> list[JobSpec]:
         """Return the job with each time limit to try, see `Limits.of`; none if its estimate exceeds its own limit."""
         limits = self._driver.money.limits
         return [] if limits.exceeds(job.spec, expected) else limits.of(job.spec, expected)
