@@ -147,7 +147,7 @@ class Sampler(Asking):
         if self._sampler.is_done(self._study):
             return None
         decision = self._sampler._decision(self._study)
-        if self.ends_after is None and decision.has_quality and decision.why_over:
+        if self.ends_after is None and decision.beliefs.has_quality and decision.why_over:
             self.ends_after = len(self._study.trials)
         trial = self._study.ask(self._sampler.space)
         own = {name: value for name, value in trial.params.items() if name not in self._table.axes and value > 0}

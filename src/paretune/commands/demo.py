@@ -134,7 +134,7 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         f"{len(front.trials)} simulated jobs:",
         "",
     ]
-    lines += [*wrap(answer.alternative(), 108), ""]
+    lines += [*wrap(answer.cost_of_search(), 108), ""]
     for pick in picks:
         values = ", ".join(f"{name} {value}" for name, value in answer.figures.of(pick.point).items())
         lines += [f"  {pick.title}: trial {pick.point.number}, {pick.point.trial.setting()}", f"    {values}"]

@@ -391,6 +391,11 @@ class Attempts:
             self._shown_s = self._clock.now()
         self.record.workplace.on_events(events)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the training of the running attempt has sent a step, a metric or its progress."""
+        return self.course.has_begun
+
     def remaining(self) -> Remaining | None:
         """Return what is left of the running attempt; None if no counter of its training says so."""
         return remaining(self.course, self.bill, self._launcher.traits, self._clock.now())

@@ -23,15 +23,21 @@ Measured on the logs of five programs, after a tenth of their steps (0.26), by `
 
 
 class Course:
-    """Follows one attempt of a job by its events."""
+    """Follows one attempt of a job by its events.
+
+    Attributes:
+        has_begun: whether the training has sent a step, a metric or its progress.
+    """
 
     def __init__(self) -> None:
+        self.has_begun = False
         self._steps = ProgressReader()  # of paretune's own training
         self._newest: tuple[Progress, float] | None = None  # of a user's own training, and when it was sent
 
     def add(self, events: Iterable[Event]) -> None:
         """Read new events, of which `measurements_of` has left those that are believed."""
         for event in events:
+            self.has_begun |= bool(event.metrics or event.progress is not None or event.step)
             if event.progress is not None:
                 self._newest = event.progress, event.time
             elif event.total_steps and event.metrics:

@@ -27,6 +27,7 @@ class Look(NamedTuple):
 MARKS = {
     "dominated": Look("dominated", "#8C8C8C", "circle", 7),
     "unmet": Look("a constraint is not met", "#B5651D", "x", 8),
+    "expected": Look("expected, not trained", "#8A63A8", "triangle-up-open", 9),
     "elsewhere": Look("on the front because of another objective", "#0072B2", "diamond-open", 9),
     "front": Look("on the front", "#0072B2", "diamond", 10),
 }

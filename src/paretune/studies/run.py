@@ -52,7 +52,7 @@ from paretune.studies.results.page import live_chart
 from paretune.studies.results.result import StudyResult
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.sampler.process import Axis
-from paretune.studies.search.driver import ROUND_S, Driver
+from paretune.studies.search.driver import ROUND_S, Driver, Propose
 from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs
 from paretune.studies.search.table import StudyTable
 from paretune.studies.trial_status import TrialStatus
@@ -213,9 +213,7 @@ class StudyRun:
             say=say,
         )
         self._shown_at, self._shown = 0.0, list[Remaining]()  # progress of running jobs on the page
-        self._predicted: Callable[[], Sequence[Trial]] = tuple  # returns predicted points, which have not run
-        self._since_growth: Callable[[], str] = str  # describes the dollars spent since the front last grew
-        self._beliefs: Callable[[], Sequence[str]] = tuple  # describes what the search assumed and has learned
+        self._split: Split | None = None  # the search, if it knows what to expect of configurations
 
     def work(self) -> StudyResult:
         """Run the study until it ends; with `once`, do what can be done now. Raises the errors of `run_study`."""
@@ -224,17 +222,11 @@ class StudyRun:
             with self._table.reachable():
                 driver.adopt()
                 suggesting = Split(driver) if file.takes_split else Sampled(driver)
-                if isinstance(suggesting, Split):
-                    self._predicted, self._since_growth = suggesting.predicted, suggesting.since_growth
-                    self._beliefs = suggesting.beliefs
+                self._split = suggesting if isinstance(suggesting, Split) else None
                 if file.design is not None and not driver.trials and not driver.running:
                     refuse_expensive_rows(file, driver.money)
-                reason = driver.run(suggesting.propose)
-                if not driver.trials and (driver.money.has_budget or file.job.max_cost_usd is not None):
-                    raise BudgetRefused(f"nothing was launched: {reason}")
                 verification = Verification(driver, lambda: self._answer().front)
-                if file.judged_by is not None and file.design is None:  # one run is enough for seconds and dollars
-                    driver.run(verification.propose)
+                reason = self._spend(suggesting.propose, verification.propose)
                 driver.finish()
         except CallAgain as error:
             driver.stop(error)
@@ -253,6 +245,26 @@ class StudyRun:
             raise
         return self._finish(reason, verification.reasons)
 
+    def _spend(self, search: Propose, repeat: Propose) -> str:
+        """Search and repeat in turn, until neither starts a job, and return why the search starts none.
+
+        What is left after the repeats may pay for another job of the search. Raises BudgetRefused if nothing could be
+        launched, unless an answer for 0 USD is asked for.
+        """
+        driver, file, before = self.driver, self._file, -1
+        while True:
+            reason = driver.run(search)
+            if not driver.trials and (driver.money.has_budget or file.job.max_cost_usd is not None):
+                if file.budget_usd == 0.0 and self._split is not None:
+                    return "it was given 0 USD, so nothing was run"
+                raise BudgetRefused(f"nothing was launched: {reason}")
+            if len(driver.trials) == before:
+                return reason
+            before = len(driver.trials)
+            if file.judged_by is None or file.design is not None:  # one run is enough for seconds and dollars
+                return reason
+            driver.run(repeat)
+
     def _trial_ended(self, trial: Trial) -> None:
         """Print how a trial ended and update the chart; if the last page is old enough, write page and table again."""
         result = ", ".join(starmap(_in_words, trial.values.items())) or trial.reason[:120]
@@ -262,7 +274,7 @@ class StudyRun:
         left = "" if self._file.budget_usd is None else f", left {usd(balance.left_usd(self._file.budget_usd))}"
         committed = f", reserved {usd(balance.committed_usd)}" if balance.committed_usd else ""
         progress = f"{counted([*self.driver.trials.values()])}; spent {usd(balance.spent_usd)}{committed}{left}"
-        since = f"; {text}" if (text := self._since_growth()) else ""
+        since = f"; {text}" if self._split is not None and (text := self._split.since_growth()) else ""
         self._say(f"trial {trial.number}{repeat} {outcome}; {progress}{since}")
         began = time.monotonic()
         if self._show is not None:
@@ -287,7 +299,7 @@ class StudyRun:
             trials,
             file.goals,
             file.constraints,
-            predicted=self._predicted(),
+            expected=() if self._split is None else self._split.expected(),
             quality=file.judged_by,
             is_floor=file.goals != file.objectives,
             axes=_axes(file),
@@ -302,7 +314,8 @@ class StudyRun:
             n_trials=file.n_trials,
             prices=self._doubtful_prices(trials),
             search={} if file.design is not None else file.search,
-            beliefs=self._beliefs(),
+            beliefs=() if self._split is None else self._split.beliefs(),
+            estimated=None if self._split is None else self._split.chosen_for_nothing(),
             running=tuple(job.shown() for job in self.driver.running),
         )
 
@@ -330,7 +343,7 @@ class StudyRun:
         self.record.write(final, is_last=True)
         if self._show is not None:
             self._show(final)
-        best = final.picks[0].point if final.picks else None
+        best = final.picks[0].point if final.picks and not final.picks[0].point.is_expected else None
         if best is not None:
             usd = best.means.get(metrics.COST_USD, best.trial.cost_usd)
             values = {metrics.PICK_F1: best.means.get(metrics.F1), metrics.PICK_COST_USD: usd}

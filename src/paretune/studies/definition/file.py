@@ -97,7 +97,7 @@ class StudyFile(Parameters):
     """metrics to minimize or maximize; by default less cost_usd and more f1"""
     constraints: dict[str, dict[str, float]] = parameter({}, example={"f1": {"min": 0.9}})
     """maps each metric to its bounds"""
-    budget_usd: float | None = parameter(None, gt=0)
+    budget_usd: float | None = parameter(None, ge=0)
     """dollars that all jobs of the study may cost in total; required if jobs are billed"""
     n_trials: int | None = parameter(None, ge=1)
     """limit on trials, not counting repeats of recommended ones; by default as many as the budget or the grid allows"""

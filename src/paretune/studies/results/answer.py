@@ -1,5 +1,6 @@
 """The answer of a study in sentences: what it recommends and why, its progress, and its bill."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from paretune.core.shell import options
-from paretune.presentation.text import aligned, usd
+from paretune.presentation.text import aligned, plain, usd
 from paretune.pricing import ROUNDING_USD
+from paretune.specification import metrics
 from paretune.specification.catalog import owner
-from paretune.specification.declaration import experimental_words, spell
+from paretune.specification.declaration import Value, experimental_words, spell
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import OF_OWN_CODE
 from paretune.studies.definition.objectives import violations
@@ -19,8 +21,9 @@ from paretune.studies.results.configurations import Configuration
 from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.noise import INTERVAL
-from paretune.studies.results.recommendation import ALTERNATIVE, RECOMMENDED, Pick, recommend
-from paretune.studies.results.tables import front_table
+from paretune.studies.results.recommendation import RECOMMENDED, Pick, recommend
+from paretune.studies.results.growth import Growth, growth_in_words, growth_of
+from paretune.studies.results.tables import configurations_table
 from paretune.studies.results.trials import Trial, counted, label
 from paretune.studies.trial_status import TrialStatus
 
@@ -69,6 +72,8 @@ class StudyAnswer:
     """In a designed experiment, number of a trial to the level of each factor."""
     search: Search = field(default_factory=dict)
     """What the study searches."""
+    estimated: Mapping[str, Value] | None = None
+    """The point that the answer for 0 USD recommends; None if nothing was known."""
     beliefs: Sequence[str] = ()
     """What the search assumed before any run, and what the runs have taught it, one sentence for each belief."""
 
@@ -97,22 +102,58 @@ class StudyAnswer:
         if not self.picks:
             return lines + _nothing(self.front)
         pick = self.picks[0]
-        lines += filter(None, [self.cut_off(), self.alternative()])
+        lines += ["Estimated: nothing was run, and 0 USD were spent."] * (not self.front.trials)
+        lines += filter(None, [self.cut_off()])
         if remark := experimental_words(pick.point.trial.spec.experimental()):
             lines.append(f"{remark[0].upper()}{remark[1:]}.")
-        lines.append(
-            f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self.figures.in_words(pick.point)}."
-        )
+        lines.append(f"Take {self.named(pick.point)}: {self.figures.in_words(pick.point)}.")
         roles = [title for title in pick.roles if title != RECOMMENDED]
         also = "also " * (RECOMMENDED in pick.roles)
         is_it = [f"It is {also}{', and '.join(roles)}."] * bool(roles)
         sentences = [pick.reason, *is_it] if also else [*is_it, pick.reason]
-        lines.append(" ".join([*sentences, f"This rests on {pick.runs}."]))
-        return [*lines, *self.doubts(), *self.remarks()]
+        rests = [] if pick.point.is_expected else [f"This rests on {pick.runs}."]
+        lines.append(" ".join([*sentences, *rests]))
+        return [*lines, *filter(None, [self.cost_of_search()]), *self.doubts(), *self.remarks()]
 
-    def alternative(self) -> str:
-        """Return the sentence about what may replace the first recommendation, or nothing."""
-        return next((pick.roles[ALTERNATIVE] for pick in self.picks if ALTERNATIVE in pick.roles), "")
+    @staticmethod
+    def named(point: Configuration) -> str:
+        """Return the name of a configuration: its trial, if it has one, and its settings."""
+        setting = point.trial.setting()
+        return setting if point.is_expected else f"trial {point.number} ({setting})"
+
+    def cost_of_search(self) -> str:
+        """Say what the search has cost, and from how many jobs on it pays, if there was an answer before it."""
+        if not self.picks or self.front.is_foreign or not self.front.spent_usd:
+            return ""
+        point, spent_usd = self.picks[0].point, self.front.spent_usd
+        usd_of_job = point.means.get(metrics.COST_USD, 0.0)
+        jobs = ""
+        if usd_of_job:
+            times = spent_usd / usd_of_job
+            jobs = f", as much as {plain(times, 2)} of these jobs" if times >= 1 else f", {times:.0%} of one of these jobs"
+        text = f"The search cost {usd(spent_usd)}{jobs}."
+        known, name = self._known_before(), self.front.quality
+        if known is None or not usd_of_job or point.is_expected:
+            return text
+        before = f"The free estimate recommends {known.trial.setting()}"
+        if known.trial.setting() == point.trial.setting():
+            return f"{text} The free estimate recommends the same configuration."
+        better = ""
+        if name is not None and not self.front.is_floor and name in known.means and name in point.means:
+            sign = 1.0 if self.front.objectives[name] == "maximize" else -1.0
+            gain = sign * (point.means[name] - known.means[name])
+            better = f"{label(name)} {self.figures.digits(name, abs(gain))} {'better' if gain > 0 else 'worse'}"
+        saved_usd = known.means.get(metrics.COST_USD, 0.0) - usd_of_job
+        if saved_usd > 0.01 * usd_of_job:
+            pays = f"from {math.ceil(spent_usd / saved_usd):,} jobs on, the search has paid"
+            return f"{text} {before}: the recommended one is {usd(saved_usd)} a job cheaper{f', {better}' * bool(better)}; {pays}."
+        more = f"{usd(-saved_usd)} a job more expensive" if saved_usd < -0.01 * usd_of_job else "about as expensive"
+        return f"{text} {before}: the recommended one is {more}{f', {better}' * bool(better)}."
+
+    def _known_before(self) -> Configuration | None:
+        """Return what the study knows now of the configuration that the answer for 0 USD recommends."""
+        points = [*self.front.feasible, *self.front.expected]
+        return next((each for each in points if self.estimated == each.trial.point), None)
 
     def cut_off(self) -> str:
         """Return a sentence if the first recommendation was repeated and all repeats were cut off, else nothing."""
@@ -131,7 +172,7 @@ class StudyAnswer:
     def doubts(self) -> list[str]:
         """Return sentences about how uncertain the quality of the first recommendation is."""
         front, point, name = self.front, self.picks[0].point, self.front.quality
-        if name is None or (interval := front.interval(point, name)) is None or not point.errors[name]:
+        if name is None or (interval := front.interval(point, name)) is None or not point.errors.get(name):
             return []
         low, high = (self.figures.number(name, end) for end in interval)
         is_repeated = any(each.counts.get(name, 0) > 1 for each in front.points)
@@ -153,7 +194,7 @@ class StudyAnswer:
         lines += self.edges()
         doubt = self.prices.get(self.picks[0].point.trial.spec.instance_type)
         lines += [f"Its dollars are in doubt: {doubt}."] * bool(doubt)
-        types = [trial.spec.instance_type for trial in self.front.trials]
+        types = [trial.spec.instance_type for trial in self.front.trials or [self.picks[0].point.trial]]
         if not self.front.is_foreign and not any(owner(name).is_billed for name in types):
             lines.append("Its dollars are notional: this machine's time at a cloud price. You are not billed for it.")
         return lines
@@ -178,6 +219,11 @@ class StudyAnswer:
         over_usd = 0.0 if self.budget_usd is None else self.front.spent_usd - self.budget_usd
         return over_usd if over_usd > ROUNDING_USD else 0.0
 
+    @cached_property
+    def growth(self) -> list[Growth]:
+        """How the front has grown with the dollars spent, and is expected to grow with more, see `growth_of`."""
+        return growth_of(self.front)
+
     def state(self) -> str:
         """Return the progress in words, such as `Running: 5 of 6 trials, 0.0400 USD of 0.100 USD, best F1 0.81`."""
         front, parts = self.front, [counted(self.front.trials)]
@@ -189,6 +235,8 @@ class StudyAnswer:
         if self.best is not None and front.quality is not None:
             number = self.figures.number(front.quality, self.best.means[front.quality])
             parts.append(f"best {label(front.quality)} {number}")
+        if self.running is None and not front.trials:
+            return f"Estimated: nothing was run, {usd(0.0)} spent"
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
 
     def bill(self) -> str:
@@ -204,16 +252,18 @@ class StudyAnswer:
         """Return the answer for a terminal: recommendation, front, bill."""
         front, simulated = self.front, "Simulated: " if self.front.is_simulated else ""
         blocks = list(map(self._described, self.picks)) or [" ".join(self.opening())]
-        if front.best:
-            table = front_table(front)
+        if front.best or front.expected_best:
+            table = configurations_table(front)
             more = f"\n... and {len(table) - _MOST_LINES} more" if len(table) > _MOST_LINES else ""
             if "collapse probability" in table:
                 more += (
                     f"\nA run that collapses has {label(front.quality or '')} far below what the other runs suggest."
                 )
-            blocks.append(
-                f"{simulated}Front over all objectives, cheapest first:\n{aligned(table[:_MOST_LINES])}{more}"
-            )
+            head = "What nothing known beats, cheapest first"
+            head += "; without a run: expected (80 % interval)" * bool(front.expected_best)
+            blocks.append(f"{simulated}{head}:\n{aligned(table[:_MOST_LINES])}{more}")
+        if growth := self.growth:
+            blocks.append("\n  ".join(["What the dollars brought:", *growth_in_words(growth)]))
         if not front.is_foreign:
             blocks.append(f"{simulated}Budget: {self.bill()}.")
         if self.picks and (lines := failures(front.trials)):
@@ -231,13 +281,14 @@ class StudyAnswer:
         if pick is self.picks[0]:
             return "\n  ".join([" ".join(self.opening()), *commands])
         head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self.figures.in_words(pick.point)}"
-        return "\n  ".join(filter(None, [head, pick.point.trial.setting(), pick.risk, *commands]))
+        why = pick.reason if pick.title.startswith("The best mean") else ""
+        return "\n  ".join(filter(None, [head, pick.point.trial.setting(), why, pick.risk, *commands]))
 
 
 def _nothing(front: StudyFront) -> list[str]:
     """Return sentences about why nothing is recommended."""
     if not front.trials:
-        return ["No trial has run yet, so there is no front."]
+        return ["Nothing has run yet, and no estimate of these jobs is known, so there is no front."]
     if not front.points:
         text = f"0 of {len(front.trials)} trials completed, so there is no front and nothing to recommend."
         return [text, *(f"{line.rstrip('.')}." for line in failures(front.trials))]

@@ -24,6 +24,7 @@ from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, violations
 from paretune.studies.results.noise import RunNoise, noise_of_cluster, noise_of_quality, noise_of_repeats
 from paretune.studies.results.trials import FOREIGN, Trial
+from paretune.studies.sampler.belief import PROBED, TRAINED
 from paretune.studies.sampler.process import Axes, Axis, Points
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, quality_axes, quality_points, quality_settings
 from paretune.studies.trial_status import TrialStatus
@@ -36,14 +37,18 @@ _MOST_JUDGED = 120  # only this many of the best configurations are checked for 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """A configuration with all of its completed trials (at least one), which differ only in the seed."""
+    """A configuration with all of its completed trials, which differ only in the seed; none if it was not trained."""
 
     trial: Trial  # the first of its trials, which represents the others
     trials: tuple[Trial, ...]  # all of its completed trials; those that collapsed come last
-    means: Mapping[str, float]  # measured metric to its estimated mean over seeds
+    means: Mapping[str, float]  # metric to its estimated mean over seeds, or to what is expected without a training
     errors: Mapping[str, float]
     """Metric to the standard error of that mean. Metrics whose error is unknown are absent: the error of seconds and
     dollars is known after two runs of this configuration, although the means include other jobs on the same cluster."""
+    evidence: str = TRAINED  # what it is known from: ESTIMATED, PROBED or TRAINED
+    believed: float | None = None
+    """Quality as all runs together suggest it, those of other configurations too; None if no model of quality exists.
+    Before any training, it is relative to an unknown level."""
     counts: Mapping[str, int] = field(default_factory=dict)  # metric to the number of runs behind that mean
     collapses: int = 0  # number of its runs that collapsed; quality is the mean of the other runs, if any
     collapse_probability: float | None = None  # probability that another run collapses; None if not estimated
@@ -63,6 +68,11 @@ class Configuration:
     def trained(self) -> int:
         """The number of its runs that did not collapse."""
         return len(self.trials) - self.collapses
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether it was not trained, so its means are what is believed of it."""
+        return self.evidence != TRAINED
 
 
 def merge(
@@ -113,6 +123,7 @@ def merge(
             Configuration(
                 trial=runs[0],
                 trials=tuple(runs),
+                evidence=PROBED if runs[0].is_probe else TRAINED,
                 means={name: fmean(numbers) for name, numbers in values.items()},
                 errors={name: error for name, error in errors.items() if error is not None},
                 counts={name: len(numbers) for name, numbers in values.items()},
@@ -225,20 +236,23 @@ def _with_collapses(
     *,
     is_noisy: bool,
 ) -> list[Configuration]:
-    """Return the configurations with their collapses counted, and the probability that another run collapses.
+    """Return the configurations with what is believed of them, their collapses, and the probability of another one.
 
     `model.collapsed` marks the `runs` that collapsed. They come last among the trials of their configuration.
     """
     index_of = {trial.number: index for index, trial in enumerate(runs)}
     judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
     of_points = model.runs.at(np.array([at[0] for _, at in judged]))
+    believed, _ = model.predict(of_points)
     may_collapse = is_noisy and (model.collapsed.any() or _spread(runs, quality) is not None)
     chances, changed = model.collapse_probability(of_points), dict[int, Configuration]()
-    for (point, at), chance in zip(judged, chances, strict=True):
+    for (point, at), chance, quality_of in zip(judged, chances, believed, strict=True):
         lost = [runs[index] for index in at if model.collapsed[index]]
         ordered = (*(trial for trial in point.trials if trial not in lost), *lost)
         probability = round(float(chance), 4) if lost or may_collapse else 0.0
         point = replace(point, trials=ordered, collapses=len(lost), collapse_probability=probability)
+        if point.trained:  # the model knows nothing of a configuration whose runs have all collapsed
+            point = replace(point, believed=quality.sign * float(f"{quality_of:.9g}"))
         changed[point.number] = point
     return [changed.get(point.number, point) for point in points]
 

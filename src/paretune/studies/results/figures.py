@@ -8,7 +8,7 @@ from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.results.configurations import Configuration
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.trials import label
+from paretune.studies.results.trials import Trial, label
 
 
 class Figures:
@@ -25,14 +25,20 @@ class Figures:
     @cached_property
     def _money_unit(self) -> tuple[float, str]:
         """The divisor and unit of dollars. If jobs usually cost less than a cent, it is dollars per thousand jobs."""
-        usd = [trial.values[metrics.COST_USD] for trial in self._front.trials if metrics.COST_USD in trial.values]
+        usd = [trial.values[metrics.COST_USD] for trial in self._trials if metrics.COST_USD in trial.values]
         return (0.001, "USD per 1,000 jobs") if usd and median(usd) < 0.01 else (1.0, "USD")
 
     @cached_property
     def _time_unit(self) -> tuple[float, str]:
-        trials = self._front.trials
+        trials = self._trials
         seconds = [[trial.values[name] for trial in trials if name in trial.values] for name in metrics.TIMES]
         return time_unit(median(next(filter(None, seconds), [1.0])))
+
+    @property
+    def _trials(self) -> list[Trial]:
+        """The trials, or what is expected if none has completed."""
+        expected = [point.trial for point in self._front.expected]
+        return [*self._front.trials] if self._front.has_trained else expected
 
     def heading(self, name: str) -> str:
         """Return the name and unit of a quantity, such as job time (h)."""
@@ -50,13 +56,22 @@ class Figures:
         """Format a value like `number`, with its unit."""
         return f"{self.number(name, value, error)} {self.unit(name)[1]}".strip()
 
-    def stated(self, point: Configuration, name: str) -> str:
-        """Return a configuration's mean with its unit and, if known, its standard error."""
-        return self.text(name, point.means[name], point.errors.get(name))
+    def stated(self, point: Configuration, name: str, *, with_unit: bool = True) -> str:
+        """Return a configuration's mean, with its unit and, if known, its standard error.
+
+        If it was not trained, return its expected value and the interval that should contain it.
+        """
+        text = self.number(name, point.means[name], point.errors.get(name))
+        if point.is_expected and (interval := self._front.interval(point, name)) is not None:
+            size, (low, high) = self.unit(name)[0], interval
+            width = (high - low) / 2 / size
+            text = f"{to_error(point.means[name] / size, width)} ({to_error(low / size, width)} to {to_error(high / size, width)})"
+        return f"{text} {self.unit(name)[1]}".strip() if with_unit else text
 
     def of(self, point: Configuration) -> dict[str, str]:
         """Return the objectives and the cost by name, each as text with its unit and its standard error if known."""
-        names = dict.fromkeys([*self._front.objectives, metrics.COST_USD])
+        times = [metrics.JOB_SECONDS] * point.is_expected
+        names = dict.fromkeys([*self._front.objectives, *times, metrics.COST_USD])
         return {label(name): self.stated(point, name) for name in names if name in point.means}
 
     def in_words(self, point: Configuration) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from paretune.core import pareto
 from paretune.core.noise import are_alike
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
+from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by
 from paretune.studies.results.configurations import Configuration, merge
 from paretune.studies.results.noise import RunNoise
 from paretune.studies.results.trials import FOREIGN, Trial
@@ -31,7 +31,7 @@ class StudyFront:
     trials: tuple[Trial, ...]  # all trials, in order of number
     points: tuple[Configuration, ...]  # configurations with a completed run, in order of number
     noises: Mapping[str, RunNoise]  # metric to the noise of one run; absent if unknown
-    predicted: tuple[Trial, ...] = ()  # predicted trials that no configuration and no other predicted trial beats
+    expected: tuple[Configuration, ...] = ()  # configurations that have not been trained, the most usual first
     judged_by: Objective | None = None  # metric that judges models; None in a study of only seconds and dollars
     is_floor: bool = False  # whether quality appears only in a constraint, so any model that meets it is good enough
 
@@ -42,12 +42,12 @@ class StudyFront:
         objectives: Mapping[str, str],
         constraints: Constraints,
         *,
-        predicted: Sequence[Trial] = (),
+        expected: Sequence[Configuration] = (),
         quality: Objective | None = None,
         is_floor: bool = False,
         axes: Mapping[str, Axis] | None = None,
     ) -> "StudyFront":
-        """Return the front of these trials, and the `predicted` trials that nothing beats.
+        """Return the front of these trials, beside which stand `expected` configurations that have not been trained.
 
         `quality` defaults to the quality metric among the objectives. `axes` are the searched parameters of the study,
         if it has a search.
@@ -67,7 +67,7 @@ class StudyFront:
             trials=ordered,
             points=tuple(of_number.get(point.number, point) for point in points),
             noises=noises,
-            predicted=_unbeaten(ranked, predicted, objectives, constraints),
+            expected=tuple(expected),
             judged_by=quality,
             is_floor=is_floor,
         )
@@ -81,6 +81,39 @@ class StudyFront:
     def best(self) -> list[Configuration]:
         """Configurations on the front over all objectives."""
         return [point for point in self.points if point.rank == 0]
+
+    @cached_property
+    def expected_best(self) -> list[Configuration]:
+        """Expected configurations that nothing known is expected to beat, the cheapest first.
+
+        All qualities are compared as they are believed (`believed_of`). Before any training, quality is hardly known,
+        so all trade-offs between dollars and time are there, too. Of equal ones, the most usual one is.
+        """
+        trained, goals = self.feasible, dict(self.objectives)
+        if not self.has_trained:
+            goals |= {name: "minimize" for name in (metrics.COST_USD, metrics.JOB_SECONDS)}
+        values = dict[tuple[float, ...], Configuration]()
+        for point in [*trained, *self.expected]:
+            means = {**point.means, **({} if self.quality is None else {self.quality: self.believed_of(point)})}
+            if goals.keys() <= means.keys():
+                values.setdefault(tuple(costs(means, goals)), point)
+        is_best = pareto.front([*values], [False] * len(goals))
+        best = [point for point in compress(values.values(), is_best) if point.is_expected]
+        return sorted(best, key=lambda point: (point.means[metrics.COST_USD], point.number))
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether any training has completed."""
+        return any(not point.trial.is_probe for point in self.points)
+
+    @property
+    def may_expect(self) -> bool:
+        """Whether a configuration that was not trained may be recommended: none has completed, and none has failed."""
+        return all(trial.is_probe or trial.status.is_retryable for trial in self.trials)
+
+    def believed_of(self, point: Configuration) -> float:
+        """Return the quality of a configuration as all runs together suggest it; the study must have a quality."""
+        return point.means[self.quality or ""] if point.believed is None else point.believed
 
     @property
     def quality(self) -> str | None:
@@ -133,6 +166,8 @@ class StudyFront:
 
         The ends stay within the values that the metric can have.
         """
+        if point.is_expected:
+            return point.trial.intervals.get(name)
         if name not in point.errors:
             return None
         mean, margin = point.means[name], self.noises[name].margin(point.errors[name])
@@ -209,23 +244,6 @@ class StudyFront:
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
     """Return the exact volume that N points in M minimized objectives dominate, up to the reference; 0 if N is 0."""
     return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
-
-
-def is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constraints) -> bool:
-    """Return whether the trial has a value of every objective and meets every constraint."""
-    is_met = all(amount <= 0 for amount in violations(trial.values, constraints).values())
-    return is_met and set(objectives) <= set(trial.values)
-
-
-def _unbeaten(
-    points: Sequence[Configuration], predicted: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints
-) -> tuple[Trial, ...]:
-    """Return the predicted trials that meet the constraints and that nothing predicted or measured dominates."""
-    feasible = [trial for trial in predicted if is_feasible(trial, objectives, constraints)]
-    values = [costs(point.means, objectives) for point in points]
-    values += [costs(trial.values, objectives) for trial in feasible]
-    is_best = pareto.front(values, [False] * len(objectives))[len(points) :]
-    return tuple(sorted(compress(feasible, is_best), key=lambda trial: costs(trial.values, objectives)))
 
 
 def _ranked(points: Sequence[Configuration], objectives: Mapping[str, str], quality: str | None) -> list[Configuration]:

@@ -23,8 +23,9 @@ from paretune.specification.inputs import BUNDLED
 from paretune.studies.results.answer import StudyAnswer, failures
 from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront
+from paretune.studies.results.growth import Growth, growth_in_words
 from paretune.studies.results.recommendation import Pick
-from paretune.studies.results.tables import front_table, pareto_csv, trials_table
+from paretune.studies.results.tables import configurations_table, known_from, pareto_csv, trials_table
 from paretune.studies.results.trials import label
 from paretune.tracking import schema
 from paretune.tracking.run_writer import Run
@@ -72,6 +73,7 @@ def study_name(answer: StudyAnswer) -> str:
     if not spec.runs_user_code:
         setting = f"{cluster_in_name(spec.instance_type, spec.instance_count)} {setting_in_name(spec.plan())}".strip()
     simulated = " simulated" if answer.front.is_simulated else ""
+    simulated += " estimated" * point.is_expected
     usd = {} if point.trial.cost_usd is None else {metrics.COST_USD: point.trial.cost_usd}
     result = result_in_name({**point.trial.measured, **usd, **point.means}, answer.front.quality or metrics.F1)
     return ", ".join(filter(None, [f"{title}: {setting}{simulated}", result]))
@@ -113,7 +115,8 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         nonce=nonce,
         goal=f"Wanted: {', '.join(goals)}",
         failures=failures(front.trials),
-        others=front_table(front, without=[pick.point.number for pick in answer.picks]),
+        configurations=configurations_table(front),
+        growth=growth_in_words(answer.growth),
         about=_about(front),
         wide=[label(name) for name in front.objectives if figure is not None and _is_wide(front, name)],
         most=_MOST_POINTS,
@@ -121,7 +124,11 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         web_address=web_address,
         label=label,
     )
-    return text.replace("<!-- chart -->", chart, 1)  # the template would search plotly's whole script for secrets
+    text = text.replace("<!-- chart -->", chart, 1)  # the template would search plotly's whole script for secrets
+    grown = growth_figure(answer.growth)
+    about = "Chart of the front's growth by the dollars spent; the list has the same values"
+    growth = "" if grown is None else chart_html(grown, about, nonce, "growth", with_script=not chart)
+    return text.replace("<!-- growth -->", growth, 1)
 
 
 def _about(front: StudyFront) -> str:
@@ -138,6 +145,28 @@ def _about(front: StudyFront) -> str:
     machines = ", ".join(platform.node() or "this machine" if name == "local" else name for name in types)
     ended = min(datetime.now(UTC), datetime.fromtimestamp(max(trial.ended_at for trial in front.trials), UTC))
     return f"{what}; {machines}; {ended:%Y-%m-%d}"
+
+
+def growth_figure(grown: Sequence[Growth]) -> Any:
+    """Return the plotly figure of the front's growth by dollars, or None if there is nothing to compare.
+
+    The line is dashed where the jobs have not run.
+    """
+    import plotly.graph_objects as go
+
+    spent = [each for each in grown if not each.is_expected]
+    if len(spent) < 2:
+        return None
+    figure, color = go.Figure(), MARKS["front"].color
+    for name, part, dash in (("spent", spent, "solid"), ("expected", [*spent[-1:], *grown[len(spent) :]], "dash")):
+        if len(part) > 1:
+            x, y = [each.usd for each in part], [100 * each.share for each in part]
+            line = {"color": color, "width": 1.5, "dash": dash, "shape": "hv"}
+            figure.add_scatter(x=x, y=y, mode="lines", name=name, line=line, hovertemplate="%{x:.4g} USD: %{y:.0f} %")
+    figure.update_xaxes(title={"text": "dollars"})
+    figure.update_yaxes(title={"text": "share of the front's hypervolume (%)"}, rangemode="tozero")
+    figure.update_layout(height=300)
+    return figure
 
 
 def _is_wide(front: StudyFront, name: str) -> bool:
@@ -315,11 +344,15 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
     of a recommended configuration, and empty for the others.
     """
     picked, rows, figures = {pick.point.number: pick for pick in picks}, list[dict[str, Any]](), Figures(front)
-    for point in (point for point in front.points if front.objectives.keys() <= point.means.keys()):
+    for point in [*front.points, *front.expected_best]:
+        if not front.objectives.keys() <= point.means.keys():
+            continue
         kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
-        runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
+        pick, head = picked.get(point.number), f"Trial {point.number}, "
+        if point.is_expected:
+            kind, head = "expected", ""
         lines = [
-            f"Trial {point.number}, {runs}: {MARKS[kind].name}",
+            f"{head}{known_from(point)}: {MARKS[kind].name}",
             *([f"beaten by trial {point.beaten_by}"] if point.beaten_by is not None else []),
             *([pick.title] if pick else []),
             *figures.unmet(point),
@@ -327,7 +360,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         lines += [f"{name}: {text}" for name, text in figures.of(point).items()]
         row: dict[str, Any] = {"number": point.number, "kind": kind, "url": address(point.trial.run_id)}
         row["text"] = as_html("\n".join([*lines, *point.trial.settings()]))
-        row["label"] = f"trial {point.number}" if pick else ""
+        row["label"] = ("" if point.is_expected else f"trial {point.number}") if pick else ""
         for name in front.objectives:
             size = figures.unit(name)[0]
             row |= {name: point.means[name] / size, f"{name} error": point.errors.get(name, math.nan) / size}

@@ -1,7 +1,8 @@
-"""What a study recommends: configurations on its front, each with its roles, reasons, risk and commands.
+"""What a study recommends: one configuration, and further ones with other roles, each with reasons, risk and commands.
 
-The noise of runs has no part in the choice of the recommended configuration. But if another one is better in all other
-objectives and about as good, it is the alternative, and the answer begins with it.
+The recommended configuration is chosen by what all runs together suggest of its quality, not by its luckiest run. If
+another one is better in all other objectives and, as far as the runs can tell, as good, that one is recommended. A
+configuration that was not trained is recommended only if none was.
 """
 
 import math
@@ -14,19 +15,18 @@ import numpy as np
 
 from paretune.core.errors import BadInput
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import costs
+from paretune.studies.definition.objectives import OBJECTIVES, costs
 from paretune.studies.results.configurations import FEWEST_EQUAL, Configuration
 from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import label
 
 RECOMMENDED = "recommended"  # title of the first pick of a study that weighs quality
-ALTERNATIVE = "the alternative"  # title of what may replace the first pick
 _WORTH = 0.05
 """Share of the distance from the median quality to the best one that may be given up to halve the dollars. Chosen on
 the first half of the drawn studies of benchmarks/search_statements.py."""
 _LOSS = 0.3
-"""Largest loss of quality of an alternative, the difference of the means plus its standard error, as a share of the
+"""Largest loss of quality for being better in all else, the difference of the means plus its standard error, as a share of the
 range of quality on the front. Without this limit, noisy runs would make almost anything as good. Chosen on the first
 half of the drawn studies of benchmarks/search_statements.py."""
 _NEVER = 0.01  # probability of a collapse below which it is not mentioned
@@ -61,13 +61,17 @@ class Pick:
 
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
-    """Return the recommended configurations of the front, the most important first; empty if none is feasible.
+    """Return the recommended configuration, then those with other roles; empty if there is none.
 
-    Each has one or more of four roles: the recommended one, its alternative, the fastest, and the knee of the front.
-    `unverified` maps the number of a configuration to the reason why it has no more runs.
+    The roles: the recommended one, the one with the best mean quality, the fastest, and the knee of the front. If no
+    training has completed, only the recommended one is returned, from what is expected. `unverified` maps the number of a configuration to the reason why it has no more runs.
     """
+    if not front.feasible:
+        return [_expected(front)] if front.may_expect and front.expected_best else []
     roles: dict[int, dict[str, str]] = {}
-    for role in (_recommended(front), _alternative(front), _fastest(front), _knee(front)) if front.feasible else ():
+    taken = pick(front)
+    others = (_best(front, taken), _fastest(front), _knee(front)) if len(front.feasible) > 1 else ()
+    for role in (_recommended(front, taken), *others):
         if role is not None:
             roles.setdefault(role[0].number, {})[role[1]] = role[2]
     picks = []
@@ -110,37 +114,41 @@ _Role = tuple[Configuration, str, str]  # a configuration, its role, and why it 
 
 
 def pick(front: StudyFront) -> Configuration:
-    """Return the configuration to take. The front must not be empty.
+    """Return the recommended configuration. The front must not be empty, or something must be expected.
 
-    - If quality is an objective beside dollars: the configuration of the front with the largest quality, less `_WORTH`
-      of the distance from the median to the best quality for each doubling of its dollars.
+    - If quality is an objective beside dollars: the one with the largest quality, less `_WORTH` of the distance from
+      the median to the best quality for each doubling of its dollars. Qualities are those that all runs together
+      suggest (`StudyFront.believed_of`).
     - If quality is an objective and dollars are not: the one with the best quality.
     - If quality only has to reach a bound, or is not measured: the cheapest.
+
+    If another one on the front is better in all other objectives, cannot be told apart in quality, and loses at most
+    `_LOSS`, it is the best in quality of those.
     """
-    name, best = front.quality, front.best_in_quality()
-    if name is None or best is None or front.is_floor:
-        return min(front.best, key=front.cost_of)
-    if metrics.COST_USD not in front.objectives:
-        return best
+    name = front.quality
+    points = front.feasible or front.expected_best
+    if name is None or front.is_floor:
+        return min(front.best or points, key=front.cost_of)
     sign = 1.0 if front.objectives[name] == "maximize" else -1.0
-    spread = sign * (best.means[name] - median(point.means[name] for point in front.feasible))
+    believed = {point.number: sign * front.believed_of(point) for point in points}
+    if metrics.COST_USD not in front.objectives:
+        return max(points, key=lambda point: believed[point.number])
+    spread = max(believed.values()) - median(believed.values())
 
     def worth(point: Configuration) -> float:
         doublings = math.log2(max(point.means[metrics.COST_USD], 1e-12))
-        return sign * (point.means[name] - best.means[name]) - _WORTH * spread * doublings
+        return believed[point.number] - _WORTH * spread * doublings
 
-    return max(front.best, key=lambda point: (worth(point), -point.means[metrics.COST_USD]))
+    taken = max(points, key=lambda point: (worth(point), -point.means[metrics.COST_USD]))
+    return taken if taken.is_expected else _as_good(front, taken) or taken
 
 
-def _alternative(front: StudyFront) -> _Role | None:
-    """Return the best in quality of those that may replace the recommended one, or None.
-
-    They are better in all other objectives, their quality cannot be told apart from its, and they lose at most `_LOSS`.
-    """
+def _as_good(front: StudyFront, taken: Configuration) -> Configuration | None:
+    """Return the best in quality of those that are as good as far as the runs can tell, and better in all else."""
     name, others = front.quality, [each for each in front.objectives if each != front.quality]
-    if name is None or front.is_floor or not others:
+    if name is None or not others:
         return None
-    taken, figures, trained = pick(front), Figures(front), [point.means[name] for point in front.best if point.trained]
+    trained = [point.means[name] for point in front.best if point.trained]
     most = _LOSS * (max(trained) - min(trained)) if trained else 0.0
     lost = {point.number: abs(taken.means[name] - point.means[name]) for point in front.best}
     able = [
@@ -150,57 +158,117 @@ def _alternative(front: StudyFront) -> _Role | None:
         and lost[point.number] + math.hypot(point.errors[name], taken.errors[name]) <= most
         and all(front.is_better(point, taken, each) for each in others)
     ]
-    if not able:
-        return None
-    point = min(able, key=lambda each: (lost[each.number], front.cost_of(each)))
-    gains = " and ".join(figures.gain(each, point.means[each], taken.means[each]) for each in others)
-    sentence = (
-        f"Trial {point.number} ({point.trial.setting()}) is as good as the runs can tell, {gains}: take it unless "
-        f"{label(name)} {figures.digits(name, lost[point.number])} matters."
+    return min(able, key=lambda each: (lost[each.number], front.cost_of(each)), default=None)
+
+
+def _expected(front: StudyFront) -> Pick:
+    """Return the recommendation of a study in which nothing was trained."""
+    point = pick(front)
+    probes = len(front.points)
+    source = f"{probes} probe{'s' * (probes > 1)} and an estimate" if probes else "an estimate"
+    weighs = front.quality is not None and not front.is_floor
+    reason = (
+        f"Nothing was trained: hours and dollars come from {source}, and the settings are the usual ones"
+        f"{f', because {label(front.quality or str())} is known only after a training' * (front.quality is not None)}."
     )
-    return point, ALTERNATIVE, sentence
+    return Pick(
+        roles={RECOMMENDED if weighs else "the cheapest": reason},
+        point=point,
+        runs=source,
+        command=launch_command(point),
+        real_command=launch_command(point, _SIMULATED_ONLY) if point.trial.spec.is_simulated else "",
+    )
 
 
-def _recommended(front: StudyFront) -> _Role:
-    name, point, best, figures = front.quality, pick(front), front.best_in_quality(), Figures(front)
+def _recommended(front: StudyFront, point: Configuration) -> _Role:
+    name, best, figures = front.quality, front.best_in_quality(), Figures(front)
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
+    cheap += _that_was_trained(front, metrics.COST_USD, point, point)
     if name is None or best is None:
         return point, cheap, "No objective of the study measures how good a model is."
     if front.is_floor:
         bounds = " and ".join(figures.bounds(name))
         return point, f"{cheap} with {bounds}", f"Its {label(name)} is {figures.stated(point, name)}."
     if point.means[name] == best.means[name]:
-        within = " that meets the constraints" * any(other.rank is None for other in front.points)
-        return point, RECOMMENDED, f"No other configuration{within} has a better mean {label(name)}."
+        if len(front.feasible) == 1:
+            return point, RECOMMENDED, "Nothing else was trained to the end."
+        within = " and meets the constraints" * any(o.rank is None and not o.trial.is_probe for o in front.points)
+        return point, RECOMMENDED, f"Nothing else that was trained{within} has a better mean {label(name)}."
     lost = figures.digits(name, abs(best.means[name] - point.means[name]))
-    times = point.means[metrics.COST_USD] / best.means[metrics.COST_USD]
-    reason = (
-        f"It costs {times:.2g} times as much as trial {best.number}, which has the best mean {label(name)}, "
-        f"{figures.text(name, best.means[name])}, and gives up {lost} for that."
-    )
-    return point, RECOMMENDED, reason
+    gains = ", and it is " + " and ".join(gain) if (gain := _gains(front, point, best)) else ""
+    if best in front.alike(point):
+        reason = f"The runs cannot tell its {label(name)} from that of trial {best.number}, whose mean is {lost} better"
+    elif front.objectives[name] == "maximize" and front.believed_of(point) >= front.believed_of(best) or (
+        front.objectives[name] == "minimize" and front.believed_of(point) <= front.believed_of(best)
+    ):
+        reason = (
+            f"The mean {label(name)} of trial {best.number} is {lost} better, but all runs together suggest that this "
+            "is luck"
+        )
+    else:
+        reason = f"It gives up {label(name)} {lost} compared with trial {best.number}, which has the best mean"
+    return point, RECOMMENDED, f"{reason}{gains}."
+
+
+def _best(front: StudyFront, taken: Configuration) -> _Role | None:
+    """Return the configuration with the best mean quality if it is not the recommended one, with what it costs more."""
+    name, best = front.quality, front.best_in_quality()
+    if name is None or best is None or front.is_floor or best.number == taken.number:
+        return None
+    gains = _gains(front, taken, best)
+    than = f"Compared with it, the recommended one is {' and '.join(gains)}." if gains else ""
+    return best, f"the best mean {label(name)}", than or f"It has the best mean {label(name)} of all that was trained."
+
+
+def _gains(front: StudyFront, point: Configuration, other: Configuration) -> list[str]:
+    """Return in words in which objectives but quality a configuration is better than another one."""
+    figures, names = Figures(front), [name for name in front.objectives if name != front.quality]
+    better = [n for n in names if costs(point.means, {n: front.objectives[n]}) < costs(other.means, {n: front.objectives[n]})]
+    return [figures.gain(name, point.means[name], other.means[name]) for name in better]
+
+
+def _that_was_trained(front: StudyFront, name: str, point: Configuration, of: Configuration) -> str:
+    """Return a restriction for a superlative, if a configuration that was not trained is expected to beat it.
+
+    `point` has the least of the metric `name` among those that were trained. Configurations count that are expected to
+    be as good as `of`.
+    """
+    quality = front.quality
+    for other in front.expected:
+        is_as_good = True
+        if quality is not None and quality in other.means and quality in of.means:
+            goal = {quality: front.objectives.get(quality) or OBJECTIVES[quality].direction}
+            is_as_good = costs(other.means, goal) <= costs({quality: of.means[quality]}, goal)
+        if is_as_good and other.means.get(name, math.inf) < point.means.get(name, -math.inf):
+            return " that was trained"
+    return ""
 
 
 def _fastest(front: StudyFront) -> _Role | None:
     """Return the fastest configuration of the front; if quality is an objective, of those with at least median quality.
 
-    Without that bound, it would be a useless model that happened to be trained in the least time.
+    Without that bound, it would be a useless model that happened to be trained in the least time. The title says so if
+    one that was not trained is expected to be faster.
     """
     name = next(
         (name for names in (front.objectives, _measured(front)) for name in metrics.TIMES if name in names), None
     )
     if name is None:
         return None
-    points, quality, bound = front.best, front.quality, ""
+    points, quality, bound, worst = front.best, front.quality, "", None
     if quality is not None and not front.is_floor:
         goal = {quality: front.objectives[quality]}
         middle = median(costs(point.means, goal)[0] for point in front.feasible)
         points = [point for point in front.best if costs(point.means, goal)[0] <= middle]
         is_bound = min(point.means[name] for point in front.best) < min(point.means[name] for point in points)
         bound = f" of at least median {label(quality)}" * is_bound
-    title = f"the fastest{bound}" if name in front.objectives else f"the fastest on the front{bound}"
+        worst = max(points, key=lambda point: costs(point.means, goal))
     fastest = min(points, key=lambda point: (point.means[name], front.cost_of(point)))
-    return fastest, title, f"The fastest is judged by {label(name)}."
+    trained = _that_was_trained(front, name, fastest, worst if bound and worst is not None else fastest)
+    if not bound:  # of all, however good
+        trained = " that was trained" if any(p.means.get(name, math.inf) < fastest.means[name] for p in front.expected) else ""
+    place = "" if name in front.objectives else " on the front"
+    return fastest, f"the fastest{place}{trained}{bound}", f"The fastest is judged by {label(name)}."
 
 
 def _knee(front: StudyFront) -> _Role | None:

@@ -9,7 +9,7 @@ from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.tables import pareto_csv
-from paretune.studies.results.trials import PREDICTED
+from paretune.studies.results.trials import EXPECTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class StudyResult(Result):
         return f"study {self.answer.name}: {self.ending}"
 
     def rows(self) -> list[Row]:
-        """Return the rows of pareto.csv: one per trial, in order of number, then one per predicted point."""
+        """Return the rows of pareto.csv: one per trial, in order of number, then one per configuration that was not trained."""
         return read_rows(pareto_csv(self.answer.front, self.answer.levels))
 
     @property
@@ -49,9 +49,9 @@ class StudyResult(Result):
         return _recommended(self.answer.picks[0]) if self.answer.picks else None
 
     def trials_dataframe(self) -> pd.DataFrame:
-        """Return a table with a row per ended trial, including failed ones, but without the predicted points."""
+        """Return a table with a row per ended trial, including failed ones, but without what is expected."""
         frame = self.to_frame()
-        return frame[frame["origin"] != PREDICTED].reset_index(drop=True)
+        return frame[frame["origin"] != EXPECTED].reset_index(drop=True)
 
     def to_dict(self) -> dict[str, object]:
         """Return the run, ending, objectives, dollars, recommended trials, and the rows of pareto.csv."""
@@ -67,7 +67,7 @@ class StudyResult(Result):
             "committed_usd": self.answer.committed_usd,
             "budget_usd": self.answer.budget_usd,
             "hypervolume": as_json(front.hypervolume),
-            "alternative": self.answer.alternative() or None,
+            "cost_of_the_search": self.answer.cost_of_search() or None,
             "recommended": [_recommended(pick) for pick in self.answer.picks],
             "trials": as_json(self.rows()),
             "open_command": self.open_command,
@@ -85,7 +85,8 @@ class StudyResult(Result):
 def _recommended(pick: Pick) -> dict[str, object]:
     point = pick.point
     return {
-        "trial": point.number,
+        "trial": None if point.is_expected else point.number,
+        "evidence": point.evidence,
         "titles": list(pick.roles),
         "why": pick.reason,
         "runs": pick.runs,

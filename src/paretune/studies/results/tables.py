@@ -9,17 +9,20 @@ from paretune.core.result import Row, csv_text
 from paretune.presentation.text import without_empty_columns
 from paretune.specification import metrics
 from paretune.specification.declaration import spell
-from paretune.studies.results.configurations import value_of
+from paretune.studies.results.configurations import Configuration, value_of
 from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import collapse_risk
-from paretune.studies.results.trials import AS_RUN, PREDICTED, Trial
+from paretune.studies.results.trials import AS_RUN, EXPECTED, Trial
+from paretune.studies.sampler.belief import ESTIMATED, PROBED
 
 
 def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None = None) -> str:
-    """Return the content of pareto.csv: one row per trial in order of number, then one row per predicted point.
+    """Return the content of pareto.csv: a row for each trial, then one for each configuration that was not trained.
 
-    Unknown values are empty. In a designed experiment, `levels` maps the number of a trial to the level of each factor,
+    The column `evidence` says what a row is known from: `trained`, `probed` or `estimated`; it is empty for a trial that
+    has no result. A configuration that was not trained has what is expected of it, and the rank 0 if nothing known is
+    expected to beat it, else none. Unknown values are empty. In a designed experiment, `levels` maps the number of a trial to the level of each factor,
     or to an empty mapping if the trial's point is not a row of the design.
     If a trial has the same job as an earlier one but a different seed, its column `repeats` has the number of the first
     such trial.
@@ -33,12 +36,22 @@ def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
     spent_usd = {} if front.is_foreign else {trial.number: usd for trial, usd in zip(in_time, spent, strict=True)}
-    of_design, trials = levels or {}, (*front.trials, *front.predicted)
+    of_design, expected = levels or {}, {point.number: point for point in front.expected}
+    best = {point.number for point in front.expected_best}
+    trials = (*front.trials, *(point.trial for point in front.expected))
     as_run = () if front.is_foreign else AS_RUN
-    shown = dict.fromkeys([*(name for trial in front.trials for name in trial.point), *as_run])
+    shown = dict.fromkeys([*(name for trial in trials for name in trial.point), *as_run])
     unknown = dict.fromkeys(factor for each in of_design.values() for factor in each)
     rows = [
-        _row(front, trial, shown, spent_usd.get(trial.number), {**unknown, **of_design.get(trial.number, {})})
+        _row(
+            front,
+            trial,
+            expected.get(trial.number) or front.point_of.get(trial.number),
+            shown,
+            spent_usd.get(trial.number),
+            {**unknown, **of_design.get(trial.number, {})},
+            0 if trial.number in best else front.rank(trial),
+        )
         for trial in trials
     ]
     return csv_text(list(rows[0]) if rows else [], rows)
@@ -47,52 +60,67 @@ def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None
 def _row(
     front: StudyFront,
     trial: Trial,
+    point: Configuration | None,
     shown: Iterable[str],
     spent_usd: float | None,
     levels: Mapping[str, str | None],
+    rank: int | None,
 ) -> Row:
-    """Return the row of a trial; `shown` has the parameters that it shows."""
-    point, is_predicted = front.point_of.get(trial.number), trial.origin == PREDICTED
+    """Return the row of a trial of a configuration; `shown` has the parameters that it shows."""
+    is_expected = trial.origin == EXPECTED
     values: dict[str, Row] = {}
     for name in dict.fromkeys([*front.objectives, metrics.COST_USD]):
-        low, high = trial.intervals.get(name, (None, None))
         mean = None if point is None else point.means.get(name)
-        if point is not None and (interval := front.interval(point, name)) is not None:
-            low, high = interval
+        low, high = (point is not None and front.interval(point, name)) or (None, None)
         values[name] = {name: value_of(trial, name), f"{name}_mean": mean, f"{name}_low": low, f"{name}_high": high}
     cost = values.pop(metrics.COST_USD)
     first = trial.number if point is None else point.number
+    chance = None if point is None else point.collapse_probability
     return {
-        "trial": None if is_predicted else trial.number,
+        "trial": None if is_expected else trial.number,
         "run_id": trial.run_id,
         **levels,
         **{name: spell(trial.value(name)) for name in shown},
         **{name: value for ends in values.values() for name, value in ends.items()},
-        "status": "Predicted" if is_predicted else trial.shown_status,
+        "status": "Expected" if is_expected else trial.shown_status,
+        "evidence": None if point is None else point.evidence,
         "origin": trial.origin,
-        "pareto_rank": front.rank(trial),
+        "pareto_rank": rank,
         "beaten_by": None if point is None else point.beaten_by,
         **cost,
         "spent_usd": spent_usd,
-        "collapse_probability": trial.collapse_probability if point is None else point.collapse_probability,
+        "collapse_probability": trial.collapse_probability if is_expected else chance,
         "repeats": trial.repeats if first == trial.number else first,
     }
 
 
-def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFrame:
-    """Return the front as a table, cheapest first, with standard errors where they are known.
+def configurations_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFrame:
+    """Return the configurations that nothing known beats, cheapest first, with what each is known from.
 
-    `without` has the numbers of configurations to leave out.
+    Trained ones have standard errors where they are known, others the interval that should contain their value. Before
+    any training, hours and dollars are shown, whatever the objectives are. `without` has the numbers of
+    configurations to leave out.
     """
     rows, figures = [], Figures(front)
-    for point in sorted((point for point in front.best if point.number not in without), key=front.cost_of):
-        names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
-        stated = {figures.heading(n): figures.number(n, point.means[n], point.errors.get(n)) for n in names}
-        row = {"trial": str(point.number), "runs": str(len(point.trials)), **stated}
+    points = [*sorted(front.best, key=front.cost_of), *front.expected_best]
+    if all(metrics.COST_USD in point.means for point in points):
+        points.sort(key=lambda point: point.means[metrics.COST_USD])
+    times = [metrics.JOB_SECONDS] * (not front.has_trained)
+    for point in (point for point in points if point.number not in without):
+        names = [n for n in dict.fromkeys([*front.objectives, *times, metrics.COST_USD]) if n in point.means]
+        row = {"trial": "" if point.is_expected else str(point.number), "known from": known_from(point)}
+        row |= {figures.heading(name): figures.stated(point, name, with_unit=False) for name in names}
         probability = collapse_risk(front, point)
         risk = f"{probability:.0%}" if probability else ""
         rows.append({**row, "configuration": point.trial.setting(), "collapse probability": risk})
     return _frame(rows)
+
+
+def known_from(point: Configuration) -> str:
+    """Return in words what a configuration is known from: its runs, a probe or the estimate."""
+    if point.is_expected:
+        return {PROBED: "probe", ESTIMATED: "estimate"}[point.evidence]
+    return f"{len(point.trials)} run{'s' * (len(point.trials) > 1)}"
 
 
 def trials_table(front: StudyFront) -> pd.DataFrame:

@@ -16,7 +16,8 @@ from paretune.specification.parallelism import BatchPlan
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.trial_status import TrialStatus
 
-PREDICTED = "predicted"
+EXPECTED = "estimated"
+"""`Trial.origin` of a configuration that has not been trained: its values are what is believed of it."""
 FOREIGN = {"project": "optuna"}  # `Trial.given` of a trial that another program ran
 AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
 """Parameters that are shown with the values that the job began with, whether or not they are searched."""
@@ -53,13 +54,13 @@ class Trial:
     given: Mapping[str, str] = field(default_factory=dict)  # the parameters of its job that were set, as strings
     values: Mapping[str, float] = field(default_factory=dict)  # measured finite values of objectives and constraints
     cost_usd: float | None = None  # dollars of its job, even if it failed or was stopped; None if the price is unknown
-    origin: str = "measured"  # measured or simulated; PREDICTED for a point that a search predicts and has not run
+    origin: str = "measured"  # measured or simulated; EXPECTED for a configuration that has not been trained
     repeats: int | None = None  # number of the trial that it repeats with another seed, or None
     reason: str = ""  # why it has no result, for people
     cause: Cause | None = None  # why it has no result; None if it has one, or if it was stopped on request
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """For a predicted point, objective to the ends of its interval of probability `noise.INTERVAL`."""
-    collapse_probability: float | None = None  # for a predicted point, the probability that its run collapses
+    """For a configuration that has not been trained, metric to the ends of its interval of probability `noise.INTERVAL`."""
+    collapse_probability: float | None = None  # of a configuration that has not been trained
     verdicts: tuple[str, ...] = ()  # sentences about its training, such as that it is worse than TF-IDF
     changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point
     measured: Mapping[str, float] = field(default_factory=dict)  # all metrics of its run, if it completed

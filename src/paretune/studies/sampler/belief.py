@@ -95,6 +95,7 @@ class Expected:
         log_deviation: standard deviation of the logarithms of both.
         mean: expected quality; more is better. Before any training, it is relative to an unknown level.
         deviation: standard deviation of the quality.
+        is_absolute: whether a training has measured quality, so that `mean` is not relative.
         evidence: ESTIMATED or PROBED.
         collapse: probability that the training collapses or fails.
     """
@@ -105,6 +106,7 @@ class Expected:
     log_deviation: float
     mean: float
     deviation: float
+    is_absolute: bool
     evidence: str
     collapse: float
 
@@ -291,7 +293,7 @@ class Beliefs:
         return within
 
     def expected(self, *, most_deviation: float, least_chance: float) -> list[Expected]:
-        """Return what is believed of the candidates that have not been trained.
+        """Return what is believed of the candidates that have not been trained, the most usual first.
 
         Candidates are left out if the logarithm of their seconds is less certain than `most_deviation`, if they succeed
         with a probability below `least_chance`, or if they are not expected to meet the constraints.
@@ -310,10 +312,12 @@ class Beliefs:
                 log_deviation=float(self.log_deviation[i]),
                 mean=float(self.mean[i]),
                 deviation=float(self.deviation[i]),
+                is_absolute=self.has_quality,
                 evidence=PROBED if tuple(self.space.seconds_settings(job).items()) in probed else ESTIMATED,
                 collapse=float(self.lost[i]),
             )
-            for i in np.flatnonzero(is_known).tolist()
+            for i in np.argsort(self.unusual, kind="stable").tolist()
+            if is_known[i]
         ]
 
     # Points in objective space

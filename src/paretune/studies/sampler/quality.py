@@ -102,7 +102,7 @@ def quality_settings(spec: JobSpec, plan: BatchPlan | None, point: Mapping[str, 
 def quality_points(axes: Axes, settings: Sequence[Mapping[str, Any]]) -> Points:
     """Return the points of jobs with these settings, see `quality_settings`."""
     level = np.ones((len(settings), 1))
-    if not settings or _RATE not in settings[0]:
+    if _RATE not in axes.axes:
         return Points(axes.keys(settings), level)
     batch, rate, epochs = (
         np.array([each[name] for each in settings], dtype=float) for name in (_BATCH, _RATE, _EPOCHS)

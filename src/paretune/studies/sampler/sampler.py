@@ -200,6 +200,11 @@ class SplitSampler(optuna.samplers.BaseSampler):
         """
         return self._decision(study).beliefs.expected(most_deviation=math.log(_KNOWN), least_chance=_LIKELY)
 
+    def estimated(self, study: optuna.Study) -> list[Expected]:
+        """Return what was believed of the candidates before any job."""
+        beliefs = Beliefs(self._space, self._aims, (), self._decision(study).beliefs.sign)
+        return beliefs.expected(most_deviation=math.log(_KNOWN), least_chance=_LIKELY)
+
     def _claimed(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         """Claim a job for a trial and return its parameters, so that two workers do not start the same job.
 

@@ -14,10 +14,12 @@ A job that was cut off at its time limit is assumed to need somewhat longer than
 counts with its expected seconds: they stay as expected, but become certain, because the job will show them.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from paretune.core.noise import Z80
 from paretune.studies.sampler.candidates import Jobs, Row, Space
 from paretune.studies.sampler.process import Basis, Points, Process
 from paretune.studies.trial_status import TrialStatus
@@ -25,12 +27,14 @@ from paretune.studies.trial_status import TrialStatus
 _USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0  # assumed before any run: the startup; a job of the user's own code
 _BEYOND = 1.25  # a job that was cut off is assumed to need this multiple of its billed seconds
 # Prior deviations of log seconds: of their level, of each instance type, and of the slope along a number's span.
-_LEVEL, _TYPE, _SLOPE = 0.4, 0.3, 0.5  # of a job with an estimate: in sum, its interval (factors of 1.6 in 80 %)
+_SHARES = 0.7, 0.5, 0.9, 0.5
+"""Deviations of the level, of each type, of a slope, and of the bend of the surface, as shares of the estimate's own.
+At the middle of the span, they are the estimate's own in sum."""
 _LEVEL_UNKNOWN, _TYPE_UNKNOWN, _SLOPE_UNKNOWN = 1.5, 0.7, 1.0  # of paretune's own training without an estimate
 _LEVEL_OWN, _SLOPE_OWN = 2.0, 1.0  # of the user's own training code
 _ESTIMATE = (1.0, 0.15)  # weight of the logarithm of the estimate
 _PRICE = (-0.5, 0.3)  # weight of the logarithm of the cluster's price
-_BEND, _BEND_OWN = 0.25, 0.5  # usual deviation of the surface of log seconds
+_BEND_OWN = 0.5  # usual deviation of the surface of log seconds, without an estimate
 _NOISE = 0.04  # usual deviation of log seconds between runs of the same job
 
 
@@ -50,7 +54,13 @@ class SecondsModel:
         half_s = min(30.0 * job.spec.max_runtime_minutes for job in space.candidates)
         self.measured_startup_s = float(np.median(startups)) if startups else 0.0
         self.startup_s = self.measured_startup_s if startups else min(_USUAL_START_S, half_s)
-        self._has_estimate = space.estimate_of(space.candidates[0]) is not None
+        first = space.candidates[0]
+        if (estimate := space.estimate_of(first)) is not None and not startups:
+            outside_s = estimate.time.seconds - space.n_steps(first) * estimate.time.step_seconds
+            self.startup_s = min(max(outside_s, 1.0), half_s)
+        self._doubt = None  # standard deviation of the logarithm of an estimate
+        if estimate is not None:
+            self._doubt = math.log(estimate.time.seconds_high / estimate.time.seconds) / Z80
         if space.runs_user_code:
             self._center = float(np.log(min(_USUAL_OWN_S, half_s)))
             self._usual = float(np.median(np.log(space.listed.usd_per_s)))
@@ -98,11 +108,11 @@ class SecondsModel:
             beliefs, scale = {"level": (0.0, _LEVEL_OWN), "price of the cluster": _PRICE}, _BEND_OWN
             slope = _SLOPE_OWN
         else:
-            is_known = self._has_estimate
-            beliefs = {"level": (0.0, _LEVEL if is_known else _LEVEL_UNKNOWN), "estimate from data sheets": _ESTIMATE}
-            of_type = (0.0, _TYPE if is_known else _TYPE_UNKNOWN)
-            beliefs |= {f"type {name}": of_type for name in self._space.types}
-            scale, slope = (_BEND if is_known else _BEND_OWN), (_SLOPE if is_known else _SLOPE_UNKNOWN)
+            level, of_type, slope, scale = _LEVEL_UNKNOWN, _TYPE_UNKNOWN, _SLOPE_UNKNOWN, _BEND_OWN
+            if self._doubt is not None:
+                level, of_type, slope, scale = (share * self._doubt for share in _SHARES)
+            beliefs = {"level": (0.0, level), "estimate from data sheets": _ESTIMATE}
+            beliefs |= {f"type {name}": (0.0, of_type) for name in self._space.types}
         beliefs |= {f"slope of {i}": (0.0, slope) for i in range(points.terms.shape[1] - len(beliefs))}
         axes = self._space.seconds_axes
         self._process = Process(axes, points, values - self._center, Basis.of(beliefs), scale=scale, noise=_NOISE)

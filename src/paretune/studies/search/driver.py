@@ -112,6 +112,11 @@ class TrialJob:
             return self._refused(error)
         return None if end is None else self._ended(end)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether its training has sent a step, a metric or its progress."""
+        return self._job.has_begun
+
     def remaining(self) -> Remaining | None:
         """Return what is left of the job; None if no counter of its training says so."""
         return self._job.remaining()

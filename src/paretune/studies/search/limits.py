@@ -25,7 +25,7 @@ class _Times(NamedTuple):
 
 
 _TIMES = {
-    "measured": _Times(2.0, 2.0),  # of the longest equal job
+    "measured": _Times(2.0, 1.15),  # of the longest equal job
     "predicted": _Times(2.0, 1.0),  # of the sampler's prediction plus two standard deviations
     "estimated": _Times(4.0, 4.0),  # of the upper end of the estimate, whether or not the model has run on that cluster
     "probe": _Times(1.0, 1.0),  # of `_PROBE_S`, if the sampler does not predict it

@@ -29,9 +29,10 @@ MAX_COST = "max_cost_usd"  # the parameter, as messages name it
 def refuse_small_budget(budget_usd: float | None, jobs: Iterable[JobSpec], workplace: Workplace) -> None:
     """Raise BudgetRefused if a budget covers none of these jobs even with the shortest time limit of all.
 
-    This needs neither prepared rows nor estimates, so an impossible budget is refused within seconds.
+    This needs neither prepared rows nor estimates, so an impossible budget is refused within seconds. A budget of 0
+    asks for an estimate, and is not refused.
     """
-    if budget_usd is None:
+    if not budget_usd:
         return
     least_usd = math.inf
     for spec in jobs:

@@ -5,16 +5,15 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import compress
+from statistics import median
 from typing import Any
 
 from scipy.special import stdtrit
 
-from paretune.core import pareto
 from paretune.core.errors import BudgetRefused, refuse
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.jobs.preparation import inputs_of
-from paretune.presentation.text import usd
+from paretune.presentation.text import duration, limit_usd, usd
 from paretune.specification import metrics
 from paretune.specification.declaration import Value
 from paretune.specification.job import JobSpec
@@ -22,29 +21,39 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.space import Range, is_whole
 from paretune.studies.results.configurations import Configuration
-from paretune.studies.results.front import StudyFront, is_feasible
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.recommendation import pick
-from paretune.studies.results.trials import PREDICTED, Trial, label
+from paretune.studies.results.trials import EXPECTED, Trial, label
 from paretune.studies.sampler.candidates import PROBE, Candidate
 from paretune.studies.sampler.belief import Expected
 from paretune.studies.sampler.decision import LONGER, ExpectedSeconds
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
+from paretune.studies.search.limits import LEAST_S
 from paretune.studies.search.money import MAX_COST
 from paretune.studies.trial_status import TRIES, TrialStatus
 
 # With more points than this and no design, or a searched range, points are not listed: `_DRAWN` of them are drawn.
 _MOST_POINTS = 5_000
 _DRAWN = 300
-FIRST_PREDICTED = 1_000_000
-"""Predicted points are numbered from here, above the numbers of all trials."""
-# Number of standard deviations from a prediction to each end of its interval (Student's t, 5 degrees of freedom).
+FIRST_EXPECTED = 1_000_000
+"""Configurations that have not been trained are numbered from here, above the numbers of all trials."""
+# Number of standard deviations from an expected value to each end of its interval (Student's t, 5 degrees of freedom).
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
-RUNS_OF_FRONT, RUNS_OF_PICK = 2, 3
-"""Runs that each configuration of the front, and the one to take, should get, each with its own seed. Collapsed runs do
-not count. More runs of the front brought nothing on the drawn studies of benchmarks/search_statements.py."""
+RUNS_OF_PICK, RUNS_OF_FRONT, RUNS_OF_NOISY_PICK = 2, 2, 3
+"""Runs that the recommended configuration should get, each with its own seed; and if runs are noisy, those of the
+others on the front, then of the recommended one. Collapsed runs do not count. On the drawn studies of
+benchmarks/search_statements.py, repeats of the whole front cost a third of the search and brought nothing."""
+_NOISY = 0.25  # runs are noisy if the noise of one is above this share of the spread: the best less the median quality
+_JOBS_FIRST = 4
+"""Completed trainings after which the search leaves dollars for a repeat. Before, another configuration shows more."""
+_SHARE_OF_FIRST = 1 / 3
+"""Share of the budget that the worst case of a job of the user's own code may have while no job has completed. Nothing
+is known of its seconds, so its own limit may cost more than the budget although it ends soon."""
+_FIRST_JOBS = 2
+"""Trainings that start before one has begun to train: a script that crashes at once costs no more of them."""
 MOST_REPEATS = 12  # limit on a study's repeats
 _SHARE_OF_BUDGET = 0.1
 """All repeats together may cost as much as the search has or, if that is more, this share of the study's budget."""
@@ -178,13 +187,8 @@ class Split:
         self._limited.clear()
         self._too_expensive.clear()
         self._is_too_long = False
-        # The search keeps enough dollars for two repeats of the most expensive trial on the front so far: the cost of
-        # the first one, and the worst case of the second, which must fit into the budget before it starts.
-        goals, constraints = driver.file.goals, driver.file.constraints
-        feasible = [trial for trial in driver.ended.completed if is_feasible(trial, goals, constraints)]
-        is_best = pareto.front([costs(trial.values, goals) for trial in feasible], [False] * len(goals))
-        keep_usd = max(map(self._money_of_repeats, compress(feasible, is_best)), default=0.0)
-        self._is_affordable = driver.money.affordable(keep_usd=keep_usd)
+        self._keep_usd = self._usd_of_repeat() if len(driver.ended.completed) >= _JOBS_FIRST else 0.0
+        self._is_affordable = driver.money.affordable(keep_usd=self._keep_usd)
         job = self.sampler.next_job(driver.table.study)
         if job is None:
             return self._why_none()
@@ -193,13 +197,16 @@ class Split:
             changes["max_runtime_minutes"] = limit.max_runtime_minutes
         return Start(job.point, changes)
 
-    def _money_of_repeats(self, trial: Trial) -> float:
-        """Return the dollars needed for two repeats of a trial."""
-        worst_usd, usd, money = None, trial.cost_usd or 0.0, self._driver.money
+    def _usd_of_repeat(self) -> float:
+        """Return the worst case of a repeat of the recommended configuration; 0 if it has enough runs, or none fits."""
+        file, money, front = self._driver.file, self._driver.money, self._front()
+        if not front.feasible or (taken := pick(front)).trained >= RUNS_OF_PICK:
+            return 0.0
         with suppress(BudgetRefused):
-            spec = self._driver.file.spec_at(trial.point).replace(**_changes_of_repeat(trial))
-            worst_usd = money.worst_usd(money.limits.shortest(spec))
-        return usd + (worst_usd or usd)
+            spec = file.spec_at(taken.trial.point).replace(**_changes_of_repeat(taken.trial))
+            shortest = money.limits.shortest(spec)
+            return (money.worst_usd(shortest) or 0.0) if money.affordable()(shortest) else 0.0
+        return 0.0
 
     def since_growth(self) -> str:
         """Say how many dollars were spent since the front last grew; return an empty string if there are none."""
@@ -211,20 +218,27 @@ class Split:
         beliefs = self.sampler.beliefs(self._driver.table.study).items()
         return [f"{name}: assumed {a:.3g} ± {b:.2g}, learned {c:.3g} ± {d:.2g}" for name, (a, b, c, d) in beliefs]
 
-    def predicted(self) -> list[Trial]:
-        """Return the points that have not run but whose predicted outcome counts as known (`SplitSampler.predicted`).
+    def expected(self) -> list[Configuration]:
+        """Return the configurations that have not been trained, with what the search believes of them."""
+        expected = self.sampler.expected(self._driver.table.study)
+        return [self._expected(each, number) for number, each in enumerate(expected, start=FIRST_EXPECTED)]
 
-        They are returned as trials, with the predictions as their values.
-        """
-        predicted = self.sampler.predicted(self._driver.table.study)
-        return [self._predicted(*each, number=number) for number, each in enumerate(predicted, start=FIRST_PREDICTED)]
+    def chosen_for_nothing(self) -> Mapping[str, Value] | None:
+        """Return the point that the answer for 0 USD recommends: that of the estimate; None if nothing was known."""
+        estimated = self.sampler.estimated(self._driver.table.study)
+        expected = [self._expected(each, number) for number, each in enumerate(estimated, start=FIRST_EXPECTED)]
+        file, is_floor = self._driver.file, self._driver.file.goals != self._driver.file.objectives
+        front = StudyFront.of(
+            (), file.goals, file.constraints, expected=expected, quality=file.judged_by, is_floor=is_floor
+        )
+        return pick(front).trial.point if front.expected_best else None
 
     def _accepts(self, job: Candidate, expected: ExpectedSeconds) -> bool:
         """Return whether a job may start now: `Driver.why_not` has no reason, and the budgets cover its worst case.
 
         The worst case depends on the time limit. The first limit in `_limits` that the budgets cover is stored.
         """
-        if self._driver.why_not(job.spec):
+        if self._driver.why_not(job.spec) or (not job.is_probe and self._waits):
             return False
         limits = self._limits(job, expected)
         limited = next(filter(self._is_affordable, limits), None)
@@ -239,14 +253,41 @@ class Split:
     def _limits(self, job: Candidate, expected: ExpectedSeconds) -> list[JobSpec]:
         """Return the job with each time limit to try, see `Limits.of`; none if its estimate exceeds its own limit."""
         limits = self._driver.money.limits
-        return [] if limits.exceeds(job.spec, expected) else limits.of(job.spec, expected)
+        found = [] if limits.exceeds(job.spec, expected) else limits.of(job.spec, expected)
+        return found + self._within_share(found[-1]) if found else []
+
+    def _within_share(self, spec: JobSpec) -> list[JobSpec]:
+        """Return a job of the user's own code with the limit that `_SHARE_OF_FIRST` of the budget covers.
+
+        Return nothing if any job has completed, or if that limit would be too short.
+        """
+        budget_usd, money, minutes = self._driver.file.budget_usd, self._driver.money, spec.max_runtime_minutes
+        if budget_usd is None or not spec.runs_user_code or self._driver.ended.completed:
+            return []
+        with suppress(BudgetRefused):
+            whole_usd, half_usd = (money.worst_usd(spec.replace(max_runtime_minutes=m)) for m in (minutes, minutes / 2))
+            if whole_usd is not None and half_usd is not None and whole_usd > half_usd:
+                usd_per_minute = 2 * (whole_usd - half_usd) / minutes
+                shorter = math.floor(minutes - (whole_usd - _SHARE_OF_FIRST * budget_usd) / usd_per_minute)
+                if LEAST_S / 60 <= shorter < minutes:
+                    return [spec.replace(max_runtime_minutes=float(shorter))]
+        return []
+
+    @property
+    def _waits(self) -> bool:
+        """Whether no further training starts until one has begun to train, see `_FIRST_JOBS`."""
+        trainings = [job for job in self._driver.running if not job.trial.is_probe]
+        is_known = bool(self._driver.ended.completed) or any(job.has_begun for job in trainings)
+        return not is_known and len(trainings) >= _FIRST_JOBS
 
     def _why_none(self) -> str:
         driver = self._driver
         if limit := driver.money.limit_below(self._too_expensive):
             none_fits = f"no {'worthwhile ' * bool(driver.ended.completed)}job's worst case fits"
-            if driver.ended.completed and limit != MAX_COST:
-                return f"{none_fits} {limit}, which must also cover repeats of recommended points"
+            if limit != MAX_COST:
+                kept = f", which must also cover a repeat of the recommended one ({usd(self._keep_usd)})" * bool(self._keep_usd)
+                least = f"; the cheapest may cost {limit_usd(worst_usd)}" if (worst_usd := self._least_usd()) else ""
+                return f"{none_fits} {limit}{kept}{least}" if driver.ended.completed else f"{none_fits} {_with_remedy(limit)}{least}"
             return f"{none_fits} {_with_remedy(limit)}"
         if self._is_too_long:
             return f"the estimates of all {'worthwhile ' * bool(driver.ended.completed)}jobs exceed {LONGER}"
@@ -258,31 +299,55 @@ class Split:
             return "the next job depends on those that are running"
         return f"no training run has measured {label(name)}"
 
-    def _predicted(self, job: Candidate, belief: Any, *, number: int) -> Trial:
+    def _expected(self, believed: Expected, number: int) -> Configuration:
         quality = self._driver.file.judged_by
         assert quality is not None  # the split sampler needs a quality metric
 
         def values(deviations: float) -> dict[str, float]:
-            slower = math.exp(deviations * belief.log_deviation)
-            seconds = belief.seconds * slower
-            reached = quality.sign * (belief.mean + deviations * belief.deviation)
+            slower = math.exp(deviations * believed.log_deviation)
+            seconds = believed.seconds * slower
             measured = {metrics.JOB_SECONDS: seconds, metrics.BILLABLE_SECONDS: seconds}
-            measured[metrics.TRAIN_SECONDS] = belief.train_seconds * slower
-            measured[metrics.COST_USD] = seconds * self.sampler.price_of(job.spec)
-            measured[quality.metric] = min(max(reached, quality.lowest), quality.highest)
-            return self._driver.table.values({name: float(value) for name, value in measured.items()})
+            measured[metrics.TRAIN_SECONDS] = believed.train_seconds * slower
+            measured[metrics.COST_USD] = seconds * self.sampler.price_of(believed.job.spec)
+            if believed.is_absolute:
+                reached = quality.sign * (believed.mean + deviations * believed.deviation)
+                measured[quality.metric] = min(max(reached, quality.lowest), quality.highest)
+            wanted = self._driver.table.values(measured)
+            return {metrics.COST_USD: measured[metrics.COST_USD], metrics.JOB_SECONDS: seconds} | wanted
 
         low, high = values(-_ENDS), values(_ENDS)
-        return Trial(
+        trial = Trial(
             number=number,
-            point=job.point,
-            given=job.spec.given_text(),
+            point=believed.job.point,
+            given=believed.job.spec.given_text(),
             status=TrialStatus.COMPLETED,
             values=values(0.0),
-            origin=PREDICTED,
+            origin=EXPECTED,
             intervals={name: (min(low[name], high[name]), max(low[name], high[name])) for name in low},
-            collapse_probability=round(1.0 - float(belief.chance), 4),
+            collapse_probability=round(believed.collapse, 4),
         )
+        return Configuration(
+            trial=trial,
+            trials=(),
+            means=trial.values,
+            errors={},
+            evidence=believed.evidence,
+            believed=quality.sign * believed.mean,
+        )
+
+    def _front(self) -> StudyFront:
+        """Return the front of the trials that have ended."""
+        file, trials = self._driver.file, [*self._driver.trials.values()]
+        is_floor = file.goals != file.objectives
+        return StudyFront.of(trials, file.goals, file.constraints, quality=file.judged_by, is_floor=is_floor)
+
+    def _least_usd(self) -> float | None:
+        """Return the lowest worst case of the trainings that were too expensive; None if it is unknown."""
+        known = list[float]()
+        for spec in self._too_expensive:
+            with suppress(BudgetRefused):
+                known += [usd] if (usd := self._driver.money.worst_usd(spec)) is not None else []
+        return min(known, default=None)
 
 
 def _changes_of_repeat(trial: Trial) -> dict[str, Any]:
@@ -296,15 +361,22 @@ def _changes_of_repeat(trial: Trial) -> dict[str, Any]:
 def wanted(front: StudyFront) -> list[tuple[Configuration, int]]:
     """Return the configurations to repeat and how many runs each should have, the most important first.
 
-    First, the configuration to take gets a second run; then all on the front, those with the best quality first; then
-    the one to take gets a third.
+    The recommended configuration gets a second run. One of the front whose runs have all collapsed is run until one
+    does not. If runs are noisy (`_NOISY`), all others on the front get a second run, those with the best quality first,
+    and then the recommended one a third.
     """
     if not front.feasible:
         return []
     taken, name = pick(front), front.quality
-    goal = {} if name is None else {name: front.objectives[name]}
+    first = [(taken, RUNS_OF_PICK), *((point, 1) for point in front.best)]
+    if name is None or taken.trained < RUNS_OF_PICK or front.noises.get(name) is None:
+        return first
+    goal = {name: front.objectives[name]}
     best_first = sorted(front.best, key=lambda point: (costs(point.means, goal), point.number))
-    return [(taken, RUNS_OF_FRONT), *((point, RUNS_OF_FRONT) for point in best_first), (taken, RUNS_OF_PICK)]
+    losses = [costs(point.means, goal)[0] for point in front.feasible]
+    if front.noises[name].of_one_run(taken.means[name]) <= _NOISY * (median(losses) - min(losses)):
+        return first
+    return [*first, *((point, RUNS_OF_FRONT) for point in best_first), (taken, RUNS_OF_NOISY_PICK)]
 
 
 class Verification:

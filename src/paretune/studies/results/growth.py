@@ -1,0 +1,67 @@
+"""How the front of a study has grown with the dollars that were spent, and how it is expected to grow with more."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from paretune.presentation.text import usd
+from paretune.specification import metrics
+from paretune.studies.definition.objectives import costs
+from paretune.studies.results.front import StudyFront, hypervolume
+
+_TOLD = (0.5, 0.8, 0.9, 0.95, 0.99)  # shares of the front that the words name
+
+
+class Growth(NamedTuple):
+    """The front after some dollars.
+
+    Attributes:
+        usd: dollars spent by then.
+        share: hypervolume of the front, as a share of that of all that is known at the end, which includes what is
+            expected.
+        is_expected: whether the jobs that these dollars buy have not run.
+    """
+
+    usd: float
+    share: float
+    is_expected: bool = False
+
+
+def growth_of(front: StudyFront) -> list[Growth]:
+    """Return the front's growth, trial by trial; empty unless two configurations are known that can be compared.
+
+    Trials count with the means of their configurations, and in the order of their ends. Then follow the expected
+    configurations that nothing known is expected to beat, the cheapest first. Volumes are those up to a reference point
+    that lies a tenth of the front's range beyond its worst values.
+    """
+    goals, points = front.objectives, [*front.best, *(p for p in front.expected_best if front.has_trained)]
+    points = [point for point in points if goals.keys() <= point.means.keys()]
+    if len(points) < 2 or front.is_foreign:
+        return []
+    columns = list(zip(*(costs(point.means, goals) for point in points), strict=True))
+    reference = [max(c) + 0.1 * (max(c) - min(c) or abs(max(c)) or 1.0) for c in columns]
+    whole = hypervolume([costs(point.means, goals) for point in points], reference)
+    found, spent, grown = list[tuple[float, ...]](), 0.0, list[Growth]()
+
+    def add(paid_usd: float, values: Sequence[float] | None, *, is_expected: bool = False) -> None:
+        nonlocal spent
+        spent += paid_usd
+        if values is not None:
+            found.append(tuple(values))
+        grown.append(Growth(spent, hypervolume(found, reference) / whole, is_expected))
+
+    for trial in sorted(front.trials, key=lambda trial: (trial.ended_at, trial.number)):
+        point = front.point_of.get(trial.number)
+        is_there = point is not None and point.rank is not None
+        add(trial.cost_usd or 0.0, costs(point.means, goals) if is_there and point is not None else None)
+    for point in points:
+        if point.is_expected:
+            add(point.means.get(metrics.COST_USD, 0.0), costs(point.means, goals), is_expected=True)
+    return grown
+
+
+def growth_in_words(grown: Sequence[Growth]) -> list[str]:
+    """Return after how many dollars the front first had some shares of all that is known at the end."""
+    firsts = (next((each for each in grown if each.share >= share), None) for share in _TOLD)
+    last = [each for each in grown if not each.is_expected][-1:]
+    told = sorted({each for each in [*firsts, *last] if each is not None})
+    return [f"{usd(usd_)}{' (expected)' * more}: {share:.0%} of the front's hypervolume" for usd_, share, more in told]
