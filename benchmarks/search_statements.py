@@ -4,7 +4,7 @@
     python benchmarks/search_statements.py --small      # seconds
 
 A study here is a set of runs at points that are drawn (`search/drawn.py`). No search is run. As in
-`studies/search/next_job.py`, configurations of the front are run again. In a world, the true quality follows from a
+`studies/search/next_job.py`, the recommended configuration is run again. In a world, the true quality follows from a
 formula (`search/worlds.py`). In measured tables it is a mean. FCNet has four runs of each point: each draw is one of
 them. TrimTuner gives mean and deviation of three runs: draws are normal around that mean.
 
@@ -20,9 +20,6 @@ configurations.
     ± and 80 %   shares of recommended configurations whose true quality is within one stated standard error, and within
                  the stated 80 % interval
     dropped      share of studies that leave the configuration with the best mean off their front
-    alternative  share of studies whose first sentence names another configuration that is as good as the runs can tell;
-                 true quality that it loses against the recommended one: mean of these, and of all studies if whoever
-                 reads the sentence follows it
     repeats      their number, and their dollars as a share of those of the search
 
 The second table has 24 random points in each study. Its intervals are those of all configurations on the front, and
@@ -112,7 +109,6 @@ def _half_row(name: str, studies: Sequence[Judged]) -> list[str]:
         return f"{statistics.fmean(values):.3f}, {float(np.quantile(values, share)):.2f}, {worst:.2f}"
 
     regrets, fronts = [each.regret for each in studies], [each.front for each in studies]
-    lost = [each.lost for each in studies if each.lost is not None]
     return [
         name,
         str(len(studies)),
@@ -122,7 +118,6 @@ def _half_row(name: str, studies: Sequence[Judged]) -> list[str]:
         f"{statistics.fmean(each.in_one for each in studies):.0%}",
         f"{statistics.fmean(each.in_80 for each in studies):.0%}",
         f"{statistics.fmean(each.has_dropped for each in studies):.0%}",
-        f"{len(lost) / len(studies):.0%}, {statistics.fmean(lost or [0.0]):.2f}, {sum(lost) / len(studies):.3f}",
         f"{statistics.fmean(each.repeats for each in studies):.1f}, "
         f"{statistics.fmean(each.spent for each in studies):.2f}",
     ]
@@ -151,10 +146,9 @@ HALF_HEAD = (
     "± holds",
     "80 % holds",
     "dropped",
-    "alternative",
     "repeats",
 )
-HALF_AIMS = ("aim for the second half", "", "0.08 at most", "", "", "68 to 82%", "76 to 90%", "0%", "0.03 at most", "")
+HALF_AIMS = ("aim for the second half", "", "0.08 at most", "", "", "68 to 82%", "76 to 90%", "0%", "")
 AIMS = ("aim", "0", "68 to 82%", "76 to 90%", "0.08 at most", "0.95", "", "")
 HEAD = ("statements", "bias", "± holds", "80 % holds", "regret", "front", "worst front", "points")
 

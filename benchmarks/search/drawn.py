@@ -31,7 +31,6 @@ from paretune.specification.declaration import spell
 from paretune.studies.definition.file import full_name
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront, hypervolume
-from paretune.studies.results.recommendation import ALTERNATIVE
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.next_job import MOST_REPEATS, wanted
 from paretune.studies.trial_status import TRIES, TrialStatus
@@ -205,7 +204,6 @@ class Judged:
         in_one, in_80: whether the true quality of the recommended configuration is within ± and within its interval.
         errors: for each configuration on the front, stated minus true quality, its stated standard error, and half of
             its interval's width, in the metric's own unit.
-        lost: true quality that the alternative to the recommended configuration loses against it; None without one.
         spent: dollars of repeats, divided by those of the search.
         repeats: number of repeats.
     """
@@ -218,7 +216,6 @@ class Judged:
     in_one: bool
     in_80: bool
     errors: Sequence[tuple[float, float, float]] = field(repr=False)
-    lost: float | None
     spent: float
     repeats: int
 
@@ -324,7 +321,6 @@ class DrawnStudy:
             )
             for point in front.best
         ]
-        alternative = next((pick.point for pick in answer.picks if ALTERNATIVE in pick.roles), None)
         return Judged(
             regret=float(truth.max() - truth[taken.number]) / spread,
             log2_usd=math.log2(usd[taken.number] / usd[truth >= truth.max() - _NEAR * spread].min()),
@@ -334,7 +330,6 @@ class DrawnStudy:
             in_one=error <= taken.errors[metric],
             in_80=bool(low <= truth[taken.number] <= high),
             errors=errors,
-            lost=None if alternative is None else float(truth[taken.number] - truth[alternative.number]) / spread,
             spent=(self._spent() - search_usd) / search_usd,
             repeats=len(self._trials) - len(self._jobs),
         )
@@ -352,8 +347,7 @@ class DrawnStudy:
 def _has_lied(answer: StudyAnswer, metric: str, best: float) -> bool:
     """Return whether an answer calls a configuration the best although another has a better mean quality."""
     text, taken = " ".join(answer.opening()), answer.picks[0].point.means[metric]
-    claims = [taken] * ("No other configuration" in text)
+    claims = [taken] * ("Nothing else" in text)
     claims += [answer.best.means[metric]] if answer.best is not None else []
-    return any(claim < best for claim in claims) or any(
-        "best" in title for pick in answer.picks for title in pick.roles
-    )
+    claims += [pick.point.means[metric] for pick in answer.picks for title in pick.roles if "best" in title]
+    return any(claim < best for claim in claims)

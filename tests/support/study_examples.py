@@ -8,8 +8,10 @@ from typing import Any
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import Constraints, Objective
 from paretune.studies.results.answer import StudyAnswer
+from paretune.studies.results.configurations import Configuration
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import EXPECTED, Trial
+from paretune.studies.sampler.belief import ESTIMATED
 from paretune.studies.trial_status import TrialStatus
 
 COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
@@ -38,13 +40,23 @@ def answer(
     objectives: Mapping[str, str],
     constraints: Constraints,
     *,
-    predicted: Sequence[Trial] = (),
+    expected: Sequence[Configuration] = (),
     quality: Objective | None = None,
     **more: Any,
 ) -> StudyAnswer:
     """Return the answer of a study with these trials. `more` has further attributes of the answer."""
-    front = StudyFront.of(trials, objectives, constraints, predicted=predicted, quality=quality)
+    front = StudyFront.of(trials, objectives, constraints, expected=expected, quality=quality)
     return StudyAnswer(front=front, **more)
+
+
+def expected(number: int, cost: float, f1: float | None, evidence: str = ESTIMATED, **more: float) -> Configuration:
+    """Return a configuration that was not trained, with what is expected of it; without F1, it is unknown."""
+    values = {"cost_usd": cost, **({} if f1 is None else {"f1": f1}), **more}
+    ends = {"f1": (-0.01, 0.02), "cost_usd": (-0.1, 0.1)}
+    intervals = {name: (values[name] + low, values[name] + high) for name, (low, high) in ends.items() if name in values}
+    given = {"values": values, "cost_usd": None, "origin": EXPECTED, "run_id": "", "intervals": intervals}
+    trial = trial_of(number, cost, 0.0, **given)
+    return Configuration(trial=trial, trials=(), means=values, errors={}, evidence=evidence, believed=f1 or 0.0)
 
 
 def failed(number: int, status: TrialStatus, reason: str, cost: float = 0.1) -> Trial:

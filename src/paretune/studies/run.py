@@ -315,7 +315,7 @@ class StudyRun:
             prices=self._doubtful_prices(trials),
             search={} if file.design is not None else file.search,
             beliefs=() if self._split is None else self._split.beliefs(),
-            estimated=None if self._split is None else self._split.chosen_for_nothing(),
+            estimated=None if self._split is None else self._split.chosen_for_nothing,
             running=tuple(job.shown() for job in self.driver.running),
         )
 

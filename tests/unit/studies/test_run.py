@@ -93,7 +93,7 @@ def test_who_presses_ctrl_c_gets_the_answer_so_far_and_the_same_command_continue
 
     error = capsys.readouterr().err
     assert "Take trial" in error
-    assert "Front over all objectives, cheapest first:" in error
+    assert "What nothing known beats, cheapest first:" in error
     assert error.index("Take trial") < error.index("the same command continues the study")
 
     assert main(["study", "--study", str(path)]) == 0
@@ -447,7 +447,7 @@ def test_a_script_without_a_seed_is_shown_as_it_is_called_repeated_once_and_stat
     assert main(["study", "--study", str(path)]) == 0
 
     output = capsys.readouterr().out
-    assert "rests on 2 runs (it gets no seed, and all repeats gave exactly the same values)" in output
+    assert "rests on 2 runs." in output
     repeat = MlflowClient().search_runs(["0"], f"tags.`{schema.REPEATS}` LIKE '%'")[0]
     assert "seed" not in repeat.info.run_name
     assert re.findall(r"acc [\d.]+( ±)?", output.replace("acc 1.012; ", "acc 1.012 ")) == [""]

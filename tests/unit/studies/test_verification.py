@@ -1,4 +1,4 @@
-"""What is on the front is trained again, and what is recommended once more, or there is a reason why not."""
+"""What is recommended is trained again, or there is a reason why not."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import page
 from paretune.studies.results.recommendation import pick
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.next_job import RUNS_OF_FRONT, RUNS_OF_PICK, wanted
+from paretune.studies.search.next_job import RUNS_OF_NOISY_PICK, RUNS_OF_PICK, wanted
 from paretune.studies.trial_status import TrialStatus
 from paretune.tracking import schema
 from tests.support.scripted_jobs import BROKEN, DONE, MEMORY, SMALL
@@ -34,24 +34,40 @@ def point_at(driver: Driver, rate: float) -> Configuration:
     return next(point for point in front_of(driver).points if point.trial.point["learning_rate"] == rate)
 
 
-def test_the_recommended_point_gets_three_runs_and_the_rest_of_the_front_two(desk: Desk) -> None:
-    usd_of_f1 = [(1.0, 0.80), (4.0, 0.95), (2.0, 0.90), (3.0, 0.85)]  # the last one is beaten
+def repeats_of(usd_of_f1: list[tuple[float, float]], noise: float) -> list[int]:
+    """Return the numbers of the configurations that are repeated, in order, if each repeat differs by `noise`."""
     trials = [trial_of(number, usd, f1) for number, (usd, f1) in enumerate(usd_of_f1)]
-    repeated_numbers = list[int]()
+    numbers = list[int]()
     while True:
         front = StudyFront.of(trials, COST_AND_F1, {})
         lacking = [point.number for point, runs in wanted(front) if point.trained < runs]
         if not lacking:
-            break
+            return numbers
         first = trials[lacking[0]]
-        repeated_numbers.append(first.number)
-        trials.append(trial_of(len(trials), first.values["cost_usd"], first.values["f1"] - 0.001, repeats=first.number))
-
-    assert pick(front).number == 1
-    assert repeated_numbers == [1, 2, 0, 1]  # the pick, the others with the best quality first, and again the pick
+        numbers.append(first.number)
+        trials.append(trial_of(len(trials), first.values["cost_usd"], first.values["f1"] - noise, repeats=first.number))
 
 
-def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk) -> None:
+def test_only_the_recommended_point_is_repeated_unless_runs_are_noisy() -> None:
+    usd_of_f1 = [(1.0, 0.80), (4.0, 0.95), (2.0, 0.90), (3.0, 0.85)]  # the last one is beaten
+
+    assert repeats_of(usd_of_f1, 0.001) == [1]
+    noisy = repeats_of([(usd, 0.9 + f1 / 100) for usd, f1 in usd_of_f1], 0.02)
+    assert {0, 1, 2} <= {*noisy}
+    assert noisy.count(noisy[0]) == RUNS_OF_NOISY_PICK - 1
+
+
+def test_a_point_of_the_front_whose_only_run_collapsed_is_run_again_until_one_does_not() -> None:
+    trials = [trial_of(0, 4.0, 0.95), trial_of(1, 5.0, 0.96), trial_of(2, 1.0, 0.34), trial_of(3, 6.0, 0.955)]
+    trials.append(trial_of(4, 5.0, 0.96, repeats=1))
+    front = StudyFront.of(trials, COST_AND_F1, {})
+    (collapsed,) = (point for point in front.best if not point.trained)
+
+    assert collapsed.number == 2
+    assert (2, 1) in [(point.number, runs) for point, runs in wanted(front)]
+
+
+def test_a_recommended_point_is_trained_again(desk: Desk) -> None:
     driver = desk.driver()
     searched(driver)
 
@@ -62,10 +78,10 @@ def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk
         for run in desk.tracking.runs(f"attributes.run_id = '{trial.run_id}'")
         if trial.repeats is not None
     ]
-    names = [f"trial {number}, repeats 1: b16 lr2e-5 g5.xlarge: F1 .75" for number in (4, 5)]
-    assert sorted(run.tags[schema.RUN_NAME][: len(names[0])] for run in repeats) == names
-    assert [run.tags[schema.REPEATS] for run in repeats] == ["1", "1"]
-    assert sorted(trial.spec.seed for trial in point_at(driver, RATES[1]).trials) == [42, 43, 44]
+    name = "trial 4, repeats 1: b16 lr2e-5 g5.xlarge: F1 .75"
+    assert [run.tags[schema.RUN_NAME][: len(name)] for run in repeats] == [name]
+    assert [run.tags[schema.REPEATS] for run in repeats] == ["1"]
+    assert sorted(trial.spec.seed for trial in point_at(driver, RATES[1]).trials) == [42, 43]
     assert repeated(driver, lambda: front_of(driver, RATES[1])) == (RUNS_OF_PICK - 1, {})
 
 
@@ -75,25 +91,20 @@ def test_a_point_with_the_largest_seed_is_repeated(desk: Desk) -> None:
 
     repeated(driver, lambda: front_of(driver, RATES[1]))
 
-    assert {0, 1, 2**32 - 1} <= {trial.spec.seed for trial in point_at(driver, RATES[1]).trials}
+    assert {0, 2**32 - 1} <= {trial.spec.seed for trial in point_at(driver, RATES[1]).trials}
 
 
-ALWAYS_EQUAL = "the training does not depend on the seed: all repeats gave exactly the same values"
-
-
-@pytest.mark.parametrize(("loss_scatter", "repeats", "reasons"), [(0.0, 2, {ALWAYS_EQUAL}), (0.0002, 4, set())])
+@pytest.mark.parametrize(("loss_scatter", "repeats"), [(0.0, 2), (0.0002, 4)])
 def test_a_training_that_does_not_depend_on_the_seed_not_even_in_its_loss_is_repeated_twice_in_all(
-    desk: Desk, loss_scatter: float, repeats: int, reasons: set[str]
+    desk: Desk, loss_scatter: float, repeats: int
 ) -> None:
     driver = desk.driver()
     desk.launcher.scatter, desk.launcher.loss_scatter = 0.0, loss_scatter
     searched(driver)
 
-    # The four points have the same dollars and F1, so all are on the front.
-    count, why = repeated(driver, lambda: front_of(driver, *RATES[:3]))
-
-    assert (count, set(why.values())) == (repeats, reasons)
-    assert (point_at(driver, RATES[0]).errors["f1"] > 0) == (not reasons)
+    # The three points have the same dollars and F1, so all are on the front, and any noise is large beside no spread.
+    assert repeated(driver, lambda: front_of(driver, *RATES[:3])) == (repeats, {})
+    assert (point_at(driver, RATES[0]).errors["f1"] > 0) == (loss_scatter > 0)
 
 
 @pytest.mark.parametrize(("budget_usd", "count"), [(0.15, 1), (100.0, 2)])
@@ -125,8 +136,9 @@ def test_a_point_whose_repeat_runs_out_of_memory_does_not_keep_others_from_being
 
     points = {point.trial.point["per_device_train_batch_size"]: point for point in front().points}
     large, small = points[16], points[8]
-    assert (len(large.trials), len(small.trials)) == (1, RUNS_OF_FRONT)
+    assert len(large.trials) == 1
     assert "ran out of memory" in why[large.number]
+    assert len(small.trials) >= 1
 
 
 def test_a_point_is_tried_four_times_at_most_even_if_its_repeats_collapse(desk: Desk) -> None:

@@ -112,8 +112,15 @@ class StudyFront:
         return all(trial.is_probe or trial.status.is_retryable for trial in self.trials)
 
     def believed_of(self, point: Configuration) -> float:
-        """Return the quality of a configuration as all runs together suggest it; the study must have a quality."""
-        return point.means[self.quality or ""] if point.believed is None else point.believed
+        """Return the quality of a configuration as all runs together suggest it; the study must have a quality.
+
+        That of a trained one is at most one standard error from its own mean.
+        """
+        name = self.quality or ""
+        if point.believed is None or point.is_expected:
+            return point.means[name] if point.believed is None else point.believed
+        mean, error = point.means[name], point.errors.get(name, 0.0)
+        return min(max(point.believed, mean - error), mean + error)
 
     @property
     def quality(self) -> str | None:
@@ -221,8 +228,9 @@ class StudyFront:
 
         If the dollars of any feasible configuration are unknown, only the objectives count, minimized ones first.
         """
-        if all(metrics.COST_USD in each.means for each in self.feasible):
-            return (point.means[metrics.COST_USD], *costs(point.means, self.objectives))
+        if all(metrics.COST_USD in each.means for each in [*self.feasible, point]):
+            known = {name: way for name, way in self.objectives.items() if name in point.means}
+            return (point.means[metrics.COST_USD], *costs(point.means, known))
         return costs(point.means, dict(sorted(self.objectives.items(), key=lambda item: item[1] != "minimize")))
 
     @cached_property

@@ -116,9 +116,9 @@ _Role = tuple[Configuration, str, str]  # a configuration, its role, and why it 
 def pick(front: StudyFront) -> Configuration:
     """Return the recommended configuration. The front must not be empty, or something must be expected.
 
-    - If quality is an objective beside dollars: the one with the largest quality, less `_WORTH` of the distance from
-      the median to the best quality for each doubling of its dollars. Qualities are those that all runs together
-      suggest (`StudyFront.believed_of`).
+    - If quality is an objective beside dollars: the configuration of the front with the largest quality, less `_WORTH`
+      of the distance from the median to the best quality for each doubling of its dollars. Qualities are those that all
+      runs together suggest (`StudyFront.believed_of`).
     - If quality is an objective and dollars are not: the one with the best quality.
     - If quality only has to reach a bound, or is not measured: the cheapest.
 
@@ -126,11 +126,11 @@ def pick(front: StudyFront) -> Configuration:
     `_LOSS`, it is the best in quality of those.
     """
     name = front.quality
-    points = front.feasible or front.expected_best
+    points, known = front.best or front.expected_best, front.feasible or front.expected_best
     if name is None or front.is_floor:
-        return min(front.best or points, key=front.cost_of)
+        return min(points, key=front.cost_of)
     sign = 1.0 if front.objectives[name] == "maximize" else -1.0
-    believed = {point.number: sign * front.believed_of(point) for point in points}
+    believed = {point.number: sign * front.believed_of(point) for point in known}
     if metrics.COST_USD not in front.objectives:
         return max(points, key=lambda point: believed[point.number])
     spread = max(believed.values()) - median(believed.values())

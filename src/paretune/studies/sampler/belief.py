@@ -22,7 +22,7 @@ from scipy.special import ndtr
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import Constraints
 from paretune.studies.sampler.candidates import Candidate, Jobs, Row, Space
-from paretune.studies.sampler.quality import QualityModel, lost_probability
+from paretune.studies.sampler.quality import QualityModel, lost_probability, settings_doubt
 from paretune.studies.sampler.seconds import SecondsModel
 from paretune.studies.trial_status import TrialStatus, is_final
 
@@ -93,7 +93,8 @@ class Expected:
         seconds: expected billed seconds (their median).
         train_seconds: expected seconds of the training.
         log_deviation: standard deviation of the logarithms of both.
-        mean: expected quality; more is better. Before any training, it is relative to an unknown level.
+        mean: expected quality; more is better. Before any training, it is relative to that of the usual settings, and
+            one standard deviation lower the more unusual the settings are.
         deviation: standard deviation of the quality.
         is_absolute: whether a training has measured quality, so that `mean` is not relative.
         evidence: ESTIMATED or PROBED.
@@ -301,6 +302,10 @@ class Beliefs:
         quality = self.sign * self.mean if self.has_quality else np.full(len(self.jobs), self.sign * math.inf)
         is_known = self.is_open & self.is_new & (self.log_deviation <= most_deviation) & (self.chance >= least_chance)
         is_known &= self.aims.meets(self.usd, self.seconds, quality)
+        mean = self.mean
+        if not self.has_quality:  # the more unusual the settings are, the less is known of them
+            doubt = settings_doubt(self.space.quality_axes, self.jobs.quality)
+            mean = to_digits(mean - self.quality.spread * doubt)
         ran = [row.job for row in self.rows if row.status is TrialStatus.COMPLETED]
         probed = {tuple(self.space.seconds_settings(job).items()) for job in ran}
         train_seconds = self.aims.train_seconds(self.seconds)
@@ -310,7 +315,7 @@ class Beliefs:
                 seconds=float(self.seconds[i]),
                 train_seconds=float(train_seconds[i]),
                 log_deviation=float(self.log_deviation[i]),
-                mean=float(self.mean[i]),
+                mean=float(mean[i]),
                 deviation=float(self.deviation[i]),
                 is_absolute=self.has_quality,
                 evidence=PROBED if tuple(self.space.seconds_settings(job).items()) in probed else ESTIMATED,

@@ -111,6 +111,17 @@ def quality_points(axes: Axes, settings: Sequence[Mapping[str, Any]]) -> Points:
     return Points(axes.keys(settings), np.column_stack([level, off**2, off, batch, epochs]))
 
 
+def settings_doubt(axes: Axes, points: Points) -> np.ndarray:
+    """Return how uncertain quality is before any run because of unusual settings, in spreads, shape (N,).
+
+    It is the standard deviation of the difference to the usual batch, learning rate and epochs.
+    """
+    if _RATE not in axes.axes:
+        return np.zeros(len(points.terms))
+    _, *deviations = (deviation for _, deviation in _BELIEFS.values())
+    return np.asarray(np.linalg.norm(points.terms[:, 1:] * deviations, axis=1))
+
+
 def _changes_a_model(name: str) -> bool:
     """Return whether quality depends on a parameter of paretune's own training other than those of `_PLANNED`."""
     if name in _ALONE or name.partition(".")[0] not in JobSpec.model_fields:

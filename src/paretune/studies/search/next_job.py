@@ -5,6 +5,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -223,8 +224,9 @@ class Split:
         expected = self.sampler.expected(self._driver.table.study)
         return [self._expected(each, number) for number, each in enumerate(expected, start=FIRST_EXPECTED)]
 
+    @cached_property
     def chosen_for_nothing(self) -> Mapping[str, Value] | None:
-        """Return the point that the answer for 0 USD recommends: that of the estimate; None if nothing was known."""
+        """The point that the answer for 0 USD recommends: that of the estimate; None if nothing was known."""
         estimated = self.sampler.estimated(self._driver.table.study)
         expected = [self._expected(each, number) for number, each in enumerate(estimated, start=FIRST_EXPECTED)]
         file, is_floor = self._driver.file, self._driver.file.goals != self._driver.file.objectives
@@ -369,7 +371,7 @@ def wanted(front: StudyFront) -> list[tuple[Configuration, int]]:
         return []
     taken, name = pick(front), front.quality
     first = [(taken, RUNS_OF_PICK), *((point, 1) for point in front.best)]
-    if name is None or taken.trained < RUNS_OF_PICK or front.noises.get(name) is None:
+    if name is None or taken.trained < RUNS_OF_PICK or name not in front.noises or len(front.feasible) < 2:
         return first
     goal = {name: front.objectives[name]}
     best_first = sorted(front.best, key=lambda point: (costs(point.means, goal), point.number))

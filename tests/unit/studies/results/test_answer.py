@@ -34,7 +34,7 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     assert pick.command in text
     assert text.count(f"rial {pick.point.number} (") == 1
     assert f"{pick.title}: trial" not in text  # the first paragraph contains it
-    assert "Front over all objectives, cheapest first:" in text
+    assert "What nothing known beats, cheapest first:" in text
     assert "reserved 3.00 USD for running jobs and kept instances (worst case)" in text
     assert "out of memory: batch does not fit 16 GiB" in text
 
@@ -46,7 +46,7 @@ def test_a_metric_of_ones_own_is_called_by_its_name() -> None:
     ]
     result = answer(trials, {"cost_usd": "minimize", "val_ndcg": "maximize"}, {}, name="own")
 
-    assert re.search("has (a better|the best) mean val_ndcg", result.text())
+    assert re.search("mean val_ndcg|its val_ndcg", result.text())
     assert "val_ndcg,val_ndcg_mean,val_ndcg_low,val_ndcg_high" in pareto_csv(result.front)
     assert "val_ndcg is the mean of the runs that trained" in page(result)
     assert "F1" not in result.text()
@@ -130,7 +130,7 @@ def test_without_a_completed_trial_the_reasons_are_counted() -> None:
         "0 of 3 trials completed, so there is no front and nothing to recommend. "
         "2 out of memory: batch 64 does not fit. 1 failed: no such column: text."
     )
-    assert "No trial has run yet" in words([])
+    assert "Nothing has run yet" in words([])
 
 
 def test_where_no_point_meets_the_constraints_the_closest_is_named() -> None:

@@ -16,7 +16,7 @@ from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront, hypervolume
 from paretune.studies.results.trials import Trial
 from paretune.studies.sampler.candidates import Jobs, Space
-from paretune.studies.sampler.decision import log_expected_improvement
+from paretune.studies.sampler.decision import expected_improvement
 from paretune.studies.sampler.process import Axis
 from paretune.studies.trial_status import TrialStatus
 from tests.support.study_examples import COST_AND_F1, failed, many_trials, trial_of
@@ -155,7 +155,7 @@ def test_an_improvement_is_the_hypervolume_with_the_point_less_that_without_it(w
 
     costs, quality = np.array(candidates)[:, :-1], -np.array(candidates)[:, -1]
     nearly_certain = np.full(len(quality), 1e-10)
-    improvements = np.exp(log_expected_improvement(costs, quality, nearly_certain, np.array(base), np.array(reference)))
+    improvements = expected_improvement(costs, quality, nearly_certain, np.array(base), np.array(reference))
 
     before = hypervolume(base, reference)
     for point, gained in zip(candidates, improvements, strict=True):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any
@@ -78,9 +79,12 @@ def test_it_parses_and_loads_nothing(count: int, objectives: dict[str, str]) -> 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_front_of_the_recommended_point_alone_has_no_empty_section(count: int) -> None:
-    trials = [trial_of(0, 1.0, 0.8), trial_of(1, 2.0, 0.9)][:count]
+    trials = [trial_of(0, 1.0, 0.8), trial_of(1, 9.0, 0.9)][:count]
+    more = {"train_seconds": 10.0}, {"train_seconds": 90.0}
+    trials = [replace(trial, values={**trial.values, **each}) for trial, each in zip(trials, more, strict=False)]
 
-    assert ("What else is on the front" in page_of(trials)) == (count > 1)
+    text = page_of(trials, {**COST_AND_F1, "train_seconds": "minimize"})
+    assert ("What else is on the front" in text) == (count > 1), [*re.findall("<h3>.*</h3>", text)]
 
 
 def test_there_is_a_page_while_no_configuration_meets_the_constraints() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import front_figure
-from paretune.studies.results.tables import front_table, pareto_csv
-from paretune.studies.results.trials import PREDICTED, Trial
+from paretune.studies.results.tables import configurations_table, pareto_csv
+from paretune.studies.sampler.belief import PROBED
 from paretune.studies.trial_status import TrialStatus
-from tests.support.study_examples import COST_AND_F1, answer, failed, trial_of
+from tests.support.study_examples import COST_AND_F1, answer, expected, failed, trial_of
 
 
 def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
@@ -25,7 +25,7 @@ def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
     assert text.splitlines()[0] == (
         "trial,run_id,learning_rate,instance_type,global_batch_size,gradient_accumulation_steps,"
         "f1,f1_mean,f1_low,f1_high,train_seconds,train_seconds_mean,train_seconds_low,train_seconds_high,"
-        "status,origin,pareto_rank,beaten_by,"
+        "status,evidence,origin,pareto_rank,beaten_by,"
         "cost_usd,cost_usd_mean,cost_usd_low,cost_usd_high,spent_usd,collapse_probability,repeats"
     )
     rows = [
@@ -33,9 +33,9 @@ def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
         for row in read(text)
     ]
     assert [",".join(row.values()) for row in rows] == [
-        "0,run0,1e-05,ml.g5.xlarge,1,1,0.9,,Completed,measured,,1.5,1.5,",
-        "1,run1,1e-05,ml.g5.xlarge,1,1,0.91,,Completed,measured,,2.5,4.0,0",
-        "2,run2,3.0000000000000004e-05,ml.g5.xlarge,3,1,,,OutOfMemory,measured,,0.25,4.25,",
+        "0,run0,1e-05,ml.g5.xlarge,1,1,0.9,,Completed,trained,measured,,1.5,1.5,",
+        "1,run1,1e-05,ml.g5.xlarge,1,1,0.91,,Completed,trained,measured,,2.5,4.0,0",
+        "2,run2,3.0000000000000004e-05,ml.g5.xlarge,3,1,,,OutOfMemory,,measured,,0.25,4.25,",
     ]
 
 
@@ -56,21 +56,19 @@ def test_an_interval_holds_what_a_configuration_reaches_and_is_that_of_its_mean(
     assert once["cost_usd_low"] == ""  # unknown after one run
 
 
-def predicted(number: int, cost: float, f1: float) -> Trial:
-    intervals = {"f1": (f1 - 0.01, f1 + 0.02), "cost_usd": (cost - 0.1, cost + 0.1)}
-    return trial_of(number, cost, f1, cost_usd=None, origin=PREDICTED, run_id="", intervals=intervals)
-
-
-def test_predicted_points_that_nothing_beats_are_in_the_table_with_their_intervals() -> None:
+def test_what_is_expected_of_configurations_that_were_not_trained_is_in_the_table_with_its_intervals() -> None:
     trials = [trial_of(0, 1.0, 0.8), trial_of(1, 5.0, 0.9)]
-    guesses = [predicted(10, 3.0, 0.93), predicted(11, 3.5, 0.92), predicted(12, 0.5, 0.7)]
-    result = answer(trials, COST_AND_F1, {}, name="s", predicted=guesses)
+    guesses = [expected(10, 3.0, 0.93, PROBED), expected(11, 3.5, 0.92), expected(12, 0.5, 0.7)]
+    result = answer(trials, COST_AND_F1, {}, name="s", expected=guesses)
 
-    *ran, cheap, good = read(pareto_csv(result.front))
+    *ran, good, worse, cheap = read(pareto_csv(result.front))
     assert [row["origin"] for row in ran] == ["measured", "measured"]
-    assert (good["origin"], good["status"], good["trial"], good["run_id"], good["pareto_rank"]) == (
-        *("predicted", "Predicted", "", "", ""),
-    )
+    assert [row["evidence"] for row in (*ran, good, worse)] == ["trained", "trained", "probed", "estimated"]
+    assert (good["origin"], good["status"], good["trial"], good["run_id"]) == ("estimated", "Expected", "", "")
+    assert [row["pareto_rank"] for row in (good, worse, cheap)] == ["0", "", "0"]
+    table = configurations_table(result.front)
+    assert table["known from"].tolist() == ["estimate", "1 run", "probe", "1 run"]
+    assert table["F1"].tolist()[2] == "0.930 (0.920 to 0.950)"
     assert [float(good[name]) for name in ("f1", "f1_low", "f1_high")] == pytest.approx([0.93, 0.92, 0.95])
     assert (cheap["cost_usd"], good["cost_usd"]) == ("0.5", "3.0")
     assert [pick.point.number for pick in result.picks] == [1]
@@ -86,8 +84,8 @@ def test_the_error_of_quality_is_stated_after_one_run_and_that_of_dollars_after_
     assert re.fullmatch(r"0\.950 ± 0\.0\d\d", shown.figures.stated(once, "f1"))
     assert shown.figures.in_words(once).startswith("cost 3.000 USD; F1 0.950 ± 0.0")
     assert all(" ± 0" in text for text in shown.figures.of(twice).values())
-    assert [" ± " in text for text in front_table(shown.front)["F1"]] == [True, True]
-    assert [" ± " in text for text in front_table(shown.front)["cost (USD)"]] == [True, False]
+    assert [" ± " in text for text in configurations_table(shown.front)["F1"]] == [True, True]
+    assert [" ± " in text for text in configurations_table(shown.front)["cost (USD)"]] == [True, False]
     drawn = {trace.name: trace.error_x.array for trace in front_figure(shown.front, shown.picks, str).data}
     assert [value is None or value != value for value in drawn["on the front (2)"]] == [False, True]
 
