@@ -47,6 +47,8 @@ from paretune.core import pareto
 from paretune.core.errors import BudgetRefused
 from paretune.launchers.simulated.recorded_runs import RunTable
 from paretune.pricing import VARIABLE
+from paretune.specification.declaration import spell
+from paretune.specification.job import JobSpec
 from paretune.specification.profile import FILE as PROFILE
 from paretune.storage.files import find_file
 from paretune.studies.definition.file import StudyFile, full_name
@@ -63,7 +65,7 @@ PROBLEMS = {
         DEMO: tuple(f"demo/{seed}" for seed in range(1, 6)),
         WORLDS: ("plain/0", "plain/2", "cliff/1", "cliff/3", "failing/4", "heavy/5"),
         FAR: ("far/6", "far/7"),
-        SCRIPTS: ("trimtuner-cnn//machines", "steplaw-moe", "nmt-so", "lcbench-167181"),
+        SCRIPTS: ("trimtuner-cnn//machines", "steplaw-moe", "steplaw-dense", "nmt-so"),
         TRAINER: ("trainer/0",),
     },
     "left_out": {
@@ -198,6 +200,18 @@ def study_content(study: StudyFile) -> dict[str, Any]:
     return {"name": "demo", "job": study.job.given(), "search": search, "objectives": dict(study.objectives)}
 
 
+class TrainerGrid(grids.Grid):
+    """Runs of a script with the Trainer, whose batch size and rate are parameters of paretune, too."""
+
+    def spec(self, point: Point) -> JobSpec:
+        """Return the job at a point."""
+        return JobSpec.read({name: spell(value) for name, value in {**self.job, **point}.items()})
+
+    def usd(self, spec: JobSpec, seconds: float) -> float:
+        """Return the dollars of this many billed seconds of a job."""
+        return seconds * self._usd_per_s({"instance_type": spec.instance_type})
+
+
 def _trainer_table(seed: int, work: Path) -> grids.Grid:
     """Return a world whose trainings are those of a script with the Trainer, on one instance."""
     world = worlds.World.draw("plain", seed)
@@ -214,7 +228,7 @@ def _trainer_table(seed: int, work: Path) -> grids.Grid:
     axes = {name: sorted({key[index] for key in runs}) for index, name in enumerate(names)}
     prices = Table(path)
     usd = {kind: prices.usd(prices.spec({**prices.points[0], "instance_type": kind}), 1.0) for kind in axes[names[0]]}
-    made = grids.Grid(script, axes, runs, lambda point: usd[point["instance_type"]])
+    made = TrainerGrid(script, axes, runs, lambda point: usd[point["instance_type"]])
     made.job |= {"max_train_samples": world.rows, "model": "distilbert-base-uncased", "max_seq_length": 128}
     made.record(work)
     return made
@@ -282,7 +296,7 @@ def false_claims(problem: Problem, result: StudyResult) -> Iterator[str]:
         if key not in problem.truth:
             continue
         least = -problem.truth[key][-1] - 0.1 * (problem.best - problem.median)
-        for words in [*pick.roles, *re.split(r"(?<=[.:;])\s", " ".join(pick.roles.values()))]:
+        for words in [*pick.roles, *(reason for reason in pick.roles.values() if reason.startswith("Nothing else"))]:
             is_of_trained = "trained" in words
             others = trained if is_of_trained else [k for k in problem.truth if problem.cluster(k) in measured]
             as_good = [k for k in others if k in problem.truth]
@@ -296,7 +310,7 @@ def false_claims(problem: Problem, result: StudyResult) -> Iterator[str]:
                 problem.truth[k][0] < math.log(_FASTER) + problem.truth[key][0] for k in as_good
             ):
                 yield words
-            if "has a better mean" in words and words.startswith("No other"):
+            if "has a better mean" in words:
                 name = front.quality or ""
                 sign = 1.0 if front.objectives.get(name) == "maximize" else -1.0
                 if any(sign * (p.means[name] - pick.point.means[name]) > 0 for p in front.feasible):

@@ -308,11 +308,12 @@ class Beliefs:
             mean = to_digits(mean - self.quality.spread * doubt)
         ran = [row.job for row in self.rows if row.status is TrialStatus.COMPLETED]
         probed = {tuple(self.space.seconds_settings(job).items()) for job in ran}
-        train_seconds = self.aims.train_seconds(self.seconds)
+        seconds = self._measured_or_expected()
+        train_seconds = self.aims.train_seconds(seconds)
         return [
             Expected(
                 job=(job := self.jobs.jobs[i]),
-                seconds=float(self.seconds[i]),
+                seconds=float(seconds[i]),
                 train_seconds=float(train_seconds[i]),
                 log_deviation=float(self.log_deviation[i]),
                 mean=float(mean[i]),
@@ -324,6 +325,17 @@ class Beliefs:
             for i in np.argsort(self.unusual, kind="stable").tolist()
             if is_known[i]
         ]
+
+    def _measured_or_expected(self) -> np.ndarray:
+        """Return the seconds of each candidate: the mean of trainings that take equally long, if any, shape (N,)."""
+        if self.space.runs_user_code:  # any argument may change its seconds
+            return self.seconds
+        measured = defaultdict[Any, list[float]](list)
+        for row in self.measured:
+            measured[tuple(self.space.seconds_settings(row.job).values()), self.space.n_steps(row.job)] += [row.seconds]
+        keys = [(tuple(self.space.seconds_settings(j).values()), self.space.n_steps(j)) for j in self.jobs.jobs]
+        known = [float(np.mean(measured[key])) if key in measured else math.nan for key in keys]
+        return np.where(np.isnan(known), self.seconds, known)
 
     # Points in objective space
 

@@ -47,6 +47,14 @@ _DEFAULT_ROWS = 10_000.0  # assumed for a data set of unknown size
 _LATENCY_S, _ROW_S, _EXCHANGE_S = 0.03, 0.01, 0.02
 
 
+Estimated = Callable[[JobSpec], tuple[float, float] | None]
+"""Returns the expected seconds of a job and the upper end of their interval (80 %), or None if they are unknown."""
+
+
+def nothing_known(spec: JobSpec) -> None:
+    """Return None: nothing is known of a job before it has run."""
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """One job with the parameters of a point: a full training run, or a probe, which ends after a few steps."""
@@ -80,6 +88,8 @@ class Space:
         searched: the distribution of each searched parameter, by name.
         rows: training rows of the whole data set, or None if unknown.
         price_of: returns the price of a job in dollars per second.
+        estimated: returns the expected seconds of a job of the user's own code and the upper end of their interval
+            (80 %), or None if nothing is known of them before it has run.
 
     Raises:
         BadInput: no point makes a valid job. It has the faults of the last point that was tried.
@@ -96,7 +106,9 @@ class Space:
         searched: Mapping[str, BaseDistribution],
         rows: float | None,
         price_of: Callable[[JobSpec], float] = lambda spec: 1.0,
+        estimated: Estimated = nothing_known,
     ) -> None:
+        self._estimated, self._seconds_of_own = estimated, dict[Any, tuple[float, float] | None]()
         self._job, self.searched, self.rows, self._price_of = job, searched, rows, price_of
         self._jobs: dict[tuple[Any, ...], Candidate | None] = {}
         self._full = {name: full_name(job, name) for name in searched}  # full names, such as those of script arguments
@@ -189,8 +201,25 @@ class Space:
             self._estimates[key] = self._estimator.estimate(spec, built, None, plan=job.plan, facts=facts)
         return self._estimates[key]
 
-    def usual_step_s(self, job: Candidate) -> float:
-        """Return the seconds of a step that are believed before any run of paretune's own training."""
+    @cached_property
+    def high_of_first_s(self) -> tuple[float, float] | None:
+        """The estimated seconds of the first candidate and the upper end of their interval; None without an estimate."""
+        first = self.candidates[0]
+        if self.runs_user_code:
+            return self._of_own(first)
+        estimate = self.estimate_of(first)
+        return None if estimate is None else (estimate.time.seconds, estimate.time.seconds_high)
+
+    def _of_own(self, job: Candidate) -> tuple[float, float] | None:
+        if job.identity not in self._seconds_of_own:
+            self._seconds_of_own[job.identity] = self._estimated(job.spec)
+        return self._seconds_of_own[job.identity]
+
+    def usual_seconds(self, job: Candidate) -> float:
+        """Return the seconds that are believed before any run: of a step, or of a whole job of the user's own code."""
+        if self.runs_user_code:
+            known = self._of_own(job) or self.high_of_first_s
+            return 1.0 if known is None else known[0]
         if (estimate := self.estimate_of(job)) is not None and estimate.time.step_seconds > 0:
             return estimate.time.step_seconds
         of_micro_batch = _LATENCY_S + job.plan.per_device_train_batch_size * _ROW_S
@@ -254,9 +283,9 @@ class Jobs:
         return np.array(limits_s)
 
     @cached_property
-    def usual_step_s(self) -> np.ndarray:
-        """Seconds of a step that are believed before any run, see `Space.usual_step_s`."""
-        return np.array([self._space.usual_step_s(job) for job in self.jobs])
+    def usual_seconds(self) -> np.ndarray:
+        """Seconds that are believed before any run, see `Space.usual_seconds`."""
+        return np.array([self._space.usual_seconds(job) for job in self.jobs])
 
     @cached_property
     def seconds_keys(self) -> np.ndarray:

@@ -26,7 +26,7 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.price import Price
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, judged_by
-from paretune.studies.sampler.candidates import CLAIM, PROBE, Candidate, Space, own_space, rows_of
+from paretune.studies.sampler.candidates import CLAIM, PROBE, Candidate, Estimated, Space, nothing_known, own_space, rows_of
 from paretune.studies.sampler.belief import Aims, Beliefs, Expected
 from paretune.studies.sampler.decision import Accepts, Decision
 from paretune.studies.sampler.quality import F1_SPREAD
@@ -78,6 +78,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
             and either a third of all jobs have run, or 15 median jobs have been spent, the last three of which have
             added less than 0.5 %; or if no job is expected to meet the constraints. If False, the search continues
             until no job is left.
+        estimated: returns the expected seconds of a job of the user's own training code and the upper end of their
+            interval (80 %), or None if nothing is known of them.
 
     Attributes:
         space: the distributions to ask for, by name: those of the searched parameters and, for paretune's own training,
@@ -98,11 +100,12 @@ class SplitSampler(optuna.samplers.BaseSampler):
         metric: str | None = None,
         constraints: Constraints | None = None,
         stop: bool = True,
+        estimated: Estimated = nothing_known,
     ) -> None:
         given = job.given() if isinstance(job, JobSpec) else dict(job)
         counted = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
         self.price_of = price_of or partial(_usd_per_s, PriceList.read({}))
-        self._space = Space(given, searched, counted, self.price_of)
+        self._space = Space(given, searched, counted, self.price_of, estimated)
         judged = judged_by(dict.fromkeys(objectives, ""))
         if metric is None and judged is None:
             raise BadInput([f"objectives: none of {', '.join(objectives)} measures the model: add one, such as f1"])

@@ -1,14 +1,17 @@
 """The model of seconds: a Gaussian process of log seconds, for every job, whether a probe or a training run.
 
-For paretune's own training, it models the seconds of an optimizer step. Its mean is the estimate from data sheets
-(`estimating`), with the estimate's own uncertainty: a level that all jobs share, one that each instance type has, and
-the effects of batch and instances. A probe of a few steps and a whole training run measure the same seconds:
+For paretune's own training, it models the seconds of an optimizer step. A probe of a few steps and a whole training run
+measure the same seconds:
 
     seconds = startup + steps x seconds of a step
 
-For the user's own training code, it models all billed seconds, which are assumed to fall as the price of the cluster
-rises: a cluster at twice the price is faster, but not twice as fast. The weight of the price is learned. Before any
-run, a typical such job is assumed to take 300 seconds, or half of the shortest time limit if that is less.
+For the user's own training code, it models all billed seconds.
+
+Its mean is the estimate from data sheets (`estimating`), with the estimate's own uncertainty: a level that all jobs
+share, one that each instance type has, and the effects of batch and instances. Without an estimate, as for most scripts,
+billed seconds are assumed to fall as the price of the cluster rises: a cluster at twice the price is faster, but not
+twice as fast. The weight of the price is learned. Before any run, a typical such job is assumed to take 300 seconds, or
+half of the shortest time limit if that is less.
 
 A job that was cut off at its time limit is assumed to need somewhat longer than that limit. A job that is running
 counts with its expected seconds: they stay as expected, but become certain, because the job will show them.
@@ -26,15 +29,13 @@ from paretune.studies.trial_status import TrialStatus
 
 _USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0  # assumed before any run: the startup; a job of the user's own code
 _BEYOND = 1.25  # a job that was cut off is assumed to need this multiple of its billed seconds
-# Prior deviations of log seconds: of their level, of each instance type, and of the slope along a number's span.
-_SHARES = 0.7, 0.5, 0.9, 0.5
-"""Deviations of the level, of each type, of a slope, and of the bend of the surface, as shares of the estimate's own.
-At the middle of the span, they are the estimate's own in sum."""
-_LEVEL_UNKNOWN, _TYPE_UNKNOWN, _SLOPE_UNKNOWN = 1.5, 0.7, 1.0  # of paretune's own training without an estimate
-_LEVEL_OWN, _SLOPE_OWN = 2.0, 1.0  # of the user's own training code
+# Prior deviations of log seconds: of their level, of each instance type, of the slope along a number's span, and of the
+# bend of the surface.
+_SHARES = 0.7, 0.5, 0.9, 0.5  # of a job with an estimate, as shares of the estimate's own, which is about their sum
+_UNKNOWN = 1.5, 0.7, 1.0, 0.5  # of paretune's own training without an estimate
+_OWN = 2.0, 0.0, 1.0, 0.5  # of the user's own training code without an estimate
 _ESTIMATE = (1.0, 0.15)  # weight of the logarithm of the estimate
 _PRICE = (-0.5, 0.3)  # weight of the logarithm of the cluster's price
-_BEND_OWN = 0.5  # usual deviation of the surface of log seconds, without an estimate
 _NOISE = 0.04  # usual deviation of log seconds between runs of the same job
 
 
@@ -48,24 +49,25 @@ class SecondsModel:
     """
 
     def __init__(self, space: Space, rows: Sequence[Row]) -> None:
-        self._space = space
+        self._space, first = space, space.candidates[0]
         startups = [row.startup_s for row in rows if row.startup_s is not None]
         # Users rarely limit jobs to less than twice the startup, or twice what their own training takes.
         half_s = min(30.0 * job.spec.max_runtime_minutes for job in space.candidates)
         self.measured_startup_s = float(np.median(startups)) if startups else 0.0
-        self.startup_s = self.measured_startup_s if startups else min(_USUAL_START_S, half_s)
-        first = space.candidates[0]
-        if (estimate := space.estimate_of(first)) is not None and not startups:
-            outside_s = estimate.time.seconds - space.n_steps(first) * estimate.time.step_seconds
-            self.startup_s = min(max(outside_s, 1.0), half_s)
-        self._doubt = None  # standard deviation of the logarithm of an estimate
+        estimate = space.estimate_of(first)
+        assumed_s = _USUAL_START_S
         if estimate is not None:
-            self._doubt = math.log(estimate.time.seconds_high / estimate.time.seconds) / Z80
-        if space.runs_user_code:
-            self._center = float(np.log(min(_USUAL_OWN_S, half_s)))
-            self._usual = float(np.median(np.log(space.listed.usd_per_s)))
-        else:
-            self._center = self._usual = float(np.mean(np.log(space.listed.usual_step_s)))
+            assumed_s = max(estimate.time.seconds - space.n_steps(first) * estimate.time.step_seconds, 1.0)
+        self.startup_s = self.measured_startup_s if startups else min(assumed_s, half_s)
+        self._deviations, self._is_estimated = _OWN if space.runs_user_code else _UNKNOWN, True
+        usual = space.listed.usual_seconds
+        if (high_s := space.high_of_first_s) is not None:
+            doubt = math.log(high_s[1] / high_s[0]) / Z80
+            self._deviations = tuple(share * doubt for share in _SHARES)
+        elif space.runs_user_code:
+            self._is_estimated, usual = False, space.listed.usd_per_s
+        self._usual = float(np.median(np.log(usual)) if space.runs_user_code else np.mean(np.log(usual)))
+        self._center = self._usual if self._is_estimated else float(np.log(min(_USUAL_OWN_S, half_s)))
         ran = [row for row in rows if row.status is TrialStatus.COMPLETED and row.seconds > 0]
         cut_off = [row for row in rows if row.status is TrialStatus.CUT_OFF]
         cut_off = [row for row in cut_off if space.runs_user_code or not row.job.is_probe]
@@ -99,19 +101,16 @@ class SecondsModel:
 
     def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
         """Return what was assumed and learned, by name, see `Process.beliefs`."""
-        name = "price of the cluster" if self._space.runs_user_code else "estimate from data sheets"
-        return {f"seconds grow with a power of the {name}": self._process.beliefs()[name]}
+        return {f"seconds grow with a power of the {self._name}": self._process.beliefs()[self._name]}
+
+    @property
+    def _name(self) -> str:
+        return "estimate from data sheets" if self._is_estimated else "price of the cluster"
 
     def _fit(self, points: Points, values: np.ndarray) -> None:
-        beliefs: dict[str, tuple[float, float]]
-        if self._space.runs_user_code:
-            beliefs, scale = {"level": (0.0, _LEVEL_OWN), "price of the cluster": _PRICE}, _BEND_OWN
-            slope = _SLOPE_OWN
-        else:
-            level, of_type, slope, scale = _LEVEL_UNKNOWN, _TYPE_UNKNOWN, _SLOPE_UNKNOWN, _BEND_OWN
-            if self._doubt is not None:
-                level, of_type, slope, scale = (share * self._doubt for share in _SHARES)
-            beliefs = {"level": (0.0, level), "estimate from data sheets": _ESTIMATE}
+        level, of_type, slope, scale = self._deviations
+        beliefs = {"level": (0.0, level), self._name: _ESTIMATE if self._is_estimated else _PRICE}
+        if self._is_estimated:
             beliefs |= {f"type {name}": (0.0, of_type) for name in self._space.types}
         beliefs |= {f"slope of {i}": (0.0, slope) for i in range(points.terms.shape[1] - len(beliefs))}
         axes = self._space.seconds_axes
@@ -121,9 +120,6 @@ class SecondsModel:
         """Return the inputs of the process: its basis has a level, what is believed, and a slope for each number."""
         axes, keys = self._space.seconds_axes, jobs.seconds_keys
         slopes = keys[:, axes.are_numbers[axes.of_columns]] - 0.5 if keys.shape[1] else keys
-        level = np.ones(len(jobs))
-        if self._space.runs_user_code:
-            terms = [level, np.log(jobs.usd_per_s) - self._usual]
-        else:
-            terms = [level, np.log(jobs.usual_step_s) - self._usual, *np.eye(len(self._space.types))[jobs.types].T]
-        return Points(keys, np.column_stack([*terms, slopes]))
+        usual = jobs.usual_seconds if self._is_estimated else jobs.usd_per_s
+        of_types = [*np.eye(len(self._space.types))[jobs.types].T] if self._is_estimated else []
+        return Points(keys, np.column_stack([np.ones(len(jobs)), np.log(usual) - self._usual, *of_types, slopes]))

@@ -26,7 +26,7 @@ class _Times(NamedTuple):
 
 _TIMES = {
     "measured": _Times(2.0, 1.15),  # of the longest equal job
-    "predicted": _Times(2.0, 1.0),  # of the sampler's prediction plus two standard deviations
+    "predicted": _Times(2.0, 1.0),  # of the sampler's prediction plus two standard deviations; at last, plus one
     "estimated": _Times(4.0, 4.0),  # of the upper end of the estimate, whether or not the model has run on that cluster
     "probe": _Times(1.0, 1.0),  # of `_PROBE_S`, if the sampler does not predict it
 }
@@ -91,11 +91,14 @@ class Limits:
             return [spec]
         known_from, seconds, cut_off_s = self._known(spec, expected)
         slower = self._slower if known_from == "estimated" else 1.0
-        usual_s, shortest_s = (
-            max(_AGAIN * cut_off_s, _limit_s(slower * times, seconds)) for times in _TIMES[known_from]
-        )
-        own = spec.max_runtime_minutes
-        minutes = [min(own, _minutes(limit_s)) for limit_s in (max(LEAST_S, usual_s), max(LEAST_OF_ALL_S, shortest_s))]
+        limits_s = [_limit_s(slower * times, seconds) for times in _TIMES[known_from]]
+        if known_from == "predicted" and expected is not None:  # better a bold limit than a budget that lies idle
+            limits_s.append(_limit_s(1.0, expected[0] * min(math.exp(expected[1]), _MOST_ABOVE)))
+        own, least = spec.max_runtime_minutes, (LEAST_S, *[LEAST_OF_ALL_S] * 2)
+        minutes = [
+            min(own, _minutes(max(shortest_s, _AGAIN * cut_off_s, limit_s)))
+            for shortest_s, limit_s in zip(least, limits_s, strict=False)
+        ]
         return [spec if each == own else spec.replace(max_runtime_minutes=each) for each in dict.fromkeys(minutes)]
 
     def shortest(self, spec: JobSpec) -> JobSpec:

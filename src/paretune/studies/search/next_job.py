@@ -6,12 +6,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from scipy.special import stdtrit
 
 from paretune.core.errors import BudgetRefused, refuse
+from paretune.estimating.forecast import Forecast
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.jobs.preparation import inputs_of
 from paretune.presentation.text import duration, limit_usd, usd
@@ -32,7 +33,7 @@ from paretune.studies.sampler.decision import LONGER, ExpectedSeconds
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
-from paretune.studies.search.limits import LEAST_S
+from paretune.studies.search.limits import LEAST_OF_ALL_S, LEAST_S
 from paretune.studies.search.money import MAX_COST
 from paretune.studies.trial_status import TRIES, TrialStatus
 
@@ -161,6 +162,7 @@ class Split:
 
     def __init__(self, driver: Driver) -> None:
         self._driver, file, launcher = driver, driver.file, driver.workplace.launcher
+        self._forecast = Forecast(None)  # without recorded runs: the search itself learns from those of the study
         rows = None  # of the whole data set, if it was prepared
         if not file.job.runs_user_code and file.job.max_train_samples is None:
             dataset = inputs_of(file.job, driver.workplace, prepare=False).dataset
@@ -174,11 +176,18 @@ class Split:
             metric=file.judged_by.metric if file.judged_by is not None else None,
             constraints=file.constraints,
             stop=file.stop == "auto",
+            estimated=self._estimated_s,
         )
         self.sampler.accepts = self._accepts
         self._limited: dict[Any, JobSpec] = {}  # accepted jobs with their time limits, by identity
         self._too_expensive = list[JobSpec]()  # training jobs that were too expensive, with their shortest limits
         self._is_too_long = False  # whether the estimate of a job exceeded its own time limit
+
+    def _estimated_s(self, spec: JobSpec) -> tuple[float, float] | None:
+        """Return what is estimated of a script from its text: its seconds, and the upper end of their interval."""
+        workplace = self._driver.workplace
+        estimate = self._forecast.of(spec, inputs_of(spec, workplace, prepare=False), workplace.launcher.price)
+        return None if estimate is None else (estimate.time.seconds, estimate.time.seconds_high)
 
     def propose(self) -> Start | str:
         """Return the next job, or the reason why there is none."""
@@ -259,9 +268,9 @@ class Split:
         return found + self._within_share(found[-1]) if found else []
 
     def _within_share(self, spec: JobSpec) -> list[JobSpec]:
-        """Return a job of the user's own code with the limit that `_SHARE_OF_FIRST` of the budget covers.
+        """Return a job of the user's own code with limits that `_SHARE_OF_FIRST` of the budget, then all of it, covers.
 
-        Return nothing if any job has completed, or if that limit would be too short.
+        A limit that a share covers is at least `LEAST_S`. Return nothing if any job has completed.
         """
         budget_usd, money, minutes = self._driver.file.budget_usd, self._driver.money, spec.max_runtime_minutes
         if budget_usd is None or not spec.runs_user_code or self._driver.ended.completed:
@@ -270,9 +279,12 @@ class Split:
             whole_usd, half_usd = (money.worst_usd(spec.replace(max_runtime_minutes=m)) for m in (minutes, minutes / 2))
             if whole_usd is not None and half_usd is not None and whole_usd > half_usd:
                 usd_per_minute = 2 * (whole_usd - half_usd) / minutes
-                shorter = math.floor(minutes - (whole_usd - _SHARE_OF_FIRST * budget_usd) / usd_per_minute)
-                if LEAST_S / 60 <= shorter < minutes:
-                    return [spec.replace(max_runtime_minutes=float(shorter))]
+                share, most = (
+                    math.floor(10 * (minutes - (whole_usd - part * budget_usd) / usd_per_minute)) / 10
+                    for part in (_SHARE_OF_FIRST, 1.0)
+                )
+                limits = dict.fromkeys((max(share, LEAST_S / 60), most))
+                return [spec.replace(max_runtime_minutes=m) for m in limits if LEAST_OF_ALL_S / 60 <= m < minutes]
         return []
 
     @property
@@ -302,20 +314,23 @@ class Split:
         return f"no training run has measured {label(name)}"
 
     def _expected(self, believed: Expected, number: int) -> Configuration:
+        ran = [(trial.measured.get(metrics.JOB_SECONDS), trial.billed_s) for trial in self._driver.ended.completed]
+        waited = [whole_s - billed_s for whole_s, billed_s in ran if whole_s is not None and billed_s is not None]
+        waited_s = max(fmean(waited), 0.0) if waited else 0.0  # for instances, which is not billed
         quality = self._driver.file.judged_by
         assert quality is not None  # the split sampler needs a quality metric
 
         def values(deviations: float) -> dict[str, float]:
             slower = math.exp(deviations * believed.log_deviation)
             seconds = believed.seconds * slower
-            measured = {metrics.JOB_SECONDS: seconds, metrics.BILLABLE_SECONDS: seconds}
+            measured = {metrics.JOB_SECONDS: seconds + waited_s, metrics.BILLABLE_SECONDS: seconds}
             measured[metrics.TRAIN_SECONDS] = believed.train_seconds * slower
             measured[metrics.COST_USD] = seconds * self.sampler.price_of(believed.job.spec)
             if believed.is_absolute:
                 reached = quality.sign * (believed.mean + deviations * believed.deviation)
                 measured[quality.metric] = min(max(reached, quality.lowest), quality.highest)
             wanted = self._driver.table.values(measured)
-            return {metrics.COST_USD: measured[metrics.COST_USD], metrics.JOB_SECONDS: seconds} | wanted
+            return {name: measured[name] for name in (metrics.COST_USD, metrics.JOB_SECONDS)} | wanted
 
         low, high = values(-_ENDS), values(_ENDS)
         trial = Trial(

@@ -248,7 +248,7 @@ def test_from_four_trainings_on_a_search_keeps_the_dollars_of_a_repeat_whatever_
     [
         (None, (1800.0, 0.0), [65.0, 35.0]),  # twice half an hour, or where dollars are short once, and five minutes
         (None, (60.0, 0.0), [15.0, 2.0]),
-        (None, (1800.0, 0.1), [78.3, 41.7]),  # of half an hour and two standard deviations
+        (None, (1800.0, 0.1), [78.3, 41.7, 38.2]),  # of half an hour and two standard deviations, at last one
         (None, (600.0, 5.0), [85.0, 45.0]),  # of at most four times the prediction
         (30.0, (600.0, 0.0), [60.0]),
     ],
