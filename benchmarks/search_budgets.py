@@ -11,9 +11,9 @@ be based on the half `left_out`. Each study is one line of --results, and one th
 Budgets are in median jobs: the median price of a problem's jobs is 1. `0` is the study's answer for 0 USD, which is the
 estimate. `end` has money for 40 median jobs and ends by itself.
 
-    front        share of the true front's hypervolume that the stated front has, which includes what is expected. Points
-                 count with their true values. The reference point lies as far beyond the front as the front is wide,
-                 in the logarithms of dollars and seconds
+    front        share of the true front's hypervolume that the stated front has, which includes what is expected.
+                 Points count with their true values. The reference point lies as far beyond the front as the front is
+                 wide, in the logarithms of dollars and seconds
     regret       the best true quality less that of the recommended configuration, in units of best less median
     USD          what the recommended configuration costs, as a multiple of the cheapest one that is as good
     spent        share of the budget that was spent
@@ -76,6 +76,7 @@ PROBLEMS = {
     },
 }
 RESULTS = Path(__file__).parent / "results"
+_COUNTS = ("trials", "probes", "repeats")
 _WORTH = 0.05  # `recommendation._WORTH`, for rivals
 _FASTER = 0.95  # a claim is false if a measured cluster needs less than this share of the seconds or dollars
 _TRAINER = """from transformers import Trainer, TrainingArguments, AutoModelForSequenceClassification
@@ -109,11 +110,13 @@ class Judged:
 class Problem:
     """A table with its truth, and the study that searches it.
 
-    `truth` maps the key of a point to what is minimized: log dollars, log seconds if they are an objective, and negative
-    quality.
+    `truth` maps the key of a point to what is minimized: log dollars, log seconds if they are an objective, and
+    negative quality.
     """
 
-    def __init__(self, table: Any, content: Mapping[str, Any], environment: Mapping[str, str], names: Mapping[str, str]):
+    def __init__(
+        self, table: Any, content: Mapping[str, Any], environment: Mapping[str, str], names: Mapping[str, str]
+    ):
         self.table, self.content, self.environment, self._names = table, content, environment, names
         self.has_seconds = "job_seconds" in content["objectives"]
         self.truth: dict[str, tuple[float, ...]] = {}
@@ -246,8 +249,16 @@ def study(problem: Problem, budget: str, seed: int) -> Judged:
     """Run a study with a budget, and judge its answer."""
     usd = (END if budget == "end" else float(budget)) * problem.table.median_usd
     simulation = {**problem.content["job"].get("simulation", {}), "seed": seed}
-    job = {key: value for key, value in problem.content["job"].items() if key != "simulation"} | {"simulation": simulation}
-    content = {"seed": seed, **problem.content, "job": job, "budget_usd": usd, "stop": "auto" if budget == "end" else "never"}
+    job = {key: value for key, value in problem.content["job"].items() if key != "simulation"} | {
+        "simulation": simulation
+    }
+    content = {
+        "seed": seed,
+        **problem.content,
+        "job": job,
+        "budget_usd": usd,
+        "stop": "auto" if budget == "end" else "never",
+    }
     with tempfile.TemporaryDirectory() as home, product.empty_home():
         before = dict(os.environ)
         (Path(home) / PROFILE).touch()
@@ -331,7 +342,11 @@ def rival(problem: Problem, method: str, budget: str, seed: int) -> Judged:
     runs = [(problem.key(job.point), *job.costs) for job in kept if job.point is not None and job.costs is not None]
     if not runs:
         return Judged(spent=spent_usd / most_usd, trials=len(kept))
-    best = [run for run, is_best in zip(runs, pareto.front([run[1:] for run in runs], [False, False]), strict=True) if is_best]
+    best = [
+        run
+        for run, is_best in zip(runs, pareto.front([run[1:] for run in runs], [False, False]), strict=True)
+        if is_best
+    ]
     spread = statistics.median(run[2] for run in runs) - min(run[2] for run in runs)
     taken = min(best, key=lambda run: run[2] + _WORTH * spread * math.log2(max(run[1], 1e-12)))[0]
     return Judged(
@@ -385,7 +400,9 @@ def mean(values: Iterable[float | None]) -> str:
     return f"{statistics.fmean(there):.2f}" if there else "-"
 
 
-def rows(names: Sequence[str], family: str, done: Mapping[tuple[str, str, str, int], Judged]) -> Iterator[tuple[str, ...]]:
+def rows(
+    names: Sequence[str], family: str, done: Mapping[tuple[str, str, str, int], Judged]
+) -> Iterator[tuple[str, ...]]:
     """Yield a row for each budget and method of a family; a problem with several seeds counts once."""
     for budget in BUDGETS:
         for method in ("paretune", *RIVALS):
@@ -406,7 +423,9 @@ def rows(names: Sequence[str], family: str, done: Mapping[tuple[str, str, str, i
                 by_problem(lambda j: j.regret),
                 by_problem(lambda j: j.times_usd),
                 by_problem(lambda j: j.spent),
-                "/".join(f"{statistics.fmean(getattr(j, n) for j in each):.1f}" for n in ("trials", "probes", "repeats")),
+                "/".join(
+                    f"{statistics.fmean(getattr(j, n) for j in each):.1f}" for n in ("trials", "probes", "repeats")
+                ),
                 str(sum(j.false for j in each)) if ours else "",
                 f"{sum(j.is_refused for j in each)} of {len(each)}" if ours else "",
             )

@@ -11,8 +11,7 @@ from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.configurations import Configuration
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import EXPECTED, Trial
-from paretune.studies.sampler.belief import ESTIMATED
-from paretune.studies.trial_status import TrialStatus
+from paretune.studies.trial_status import ESTIMATED, TrialStatus
 
 COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
 
@@ -53,7 +52,9 @@ def expected(number: int, cost: float, f1: float | None, evidence: str = ESTIMAT
     """Return a configuration that was not trained, with what is expected of it; without F1, it is unknown."""
     values = {"cost_usd": cost, **({} if f1 is None else {"f1": f1}), **more}
     ends = {"f1": (-0.01, 0.02), "cost_usd": (-0.1, 0.1)}
-    intervals = {name: (values[name] + low, values[name] + high) for name, (low, high) in ends.items() if name in values}
+    intervals = {
+        name: (values[name] + low, values[name] + high) for name, (low, high) in ends.items() if name in values
+    }
     given = {"values": values, "cost_usd": None, "origin": EXPECTED, "run_id": "", "intervals": intervals}
     trial = trial_of(number, cost, 0.0, **given)
     return Configuration(trial=trial, trials=(), means=values, errors={}, evidence=evidence, believed=f1 or 0.0)

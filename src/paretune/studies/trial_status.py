@@ -1,5 +1,7 @@
 """The status of a trial: how its job ended, and whether its point (the searched values) is tried again.
 
+`ESTIMATED`, `PROBED` and `TRAINED` say what a configuration is known from.
+
     COMPLETED                         the point has a result
     OUT_OF_MEMORY, DIVERGED, STOPPED  the point has no result, and is not tried again
     FAILED, CUT_OFF                   the point is tried once more if the search asks for it
@@ -15,6 +17,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from paretune.specification.ending import Cause, Ending
+
+ESTIMATED, PROBED, TRAINED = "estimated", "probed", "trained"
+"""What a configuration is known from: nothing that ran, a job with the same cluster and batch, or its own training."""
 
 
 class TrialStatus(Enum):

@@ -8,7 +8,6 @@ from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.configurations import Configuration
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import page
-from paretune.studies.results.recommendation import pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS_OF_NOISY_PICK, RUNS_OF_PICK, wanted
 from paretune.studies.trial_status import TrialStatus
@@ -107,10 +106,11 @@ def test_a_training_that_does_not_depend_on_the_seed_not_even_in_its_loss_is_rep
     assert (point_at(driver, RATES[0]).errors["f1"] > 0) == (loss_scatter > 0)
 
 
-@pytest.mark.parametrize(("budget_usd", "count"), [(0.15, 1), (100.0, 2)])
+@pytest.mark.parametrize(("budget_usd", "count"), [(0.15, 1), (100.0, 3)])
 def test_repeats_never_cost_more_than_the_search_has_or_a_tenth_of_the_budget(
     desk: Desk, budget_usd: float, count: int
 ) -> None:
+    desk.launcher.judge = lambda spec, times: DONE if spec.seed == 42 else BROKEN
     driver = desk.driver(search={"learning_rate": Choices(values=RATES[:1])}, budget_usd=budget_usd)
     searched(driver)
 

@@ -15,19 +15,20 @@ from paretune.specification.catalog import owner
 from paretune.specification.declaration import Value, experimental_words, spell
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import OF_OWN_CODE
-from paretune.studies.definition.objectives import violations
+from paretune.studies.definition.objectives import costs, violations
 from paretune.studies.definition.space import Search
 from paretune.studies.results.configurations import Configuration
 from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront
+from paretune.studies.results.growth import Growth, growth_in_words, growth_of
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.recommendation import RECOMMENDED, Pick, recommend
-from paretune.studies.results.growth import Growth, growth_in_words, growth_of
 from paretune.studies.results.tables import configurations_table
 from paretune.studies.results.trials import Trial, counted, label
 from paretune.studies.trial_status import TrialStatus
 
 _MOST_REASONS, _MOST_ALIKE = 6, 6
+_SAME_USD = 0.01  # dollars of jobs that differ by at most this share are about the same
 _DIGITS = re.compile(r"\d+")
 
 
@@ -126,29 +127,33 @@ class StudyAnswer:
         if not self.picks or self.front.is_foreign or not self.front.spent_usd:
             return ""
         point, spent_usd = self.picks[0].point, self.front.spent_usd
-        usd_of_job = point.means.get(metrics.COST_USD, 0.0)
-        jobs = ""
-        if usd_of_job:
-            times = spent_usd / usd_of_job
-            jobs = f", as much as {plain(times, 2)} of these jobs" if times >= 1 else f", {times:.0%} of one of these jobs"
-        text = f"The search cost {usd(spent_usd)}{jobs}."
-        known, name = self._known_before(), self.front.quality
-        if known is None or not usd_of_job or point.is_expected:
-            return text
-        before = f"The free estimate recommends {known.trial.setting()}"
+        of_job_usd = point.means.get(metrics.COST_USD, 0.0)
+        text = f"The search cost {usd(spent_usd)}"
+        if of_job_usd:
+            times = spent_usd / of_job_usd
+            many = f"as much as {plain(times, 2)} of these jobs"
+            text += f", {many if times >= 1 else f'{times:.0%} of one of these jobs'}"
+        known = self._known_before()
+        if known is None or not of_job_usd or point.is_expected:
+            return f"{text}."
         if known.trial.setting() == point.trial.setting():
-            return f"{text} The free estimate recommends the same configuration."
-        better = ""
-        if name is not None and not self.front.is_floor and name in known.means and name in point.means:
-            sign = 1.0 if self.front.objectives[name] == "maximize" else -1.0
-            gain = sign * (point.means[name] - known.means[name])
-            better = f"{label(name)} {self.figures.digits(name, abs(gain))} {'better' if gain > 0 else 'worse'}"
-        saved_usd = known.means.get(metrics.COST_USD, 0.0) - usd_of_job
-        if saved_usd > 0.01 * usd_of_job:
-            pays = f"from {math.ceil(spent_usd / saved_usd):,} jobs on, the search has paid"
-            return f"{text} {before}: the recommended one is {usd(saved_usd)} a job cheaper{f', {better}' * bool(better)}; {pays}."
-        more = f"{usd(-saved_usd)} a job more expensive" if saved_usd < -0.01 * usd_of_job else "about as expensive"
-        return f"{text} {before}: the recommended one is {more}{f', {better}' * bool(better)}."
+            return f"{text}. The free estimate recommends the same configuration."
+        saved_usd, differences = known.means.get(metrics.COST_USD, 0.0) - of_job_usd, list[str]()
+        if abs(saved_usd) <= _SAME_USD * of_job_usd:
+            differences.append("about as expensive")
+        else:
+            than = "cheaper" if saved_usd > 0 else "more expensive"
+            differences.append(f"{usd(abs(saved_usd))} a job {than}")
+        name = self.front.quality
+        if name is not None and name in known.means and name in point.means:
+            (own,), (other,) = (costs(each.means, {name: self.front.objectives[name]}) for each in (point, known))
+            gain = self.figures.digits(name, abs(other - own))
+            differences.append(f"its {label(name)} is {gain} {'better' if own < other else 'worse'}")
+        pays = ""
+        if saved_usd > _SAME_USD * of_job_usd:
+            pays = f": from {math.ceil(spent_usd / saved_usd):,} jobs on, the search has paid"
+        before = f"The free estimate recommends {known.trial.setting()}"
+        return f"{text}. {before}. Compared with it, the recommended one is {', and '.join(differences)}{pays}."
 
     def _known_before(self) -> Configuration | None:
         """Return what the study knows now of the configuration that the answer for 0 USD recommends."""

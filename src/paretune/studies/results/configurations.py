@@ -24,10 +24,9 @@ from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, violations
 from paretune.studies.results.noise import RunNoise, noise_of_cluster, noise_of_quality, noise_of_repeats
 from paretune.studies.results.trials import FOREIGN, Trial
-from paretune.studies.sampler.belief import PROBED, TRAINED
 from paretune.studies.sampler.process import Axes, Axis, Points
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, quality_axes, quality_points, quality_settings
-from paretune.studies.trial_status import TrialStatus
+from paretune.studies.trial_status import PROBED, TRAINED, TrialStatus
 
 FEWEST_EQUAL = 2  # number of repeats with exactly the same quality after which training counts as deterministic
 _CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}

@@ -64,8 +64,8 @@ class Figures:
         text = self.number(name, point.means[name], point.errors.get(name))
         if point.is_expected and (interval := self._front.interval(point, name)) is not None:
             size, (low, high) = self.unit(name)[0], interval
-            width = (high - low) / 2 / size
-            text = f"{to_error(point.means[name] / size, width)} ({to_error(low / size, width)} to {to_error(high / size, width)})"
+            ends = (to_error(each / size, (high - low) / 2 / size) for each in (point.means[name], low, high))
+            text = "{} ({} to {})".format(*ends)
         return f"{text} {self.unit(name)[1]}".strip() if with_unit else text
 
     def of(self, point: Configuration) -> dict[str, str]:

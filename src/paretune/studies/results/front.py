@@ -91,7 +91,7 @@ class StudyFront:
         """
         trained, goals = self.feasible, dict(self.objectives)
         if not self.has_trained:
-            goals |= {name: "minimize" for name in (metrics.COST_USD, metrics.JOB_SECONDS)}
+            goals |= dict.fromkeys((metrics.COST_USD, metrics.JOB_SECONDS), "minimize")
         values = dict[tuple[float, ...], Configuration]()
         for point in [*trained, *self.expected]:
             means = {**point.means, **({} if self.quality is None else {self.quality: self.believed_of(point)})}

@@ -61,7 +61,9 @@ def growth_of(front: StudyFront) -> list[Growth]:
 
 def growth_in_words(grown: Sequence[Growth]) -> list[str]:
     """Return after how many dollars the front first had some shares of all that is known at the end."""
-    firsts = (next((each for each in grown if each.share >= share), None) for share in _TOLD)
+    firsts = [next((each for each in grown if each.share >= share), None) for share in _TOLD]
     last = [each for each in grown if not each.is_expected][-1:]
-    told = {f"{each.share:.0%}": each for each in sorted({e for e in [*firsts, *last] if e is not None}, reverse=True)}
-    return [f"{usd(usd_)}{' (expected)' * more}: {share:.0%} of the front's hypervolume" for usd_, share, more in sorted(told.values())]
+    in_order = sorted({each for each in [*firsts, *last] if each is not None}, reverse=True)
+    by_share = {f"{each.share:.0%}": each for each in in_order}  # of equal shares, the first
+    lines = [f"{usd(each.usd)}{' (expected)' * each.is_expected}: {share}" for share, each in by_share.items()]
+    return [f"{line} of the front's hypervolume" for line in reversed(lines)]

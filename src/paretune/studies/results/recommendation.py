@@ -15,7 +15,7 @@ import numpy as np
 
 from paretune.core.errors import BadInput
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import OBJECTIVES, costs
+from paretune.studies.definition.objectives import costs
 from paretune.studies.results.configurations import FEWEST_EQUAL, Configuration
 from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront
@@ -26,9 +26,9 @@ _WORTH = 0.05
 """Share of the distance from the median quality to the best one that may be given up to halve the dollars. Chosen on
 the first half of the drawn studies of benchmarks/search_statements.py."""
 _LOSS = 0.3
-"""Largest loss of quality for being better in all else, the difference of the means plus its standard error, as a share of the
-range of quality on the front. Without this limit, noisy runs would make almost anything as good. Chosen on the first
-half of the drawn studies of benchmarks/search_statements.py."""
+"""Largest loss of quality for being better in all else, the difference of the means plus its standard error, as a share
+of the range of quality on the front. Without this limit, noisy runs would make almost anything as good. Chosen on the
+first half of the drawn studies of benchmarks/search_statements.py."""
 _NEVER = 0.01  # probability of a collapse below which it is not mentioned
 _RARE = 0.05  # the same if more than FEWEST_EQUAL runs did not collapse
 _RISKY = 0.15  # probability of a collapse above which the learning rate is called too high
@@ -64,7 +64,8 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
     """Return the recommended configuration, then those with other roles; empty if there is none.
 
     The roles: the recommended one, the one with the best mean quality, the fastest, and the knee of the front. If no
-    training has completed, only the recommended one is returned, from what is expected. `unverified` maps the number of a configuration to the reason why it has no more runs.
+    training has completed, only the recommended one is returned, from what is expected. `unverified` maps the number of
+    a configuration to the reason why it has no more runs.
     """
     if not front.feasible:
         return [_expected(front)] if front.may_expect and front.expected_best else []
@@ -198,7 +199,7 @@ def _recommended(front: StudyFront, point: Configuration) -> _Role:
     gains = ", and it is " + " and ".join(gain) if (gain := _gains(front, point, best)) else ""
     if best in front.alike(point):
         reason = f"The runs cannot tell its {label(name)} from that of trial {best.number}, whose mean is {lost} better"
-    elif front.objectives[name] == "maximize" and front.believed_of(point) >= front.believed_of(best) or (
+    elif (front.objectives[name] == "maximize" and front.believed_of(point) >= front.believed_of(best)) or (
         front.objectives[name] == "minimize" and front.believed_of(point) <= front.believed_of(best)
     ):
         reason = (
@@ -222,23 +223,25 @@ def _best(front: StudyFront, taken: Configuration) -> _Role | None:
 
 def _gains(front: StudyFront, point: Configuration, other: Configuration) -> list[str]:
     """Return in words in which objectives but quality a configuration is better than another one."""
-    figures, names = Figures(front), [name for name in front.objectives if name != front.quality]
-    better = [n for n in names if costs(point.means, {n: front.objectives[n]}) < costs(other.means, {n: front.objectives[n]})]
-    return [figures.gain(name, point.means[name], other.means[name]) for name in better]
+    figures, gains = Figures(front), list[str]()
+    for name, direction in front.objectives.items():
+        own, others = (costs(each.means, {name: direction}) for each in (point, other))
+        if name != front.quality and own < others:
+            gains.append(figures.gain(name, point.means[name], other.means[name]))
+    return gains
 
 
-def _that_was_trained(front: StudyFront, name: str, point: Configuration, of: Configuration) -> str:
-    """Return a restriction for a superlative, if a configuration that was not trained is expected to beat it.
+def _that_was_trained(front: StudyFront, name: str, point: Configuration, least: Configuration | None) -> str:
+    """Return a restriction for a superlative if a configuration that was not trained is expected to beat it.
 
-    `point` has the least of the metric `name` among those that were trained. Configurations count that are expected to
-    be as good as `of`.
+    `point` has the least of the metric `name` among those that were trained. Only configurations count that are
+    expected to be as good as `least`; all count if it is None.
     """
-    quality = front.quality
     for other in front.expected:
         is_as_good = True
-        if quality is not None and quality in other.means and quality in of.means:
-            goal = {quality: front.objectives.get(quality) or OBJECTIVES[quality].direction}
-            is_as_good = costs(other.means, goal) <= costs({quality: of.means[quality]}, goal)
+        if (quality := front.quality) is not None and least is not None and quality in other.means:
+            goal = {quality: front.objectives[quality]}
+            is_as_good = costs(other.means, goal) <= costs(least.means, goal)
         if is_as_good and other.means.get(name, math.inf) < point.means.get(name, -math.inf):
             return " that was trained"
     return ""
@@ -264,9 +267,7 @@ def _fastest(front: StudyFront) -> _Role | None:
         bound = f" of at least median {label(quality)}" * is_bound
         worst = max(points, key=lambda point: costs(point.means, goal))
     fastest = min(points, key=lambda point: (point.means[name], front.cost_of(point)))
-    trained = _that_was_trained(front, name, fastest, worst if bound and worst is not None else fastest)
-    if not bound:  # of all, however good
-        trained = " that was trained" if any(p.means.get(name, math.inf) < fastest.means[name] for p in front.expected) else ""
+    trained = _that_was_trained(front, name, fastest, worst if bound else None)
     place = "" if name in front.objectives else " on the front"
     return fastest, f"the fastest{place}{trained}{bound}", f"The fastest is judged by {label(name)}."
 

@@ -34,7 +34,7 @@ class StudyResult(Result):
         return f"study {self.answer.name}: {self.ending}"
 
     def rows(self) -> list[Row]:
-        """Return the rows of pareto.csv: one per trial, in order of number, then one per configuration that was not trained."""
+        """Return the rows of pareto.csv: one per trial, then one per configuration that was not trained."""
         return read_rows(pareto_csv(self.answer.front, self.answer.levels))
 
     @property

@@ -14,18 +14,18 @@ from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import collapse_risk
 from paretune.studies.results.trials import AS_RUN, EXPECTED, Trial
-from paretune.studies.sampler.belief import ESTIMATED, PROBED
+from paretune.studies.trial_status import ESTIMATED, PROBED
 
 
 def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None = None) -> str:
     """Return the content of pareto.csv: a row for each trial, then one for each configuration that was not trained.
 
-    The column `evidence` says what a row is known from: `trained`, `probed` or `estimated`; it is empty for a trial that
-    has no result. A configuration that was not trained has what is expected of it, and the rank 0 if nothing known is
-    expected to beat it, else none. Unknown values are empty. In a designed experiment, `levels` maps the number of a trial to the level of each factor,
-    or to an empty mapping if the trial's point is not a row of the design.
-    If a trial has the same job as an earlier one but a different seed, its column `repeats` has the number of the first
-    such trial.
+    The column `evidence` says what a row is known from: `trained`, `probed` or `estimated`; it is empty for a trial
+    without a result. A configuration that was not trained has what is expected of it, and the rank 0 if nothing known
+    is expected to beat it, else none. Unknown values are empty. In a designed experiment, `levels` maps the number of a
+    trial to the level of each factor, or to an empty mapping if the trial's point is not a row of the design. If a
+    trial has the same job as an earlier one but a different seed, its column `repeats` has the number of the first such
+    trial.
 
     A metric's own column has the value of this trial. The column that ends in `_mean` has the number that the study
     states for its configuration: the mean of all runs (collapsed ones excluded from quality). `_low` and `_high` bound

@@ -59,7 +59,7 @@ class Trial:
     reason: str = ""  # why it has no result, for people
     cause: Cause | None = None  # why it has no result; None if it has one, or if it was stopped on request
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """For a configuration that has not been trained, metric to the ends of its interval of probability `noise.INTERVAL`."""
+    """Of a configuration that was not trained, metric to the ends of its interval (probability `noise.INTERVAL`)."""
     collapse_probability: float | None = None  # of a configuration that has not been trained
     verdicts: tuple[str, ...] = ()  # sentences about its training, such as that it is worse than TF-IDF
     changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point

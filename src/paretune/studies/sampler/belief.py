@@ -24,10 +24,8 @@ from paretune.studies.definition.objectives import Constraints
 from paretune.studies.sampler.candidates import Candidate, Jobs, Row, Space
 from paretune.studies.sampler.quality import QualityModel, lost_probability, settings_doubt
 from paretune.studies.sampler.seconds import SecondsModel
-from paretune.studies.trial_status import TrialStatus, is_final
+from paretune.studies.trial_status import ESTIMATED, PROBED, TrialStatus, is_final
 
-ESTIMATED, PROBED, TRAINED = "estimated", "probed", "trained"
-"""What a configuration is known from: nothing that ran, a job with the same cluster and batch, or its own training."""
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
 _DIGITS = 9  # values that agree in as many digits are equal, because processors round sums differently
 

@@ -47,14 +47,6 @@ _DEFAULT_ROWS = 10_000.0  # assumed for a data set of unknown size
 _LATENCY_S, _ROW_S, _EXCHANGE_S = 0.03, 0.01, 0.02
 
 
-Estimated = Callable[[JobSpec], tuple[float, float] | None]
-"""Returns the expected seconds of a job and the upper end of their interval (80 %), or None if they are unknown."""
-
-
-def nothing_known(spec: JobSpec) -> None:
-    """Return None: nothing is known of a job before it has run."""
-
-
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """One job with the parameters of a point: a full training run, or a probe, which ends after a few steps."""
@@ -78,6 +70,14 @@ class Candidate:
     def quality_settings(self) -> Mapping[str, Any]:
         """The settings that the quality of the job depends on."""
         return quality_settings(self.spec, self.plan, self.point)
+
+
+Estimated = Callable[[Candidate], tuple[float, float] | None]
+"""Returns the expected seconds of a job and the upper end of their interval (80 %), or None if they are unknown."""
+
+
+def nothing_known(job: Candidate) -> None:
+    """Return None: nothing is known of a job before it has run."""
 
 
 class Space:
@@ -203,7 +203,7 @@ class Space:
 
     @cached_property
     def high_of_first_s(self) -> tuple[float, float] | None:
-        """The estimated seconds of the first candidate and the upper end of their interval; None without an estimate."""
+        """Estimated seconds of the first candidate and the upper end of their interval; None if unknown."""
         first = self.candidates[0]
         if self.runs_user_code:
             return self._of_own(first)
@@ -212,7 +212,7 @@ class Space:
 
     def _of_own(self, job: Candidate) -> tuple[float, float] | None:
         if job.identity not in self._seconds_of_own:
-            self._seconds_of_own[job.identity] = self._estimated(job.spec)
+            self._seconds_of_own[job.identity] = self._estimated(job)
         return self._seconds_of_own[job.identity]
 
     def usual_seconds(self, job: Candidate) -> float:

@@ -373,7 +373,10 @@ def expected_improvement(
     cells between those of the front. In a cell, a job gains what its quality exceeds the front's best.
     """
     inside = front[(front < reference).all(axis=1)]
-    edges = [np.concatenate([[-math.inf], np.unique(c), [end]]) for c, end in zip(inside[:, :-1].T, reference[:-1], strict=True)]
+    edges = [
+        np.concatenate([[-math.inf], np.unique(c), [end]])
+        for c, end in zip(inside[:, :-1].T, reference[:-1], strict=True)
+    ]
     total = np.zeros(len(mean))
     for sides in itertools.product(*(itertools.pairwise(each) for each in edges)):
         low, high = np.array(sides).T

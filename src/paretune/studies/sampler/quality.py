@@ -161,7 +161,9 @@ class QualityModel:
         if self.collapsed.all():
             self.collapsed[:] = False
         self._fit()
-        while len(self._values) and self._is_known and (found := self._find_collapsed()).any():  # one collapsed run can hide another
+        while (
+            len(self._values) and self._is_known and (found := self._find_collapsed()).any()
+        ):  # one collapsed run can hide another
             self.collapsed |= found
             self._fit()
 

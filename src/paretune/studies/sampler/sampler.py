@@ -26,8 +26,17 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.price import Price
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, judged_by
-from paretune.studies.sampler.candidates import CLAIM, PROBE, Candidate, Estimated, Space, nothing_known, own_space, rows_of
 from paretune.studies.sampler.belief import Aims, Beliefs, Expected
+from paretune.studies.sampler.candidates import (
+    CLAIM,
+    PROBE,
+    Candidate,
+    Estimated,
+    Space,
+    nothing_known,
+    own_space,
+    rows_of,
+)
 from paretune.studies.sampler.decision import Accepts, Decision
 from paretune.studies.sampler.quality import F1_SPREAD
 

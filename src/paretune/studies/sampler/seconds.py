@@ -8,10 +8,10 @@ measure the same seconds:
 For the user's own training code, it models all billed seconds.
 
 Its mean is the estimate from data sheets (`estimating`), with the estimate's own uncertainty: a level that all jobs
-share, one that each instance type has, and the effects of batch and instances. Without an estimate, as for most scripts,
-billed seconds are assumed to fall as the price of the cluster rises: a cluster at twice the price is faster, but not
-twice as fast. The weight of the price is learned. Before any run, a typical such job is assumed to take 300 seconds, or
-half of the shortest time limit if that is less.
+share, one that each instance type has, and the effects of batch and instances. Without an estimate, as for most
+scripts, billed seconds are assumed to fall as the price of the cluster rises: a cluster at twice the price is faster,
+but not twice as fast. The weight of the price is learned. Before any run, a typical such job is assumed to take 300
+seconds, or half of the shortest time limit if that is less.
 
 A job that was cut off at its time limit is assumed to need somewhat longer than that limit. A job that is running
 counts with its expected seconds: they stay as expected, but become certain, because the job will show them.
@@ -63,7 +63,8 @@ class SecondsModel:
         usual = space.listed.usual_seconds
         if (high_s := space.high_of_first_s) is not None:
             doubt = math.log(high_s[1] / high_s[0]) / Z80
-            self._deviations = tuple(share * doubt for share in _SHARES)
+            level, of_type, slope, bend = (share * doubt for share in _SHARES)
+            self._deviations = level, of_type, slope, bend
         elif space.runs_user_code:
             self._is_estimated, usual = False, space.listed.usd_per_s
         self._usual = float(np.median(np.log(usual)) if space.runs_user_code else np.mean(np.log(usual)))
@@ -80,10 +81,10 @@ class SecondsModel:
             measured_s = np.array([row.step_s or np.nan for row in ran] + [np.nan] * len(cut_off))
             values = np.log(np.where(np.isnan(measured_s), step_s, measured_s))
         is_used, points = np.arange(len(values)) < len(ran), self._points(jobs)
-        self._fit(points.at(is_used), values[is_used])
+        self._process = self._fitted(points.at(is_used), values[is_used])
         if cut_off:  # a cut-off job corrects the fit only if the fit predicts less than the job's assumed seconds
             is_used |= self.predict(jobs)[0] < billed
-            self._fit(points.at(is_used), values[is_used])
+            self._process = self._fitted(points.at(is_used), values[is_used])
         if running := [row.job for row in rows if row.is_running]:  # what they will show counts as known
             self._process = self._process.expecting(self._points(Jobs(space, running)))
 
@@ -107,14 +108,14 @@ class SecondsModel:
     def _name(self) -> str:
         return "estimate from data sheets" if self._is_estimated else "price of the cluster"
 
-    def _fit(self, points: Points, values: np.ndarray) -> None:
+    def _fitted(self, points: Points, values: np.ndarray) -> Process:
         level, of_type, slope, scale = self._deviations
         beliefs = {"level": (0.0, level), self._name: _ESTIMATE if self._is_estimated else _PRICE}
         if self._is_estimated:
             beliefs |= {f"type {name}": (0.0, of_type) for name in self._space.types}
         beliefs |= {f"slope of {i}": (0.0, slope) for i in range(points.terms.shape[1] - len(beliefs))}
         axes = self._space.seconds_axes
-        self._process = Process(axes, points, values - self._center, Basis.of(beliefs), scale=scale, noise=_NOISE)
+        return Process(axes, points, values - self._center, Basis.of(beliefs), scale=scale, noise=_NOISE)
 
     def _points(self, jobs: Jobs) -> Points:
         """Return the inputs of the process: its basis has a level, what is believed, and a slope for each number."""

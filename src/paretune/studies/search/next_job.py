@@ -15,7 +15,7 @@ from paretune.core.errors import BudgetRefused, refuse
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.jobs.preparation import inputs_of
-from paretune.presentation.text import duration, limit_usd, usd
+from paretune.presentation.text import limit_usd, usd
 from paretune.specification import metrics
 from paretune.specification.declaration import Value
 from paretune.specification.job import JobSpec
@@ -27,8 +27,8 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.recommendation import pick
 from paretune.studies.results.trials import EXPECTED, Trial, label
-from paretune.studies.sampler.candidates import PROBE, Candidate
 from paretune.studies.sampler.belief import Expected
+from paretune.studies.sampler.candidates import PROBE, Candidate
 from paretune.studies.sampler.decision import LONGER, ExpectedSeconds
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
@@ -183,10 +183,11 @@ class Split:
         self._too_expensive = list[JobSpec]()  # training jobs that were too expensive, with their shortest limits
         self._is_too_long = False  # whether the estimate of a job exceeded its own time limit
 
-    def _estimated_s(self, spec: JobSpec) -> tuple[float, float] | None:
+    def _estimated_s(self, job: Candidate) -> tuple[float, float] | None:
         """Return what is estimated of a script from its text: its seconds, and the upper end of their interval."""
         workplace = self._driver.workplace
-        estimate = self._forecast.of(spec, inputs_of(spec, workplace, prepare=False), workplace.launcher.price)
+        inputs = inputs_of(job.spec, workplace, prepare=False)
+        estimate = self._forecast.of(job.spec, inputs, workplace.launcher.price)
         return None if estimate is None else (estimate.time.seconds, estimate.time.seconds_high)
 
     def propose(self) -> Start | str:
@@ -265,14 +266,15 @@ class Split:
         """Return the job with each time limit to try, see `Limits.of`; none if its estimate exceeds its own limit."""
         limits = self._driver.money.limits
         found = [] if limits.exceeds(job.spec, expected) else limits.of(job.spec, expected)
-        return found + self._within_share(found[-1]) if found else []
+        return found + self._within_share(job) if found else []
 
-    def _within_share(self, spec: JobSpec) -> list[JobSpec]:
+    def _within_share(self, job: Candidate) -> list[JobSpec]:
         """Return a job of the user's own code with limits that `_SHARE_OF_FIRST` of the budget, then all of it, covers.
 
         A limit that a share covers is at least `LEAST_S`. Return nothing if any job has completed.
         """
-        budget_usd, money, minutes = self._driver.file.budget_usd, self._driver.money, spec.max_runtime_minutes
+        budget_usd, money, spec = self._driver.file.budget_usd, self._driver.money, job.spec
+        minutes = spec.max_runtime_minutes
         if budget_usd is None or not spec.runs_user_code or self._driver.ended.completed:
             return []
         with suppress(BudgetRefused):
@@ -297,12 +299,13 @@ class Split:
     def _why_none(self) -> str:
         driver = self._driver
         if limit := driver.money.limit_below(self._too_expensive):
-            none_fits = f"no {'worthwhile ' * bool(driver.ended.completed)}job's worst case fits"
-            if limit != MAX_COST:
-                kept = f", which must also cover a repeat of the recommended one ({usd(self._keep_usd)})" * bool(self._keep_usd)
-                least = f"; the cheapest may cost {limit_usd(worst_usd)}" if (worst_usd := self._least_usd()) else ""
-                return f"{none_fits} {limit}{kept}{least}" if driver.ended.completed else f"{none_fits} {_with_remedy(limit)}{least}"
-            return f"{none_fits} {_with_remedy(limit)}"
+            has_completed = bool(driver.ended.completed)
+            shown = limit if has_completed and limit != MAX_COST else _with_remedy(limit)
+            text = f"no {'worthwhile ' * has_completed}job's worst case fits {shown}"
+            if self._keep_usd and limit != MAX_COST:
+                text += f", which must also cover a repeat of the recommended one ({usd(self._keep_usd)})"
+            least_usd = self._least_usd()
+            return text if least_usd is None else f"{text}; the cheapest may cost {limit_usd(least_usd)}"
         if self._is_too_long:
             return f"the estimates of all {'worthwhile ' * bool(driver.ended.completed)}jobs exceed {LONGER}"
         quality = driver.file.judged_by
@@ -363,8 +366,9 @@ class Split:
         known = list[float]()
         for spec in self._too_expensive:
             with suppress(BudgetRefused):
-                known += [usd] if (usd := self._driver.money.worst_usd(spec)) is not None else []
-        return min(known, default=None)
+                known.append(self._driver.money.worst_usd(spec) or math.inf)
+        least_usd = min(known, default=math.inf)
+        return None if math.isinf(least_usd) else least_usd
 
 
 def _changes_of_repeat(trial: Trial) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def test_the_cheaper_and_faster_one_that_is_as_good_is_recommended_everywhere_an
 
     first, second, *_ = shown.picks
     assert (first.point.number, second.point.number) == (6, 4)
-    assert list(second.roles)[0] == "the best mean F1"
+    assert next(iter(second.roles)) == "the best mean F1"
     assert second.reason.startswith("Compared with it, the recommended one is 1.00 USD cheaper and twice as fast.")
     for text in (str(result), page(shown), study_note(shown)):
         assert text.count("Take trial") == 1

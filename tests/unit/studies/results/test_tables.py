@@ -9,8 +9,7 @@ import pytest
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import front_figure
 from paretune.studies.results.tables import configurations_table, pareto_csv
-from paretune.studies.sampler.belief import PROBED
-from paretune.studies.trial_status import TrialStatus
+from paretune.studies.trial_status import PROBED, TrialStatus
 from tests.support.study_examples import COST_AND_F1, answer, expected, failed, trial_of
 
 

@@ -16,8 +16,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import Trial, TrialState
 
 import paretune
-from paretune.studies.sampler.candidates import CLAIM, MOST_LISTED, PROBE, Jobs, Space, rows_of
 from paretune.studies.sampler.belief import Aims
+from paretune.studies.sampler.candidates import CLAIM, MOST_LISTED, PROBE, Jobs, Space, rows_of
 from paretune.studies.sampler.decision import margin_of
 from paretune.studies.sampler.process import Axes, Axis, Points
 from paretune.studies.sampler.quality import QualityModel
