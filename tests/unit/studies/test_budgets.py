@@ -67,13 +67,13 @@ name: too dear
 job: {entry_script: train.py, launcher: simulated, simulation.runs: runs.csv, instance_type: ml.g5.xlarge}
 search: {rate: {choices: [1, 2]}}
 objectives: {cost_usd: minimize, score: maximize}
-budget_usd: 0.3
+budget_usd: 0.06
 """)
     assert main(["study", "study.yaml"]) == 4
 
     output = capsys.readouterr().err
-    assert "nothing was launched: no job's worst case fits what is left of the budget (0.300 USD)" in output
-    assert "raise the budget, or lower max_runtime_minutes" in output
+    assert "no job's worst case fits the budget (0.0600 USD): a job that is stopped after 30.0 s" in output
+    assert "raise the budget" in output
 
 
 def test_a_study_of_jobs_that_max_cost_usd_refuses_is_refused_without_a_budget_too_and_names_types_without_a_price(

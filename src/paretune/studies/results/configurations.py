@@ -47,7 +47,8 @@ class Configuration:
     evidence: str = TRAINED  # what it is known from: ESTIMATED, PROBED or TRAINED
     believed: float | None = None
     """Quality as all runs together suggest it, those of other configurations too; None if no model of quality exists.
-    Before any training, it is relative to an unknown level."""
+    Without a training of its own, it is a cautious value: lower than expected the less is known. Before any training,
+    it is relative to that of the usual settings."""
     counts: Mapping[str, int] = field(default_factory=dict)  # metric to the number of runs behind that mean
     collapses: int = 0  # number of its runs that collapsed; quality is the mean of the other runs, if any
     collapse_probability: float | None = None  # probability that another run collapses; None if not estimated

@@ -27,6 +27,10 @@ from paretune.studies.sampler.seconds import SecondsModel
 from paretune.studies.trial_status import ESTIMATED, PROBED, TrialStatus, is_final
 
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
+_CAUTION = 0.6
+"""Standard deviations by which the quality of a configuration that was not trained is compared as lower than expected.
+Without it, what little is known of would hide what is known. Chosen on the development half of
+benchmarks/search_budgets.py."""
 _DIGITS = 9  # values that agree in as many digits are equal, because processors round sums differently
 
 
@@ -91,8 +95,8 @@ class Expected:
         seconds: expected billed seconds (their median).
         train_seconds: expected seconds of the training.
         log_deviation: standard deviation of the logarithms of both.
-        mean: expected quality; more is better. Before any training, it is relative to that of the usual settings, and
-            one standard deviation lower the more unusual the settings are.
+        mean: expected quality; more is better. Before any training, it is relative to that of the usual settings.
+        cautious: the same, but lower the less is known: what it is compared by.
         deviation: standard deviation of the quality.
         is_absolute: whether a training has measured quality, so that `mean` is not relative.
         evidence: ESTIMATED or PROBED.
@@ -104,6 +108,7 @@ class Expected:
     train_seconds: float
     log_deviation: float
     mean: float
+    cautious: float
     deviation: float
     is_absolute: bool
     evidence: str
@@ -300,10 +305,10 @@ class Beliefs:
         quality = self.sign * self.mean if self.has_quality else np.full(len(self.jobs), self.sign * math.inf)
         is_known = self.is_open & self.is_new & (self.log_deviation <= most_deviation) & (self.chance >= least_chance)
         is_known &= self.aims.meets(self.usd, self.seconds, quality)
-        mean = self.mean
+        doubt = _CAUTION * self.deviation
         if not self.has_quality:  # the more unusual the settings are, the less is known of them
-            doubt = settings_doubt(self.space.quality_axes, self.jobs.quality)
-            mean = to_digits(mean - self.quality.spread * doubt)
+            doubt = self.quality.spread * settings_doubt(self.space.quality_axes, self.jobs.quality)
+        cautious = to_digits(self.mean - doubt)
         ran = [row.job for row in self.rows if row.status is TrialStatus.COMPLETED]
         probed = {tuple(self.space.seconds_settings(job).items()) for job in ran}
         seconds = self._measured_or_expected()
@@ -314,7 +319,8 @@ class Beliefs:
                 seconds=float(seconds[i]),
                 train_seconds=float(train_seconds[i]),
                 log_deviation=float(self.log_deviation[i]),
-                mean=float(mean[i]),
+                mean=float(self.mean[i]),
+                cautious=float(cautious[i]),
                 deviation=float(self.deviation[i]),
                 is_absolute=self.has_quality,
                 evidence=PROBED if tuple(self.space.seconds_settings(job).items()) in probed else ESTIMATED,

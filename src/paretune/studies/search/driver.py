@@ -199,13 +199,14 @@ class Start(NamedTuple):
     """A job to start: the job of a point, with `changes` to its parameters.
 
     If the job repeats an earlier trial, `repeats` is the number of that trial. With `accepts`, the study's
-    sampler may draw another point (see `StudyTable.ask`).
+    sampler may draw another point (see `StudyTable.ask`). `remark` is printed when the job starts.
     """
 
     point: Point
     changes: Mapping[str, Any] = MappingProxyType({})
     repeats: int | None = None
     accepts: Accepts | None = None
+    remark: str = ""
 
 
 Propose = Callable[[], Start | str]
@@ -309,6 +310,8 @@ class Driver:
     def begin(self, start: Start) -> str:
         """Ask Optuna for a trial and start its job. Return why the job was not started, or an empty string."""
         number, point = self.table.ask(start.point, start.changes, start.accepts)
+        if start.remark:
+            self._say(f"trial {number}: {start.remark}")
         return self._start(number, point, dict(start.changes), start.repeats)
 
     def _start(self, number: int, point: Point, changes: Mapping[str, Any], repeats: int | None = None) -> str:

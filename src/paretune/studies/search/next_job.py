@@ -15,7 +15,7 @@ from paretune.core.errors import BudgetRefused, refuse
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.jobs.preparation import inputs_of
-from paretune.presentation.text import limit_usd, usd
+from paretune.presentation.text import duration, limit_usd, usd
 from paretune.specification import metrics
 from paretune.specification.declaration import Value
 from paretune.specification.job import JobSpec
@@ -54,6 +54,7 @@ _JOBS_FIRST = 4
 _SHARE_OF_FIRST = 1 / 3
 """Share of the budget that the worst case of a job of the user's own code may have while no job has completed. Nothing
 is known of its seconds, so its own limit may cost more than the budget although it ends soon."""
+_LONGER = 1.25  # a limit that is less than this multiple of one at which a job was cut off would cut off another one
 _FIRST_JOBS = 2
 """Trainings that start before one has begun to train: a script that crashes at once costs no more of them."""
 MOST_REPEATS = 12  # limit on a study's repeats
@@ -181,6 +182,7 @@ class Split:
         self.sampler.accepts = self._accepts
         self._limited: dict[Any, JobSpec] = {}  # accepted jobs with their time limits, by identity
         self._too_expensive = list[JobSpec]()  # training jobs that were too expensive, with their shortest limits
+        self._shared = set[Any]()  # identities of jobs that got the limit of a share of the budget
         self._is_too_long = False  # whether the estimate of a job exceeded its own time limit
 
     def _estimated_s(self, job: Candidate) -> tuple[float, float] | None:
@@ -196,6 +198,7 @@ class Split:
         if reason := driver.why_over():
             return reason
         self._limited.clear()
+        self._shared.clear()
         self._too_expensive.clear()
         self._is_too_long = False
         self._keep_usd = self._usd_of_repeat() if len(driver.ended.completed) >= _JOBS_FIRST else 0.0
@@ -206,7 +209,14 @@ class Split:
         limit, changes = self._limited[job.identity], dict[str, Any]({PROBE: PROBE_STEPS} if job.is_probe else {})
         if driver.money.has_budget:  # overrides the limit from the estimate, because jobs have measured the speed
             changes["max_runtime_minutes"] = limit.max_runtime_minutes
-        return Start(job.point, changes)
+        remark = ""
+        if limit.max_runtime_minutes < job.spec.max_runtime_minutes and job.identity in self._shared:
+            own, given = (duration(60 * each.max_runtime_minutes) for each in (job.spec, limit))
+            remark = (
+                f"it gets {given}, not {own}, because nothing is known of its seconds and a job of {own} could cost more "
+                "than the budget; if it is cut off, the next one gets more"
+            )
+        return Start(job.point, changes, remark=remark)
 
     def _usd_of_repeat(self) -> float:
         """Return the worst case of a repeat of the recommended configuration; 0 if it has enough runs, or none fits."""
@@ -260,6 +270,8 @@ class Split:
                 self._is_too_long |= not limits
             return False
         self._limited[job.identity] = limited
+        if limited in self._within_share(job):
+            self._shared.add(job.identity)
         return True
 
     def _limits(self, job: Candidate, expected: ExpectedSeconds) -> list[JobSpec]:
@@ -269,24 +281,27 @@ class Split:
         return found + self._within_share(job) if found else []
 
     def _within_share(self, job: Candidate) -> list[JobSpec]:
-        """Return a job of the user's own code with limits that `_SHARE_OF_FIRST` of the budget, then all of it, covers.
+        """Return a job of the user's own code with the limits that a share of the budget, then all that is left, cover.
 
-        A limit that a share covers is at least `LEAST_S`. Return nothing if any job has completed.
+        The share is `_SHARE_OF_FIRST`, but its limit is at least `LEAST_S`, and at least twice that of a job that was
+        cut off. Return nothing if any job has completed.
         """
-        budget_usd, money, spec = self._driver.file.budget_usd, self._driver.money, job.spec
-        minutes = spec.max_runtime_minutes
-        if budget_usd is None or not spec.runs_user_code or self._driver.ended.completed:
+        driver, money, spec = self._driver, self._driver.money, job.spec
+        minutes, budget_usd = spec.max_runtime_minutes, driver.file.budget_usd
+        if budget_usd is None or not spec.runs_user_code or driver.ended.completed:
             return []
+        ended = [trial for trial in driver.trials.values() if trial.status is TrialStatus.CUT_OFF]
+        cut_off = max((trial.spec.max_runtime_minutes for trial in ended), default=0.0)
         with suppress(BudgetRefused):
             whole_usd, half_usd = (money.worst_usd(spec.replace(max_runtime_minutes=m)) for m in (minutes, minutes / 2))
-            if whole_usd is not None and half_usd is not None and whole_usd > half_usd:
-                usd_per_minute = 2 * (whole_usd - half_usd) / minutes
-                share, most = (
-                    math.floor(10 * (minutes - (whole_usd - part * budget_usd) / usd_per_minute)) / 10
-                    for part in (_SHARE_OF_FIRST, 1.0)
-                )
-                limits = dict.fromkeys((max(share, LEAST_S / 60), most))
-                return [spec.replace(max_runtime_minutes=m) for m in limits if LEAST_OF_ALL_S / 60 <= m < minutes]
+            if whole_usd is None or half_usd is None or whole_usd <= half_usd:
+                return []
+            dollars = _SHARE_OF_FIRST * budget_usd, driver.table.balance().left_usd(budget_usd)
+            shorter = ((whole_usd - each) / (whole_usd - half_usd) * minutes / 2 for each in dollars)
+            share, most = (math.floor(10 * (minutes - each)) / 10 for each in shorter)
+            least = max(LEAST_OF_ALL_S / 60, _LONGER * cut_off)
+            limits = dict.fromkeys((max(share, LEAST_S / 60, 2 * cut_off), most))
+            return [spec.replace(max_runtime_minutes=limit) for limit in limits if least <= limit < minutes]
         return []
 
     @property
@@ -352,7 +367,7 @@ class Split:
             means=trial.values,
             errors={},
             evidence=believed.evidence,
-            believed=quality.sign * believed.mean,
+            believed=quality.sign * believed.cautious,
         )
 
     def _front(self) -> StudyFront:
