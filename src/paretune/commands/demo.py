@@ -1,6 +1,7 @@
 """The command `demo`: simulates the shipped study `demo` in a store of its own, and shows its page."""
 
 import contextlib
+import math
 import os
 import shutil
 import sys
@@ -134,20 +135,23 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         f"{len(front.trials)} simulated jobs:",
         "",
     ]
-    lines += [*wrap(answer.cost_of_search(), 108), ""]
     for pick in picks:
         values = ", ".join(f"{name} {value}" for name, value in answer.figures.of(pick.point).items())
         lines += [f"  {pick.title}: trial {pick.point.number}, {pick.point.trial.setting()}", f"    {values}"]
     if picks:
         first, last = picks[0].point.means, min((pick.point.means for pick in picks), key=itemgetter("job_seconds"))
         others = len(front.best) - sum(pick.point in front.best for pick in picks)
-        lines += [
-            f"Compared with one V100, the first takes 1/{_ONE_S / first['job_seconds']:.0f} of the time and costs "
-            f"{_percent(first['cost_usd'], _ONE_USD)}. Compared with 32,",
-            f"the fastest of these takes {duration(last['job_seconds'])}, changes F1 by "
-            f"{last['f1'] - _MANY_F1:+.3f} and costs {_percent(last['cost_usd'], _MANY_USD)}. Other configurations "
-            f"on the front: {others}.",
-        ]
+        pays = ""
+        if (saved_usd := _ONE_USD - first["cost_usd"]) > 0:
+            pays = f": in dollars alone, the search has paid from {math.ceil(front.spent_usd / saved_usd):,} jobs on"
+        lines += wrap(answer.cost_of_search(), 108)
+        lines += wrap(
+            f"Compared with one V100, the recommended one takes 1/{_ONE_S / first['job_seconds']:.0f} of the time and "
+            f"costs {_percent(first['cost_usd'], _ONE_USD)}{pays}. Compared with 32, the fastest of these takes "
+            f"{duration(last['job_seconds'])}, changes F1 by {last['f1'] - _MANY_F1:+.3f} and costs "
+            f"{_percent(last['cost_usd'], _MANY_USD)}. Other trained configurations on the front: {others}.",
+            108,
+        )
     lines += [
         "",
         f"  page    {page}{' (opened in your browser)' if is_opened else ''}",

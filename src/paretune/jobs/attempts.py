@@ -393,7 +393,7 @@ class Attempts:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the training of the running attempt has sent a step, a metric or its progress."""
+        """Whether the training of the running attempt has sent its number of steps, a metric or its progress."""
         return self.course.has_begun
 
     def remaining(self) -> Remaining | None:

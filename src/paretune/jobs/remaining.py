@@ -26,7 +26,7 @@ class Course:
     """Follows one attempt of a job by its events.
 
     Attributes:
-        has_begun: whether the training has sent a step, a metric or its progress.
+        has_begun: whether the training has sent its number of steps, a metric or its progress.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Course:
     def add(self, events: Iterable[Event]) -> None:
         """Read new events, of which `measurements_of` has left those that are believed."""
         for event in events:
-            self.has_begun |= bool(event.metrics or event.progress is not None or event.step)
+            self.has_begun |= bool(event.metrics or event.total_steps or event.progress is not None)
             if event.progress is not None:
                 self._newest = event.progress, event.time
             elif event.total_steps and event.metrics:

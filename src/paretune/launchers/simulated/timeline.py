@@ -209,7 +209,9 @@ def _timeline(spec: JobSpec, batch: BatchPlan, answer: ReplayedJob, job: _Key) -
     starting = sum(seconds for name, seconds in phases if name in _UNBILLED)
     events = [(0.0, Event(time=0.0, step=0, message=f"simulated: {answer.basis}"))]
     if answer.startup_seconds <= work:
-        events.append((starting + answer.startup_seconds, Event(time=0.0, step=0, message="training")))
+        events.append(
+            (starting + answer.startup_seconds, Event(time=0.0, step=0, message="training", total_steps=answer.steps))
+        )
     if answer.f1 is not None and failure is None:
         step = answer.steps or 1
         measured = {"eval/f1": answer.f1, "eval/epoch": spec.num_train_epochs}

@@ -131,8 +131,8 @@ class StudyAnswer:
         text = f"The search cost {usd(spent_usd)}"
         if of_job_usd:
             times = spent_usd / of_job_usd
-            many = f"as much as {plain(times, 2)} of these jobs"
-            text += f", {many if times >= 1 else f'{times:.0%} of one of these jobs'}"
+            many = f"as much as {plain(times, 2)} jobs of the recommended configuration"
+            text += f", {many if times >= 1 else f'{times:.0%} of a job of the recommended configuration'}"
         known = self._known_before()
         if known is None or not of_job_usd or point.is_expected:
             return f"{text}."
@@ -264,7 +264,7 @@ class StudyAnswer:
                 more += (
                     f"\nA run that collapses has {label(front.quality or '')} far below what the other runs suggest."
                 )
-            head = "What nothing known beats, cheapest first"
+            head = "Configurations that nothing known beats, cheapest first"
             head += "; without a run: expected (80 % interval)" * bool(front.expected_best)
             blocks.append(f"{simulated}{head}:\n{aligned(table[:_MOST_LINES])}{more}")
         if growth := self.growth:

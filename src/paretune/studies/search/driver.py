@@ -114,7 +114,7 @@ class TrialJob:
 
     @property
     def has_begun(self) -> bool:
-        """Whether its training has sent a step, a metric or its progress."""
+        """Whether its training has sent its number of steps, a metric or its progress."""
         return self._job.has_begun
 
     def remaining(self) -> Remaining | None:

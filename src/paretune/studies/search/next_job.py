@@ -213,8 +213,8 @@ class Split:
         if limit.max_runtime_minutes < job.spec.max_runtime_minutes and job.identity in self._shared:
             own, given = (duration(60 * each.max_runtime_minutes) for each in (job.spec, limit))
             remark = (
-                f"it gets {given}, not {own}, because nothing is known of its seconds and a job of {own} could cost more "
-                "than the budget; if it is cut off, the next one gets more"
+                f"it gets {given}, not {own}, because nothing is known of its seconds and a job of {own} could cost "
+                "more than the budget; if it is cut off, the next one gets more"
             )
         return Start(job.point, changes, remark=remark)
 
