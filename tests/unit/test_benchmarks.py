@@ -255,9 +255,9 @@ def test_the_study_of_the_demo_finds_its_front_with_few_probes() -> None:
 
     assert truth.share(truth.front) == pytest.approx(1.0)
     assert truth.share([truth.fastest]) < 0.5
-    assert truth.share(bought.jobs) > 0.98
-    assert truth.fastest[:2] in {key[:2] for key in bought.jobs}
-    assert len(bought.jobs) <= len(truth.costs) / 2
+    assert truth.share(bought.stated) > 0.97
+    assert truth.fastest[:2] in {key[:2] for key in bought.stated}
+    assert len(bought.jobs) <= len(truth.costs) / 3
     assert bought.probe_usd < 0.05 * bought.job_usd
 
 
