@@ -46,7 +46,7 @@ AXES: Mapping[str, list[Any]] = {
     "learning_rate": [1e-5, 2e-5, 3e-5, 5e-5, 1e-4, 3e-4],
     "num_train_epochs": [1, 2, 3, 4],
 }
-_CHOOSING = ("next_job", "is_done", "why_done", "since_growth_usd", "beliefs", "predicted")
+_CHOOSING = ("next_job", "is_done", "why_done", "since_growth_usd", "beliefs", "expected")
 """The questions of a study to its sampler."""
 
 

@@ -58,7 +58,8 @@ from paretune.studies.run import run_study_file
 
 BUDGETS = ("0", "1.5", "3", "5", "10", "20", "end")
 END = 40.0  # median jobs that a study with the default end may spend
-RIVALS = ("random", "tpe", "plain")
+OURS, RIVALS = "paretune", ("random", "tpe", "plain")
+AGAINST = ("3", "5", "10")  # budgets at which the rivals search, too
 DEMO, WORLDS, FAR, SCRIPTS, TRAINER = "demo", "own training", "own training, rates far off", "scripts", "Trainer script"
 PROBLEMS = {
     "development": {
@@ -372,7 +373,9 @@ def courses(
             continue
         problem = problem_of(name, options.folder, work)
         for budget in options.budgets.split(","):
-            for method in ("paretune", *(RIVALS if budget != "0" and options.rivals else ())):
+            for method in options.methods.split(","):
+                if method != OURS and budget not in AGAINST:
+                    continue
                 is_drawn = method in ("random", "tpe")
                 has_noise = not isinstance(problem.table, grids.Grid) or problem.table.has_noise
                 seeds = range(options.seeds) if (is_drawn or has_noise) and not name.startswith("demo") else [0]
@@ -381,12 +384,7 @@ def courses(
                     if key in done:
                         continue
                     at = int(name.partition("/")[2]) if name.startswith("demo") else seed
-                    call: Callable[[], Judged] = (
-                        (lambda: study(problem, budget, at))  # noqa: B023
-                        if method == "paretune"
-                        else (lambda: rival(problem, method, budget, at))  # noqa: B023
-                    )
-                    done[key] = call()
+                    done[key] = study(problem, budget, at) if method == OURS else rival(problem, method, budget, at)
                     print(name, method, budget, seed, done[key], file=sys.stderr, flush=True)
                     if options.results:
                         with options.results.open("a") as file:
@@ -405,7 +403,7 @@ def rows(
 ) -> Iterator[tuple[str, ...]]:
     """Yield a row for each budget and method of a family; a problem with several seeds counts once."""
     for budget in BUDGETS:
-        for method in ("paretune", *RIVALS):
+        for method in (OURS, *RIVALS):
             groups = [[v for k, v in done.items() if k[:3] == (name, method, budget)] for name in names]
             each = [judged for group in groups for judged in group]
             if not each:
@@ -415,7 +413,7 @@ def rows(
                 means = [[v for j in group if (v := get(j)) is not None] for group in groups]
                 return mean(statistics.fmean(values) if values else None for values in means)
 
-            ours = method == "paretune"
+            ours = method == OURS
             yield (
                 f"{family}, {budget}",
                 method,
@@ -446,7 +444,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="how many seeds where chance plays a part")
     parser.add_argument("--only", default="", help="only the problems whose names contain this")
     parser.add_argument("--results", type=Path, help="a file with a line for each study")
-    parser.add_argument("--no-rivals", dest="rivals", action="store_false")
+    parser.add_argument("--methods", default=",".join((OURS, *RIVALS)))
     options = arguments.parse(parser, budgets="3", seeds=1, only="tiny")
     RunTable.read = staticmethod(_runs)  # type: ignore[method-assign]  # a study reads its table again and again
     problems = {"tiny": ("tiny/0",)} if options.only == "tiny" else PROBLEMS[options.half]

@@ -46,7 +46,7 @@ Costs = tuple[float, float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Bought:
-    """The full training jobs of one study in their order, its stated front, its probes, and the dollars of each kind."""
+    """The full training jobs of one study in their order, its stated front, its probes, and their dollars."""
 
     jobs: Sequence[Key]
     stated: Sequence[Key]  # the front of the answer, with what is only expected

@@ -124,7 +124,7 @@ def test_the_promises_of_a_study_hold_in_any_study(
     assert not [command for command, count in commands.items() if count > 1], "a job was paid for twice"
 
     by_trial = {int(tags_of(each)["paretune.trial"]): each.data.metrics for each in runs.values()}
-    finished = [row for row in answer["trials"] if row["status"] == "Completed" and row["origin"] != "predicted"]
+    finished = [row for row in answer["trials"] if row["status"] == "Completed" and row["origin"] != "estimated"]
     for row, name in itertools.product(finished, content["objectives"]):
         assert row[name] == pytest.approx(by_trial[row["trial"]][name]), (row["trial"], name)
 

@@ -9,6 +9,8 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import ClassVar
 
+import pandas as pd
+
 from paretune.core.errors import BadInput, BudgetRefused, NoAccount, collecting, refuse
 from paretune.jobs.plan import plan
 from paretune.jobs.preparation import inputs_of
@@ -17,7 +19,7 @@ from paretune.jobs.terminal import say_on_stderr
 from paretune.jobs.warnings import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has_store, usual_storage
 from paretune.launchers.base import Launcher
-from paretune.presentation.text import duration, limit_usd, usd
+from paretune.presentation.text import aligned, duration, limit_usd, usd
 from paretune.pricing import dates_of
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
@@ -26,10 +28,13 @@ from paretune.specification.profile import charged
 from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.own_code import with_own_code
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.tables import configurations_table
 from paretune.studies.results.trials import label
+from paretune.studies.search.driver import Driver
 from paretune.studies.search.limits import LEAST_S
 from paretune.studies.search.money import Money, refuse_small_budget
-from paretune.studies.search.next_job import some_jobs
+from paretune.studies.search.next_job import Split, some_jobs
 from paretune.studies.search.table import StudyTable, stored
 from paretune.tracking import schema
 
@@ -66,6 +71,7 @@ class StudyPreview:
     trials: Sequence[PlannedTrial]  # some of its jobs
     words: Mapping[str, str]  # where the jobs run, the worst case of each, and how many the budget covers, by heading
     remarks: Sequence[str]
+    expected: pd.DataFrame | None = None  # what is known before any job, see `configurations_table`; None if nothing is
 
     title: ClassVar[str] = "dry run: nothing was launched"
 
@@ -85,13 +91,17 @@ class StudyPreview:
         count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
         head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
         words = [f"{name}: {text}" for name, text in self.words.items()]
-        lines = [trial.line() for trial in self.trials]
-        return "\n".join([self.title, "", *words, "", head, *lines, *details, "", *self.remarks])
+        lines, known = [trial.line() for trial in self.trials], list[str]()
+        if self.expected is not None:
+            known = ["", "known before any job, the answer for 0 USD (80 % interval):", aligned(self.expected)]
+        return "\n".join([self.title, "", *words, "", head, *lines, *details, *known, "", *self.remarks])
 
     def document(self) -> dict[str, object]:
         """Return the preview as a JSON document."""
         jobs, words = [trial.row() for trial in self.trials], {**self.words, **self.script}
-        return {"study": self.file.name, "jobs": jobs, "launched": False, "remarks": [*self.remarks], "words": words}
+        known = [] if self.expected is None else self.expected.to_dict("records")
+        shown = {"study": self.file.name, "jobs": jobs, "launched": False, "remarks": [*self.remarks], "words": words}
+        return shown | {"expected": known}
 
 
 def preview_study(file: StudyFile) -> StudyPreview:
@@ -133,7 +143,20 @@ def preview_study(file: StudyFile) -> StudyPreview:
                 refusal = str(error)
             parameters = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
             planned.append(PlannedTrial(parameters=parameters, plan=made, refusal=refusal))
-    return StudyPreview(file=file, trials=planned, words=words, remarks=[*unasked, *filter(None, of_design), *remarks])
+        expected = _known_before(file, table, workplace) if is_new and file.takes_split else None
+    remarks = [*unasked, *filter(None, of_design), *remarks]
+    return StudyPreview(file=file, trials=planned, words=words, remarks=remarks, expected=expected)
+
+
+def _known_before(file: StudyFile, table: StudyTable, workplace: Workplace) -> pd.DataFrame | None:
+    """Return the table of what is known of a study's configurations before any job, or None if nothing is."""
+    nothing: Callable[..., None] = lambda *_: None  # noqa: E731
+    driver = Driver(file, table, run_id="", workplace=workplace, on_trial=nothing, say=nothing)
+    expected, is_floor = Split(driver).expected(), file.goals != file.objectives
+    front = StudyFront.of(
+        (), file.goals, file.constraints, expected=expected, quality=file.judged_by, is_floor=is_floor
+    )
+    return configurations_table(front).head(_MOST_SHOWN) if front.expected_best else None
 
 
 def _some_of_each_type(jobs: Sequence[JobSpec]) -> list[JobSpec]:
@@ -167,7 +190,7 @@ def _money_in_words(
     if not cheapest.runs_user_code:  # a study of paretune's own training may begin with a probe, which is short
         probe_usd = min(least_usd, money.worst_usd(cheapest.replace(max_runtime_minutes=LEAST_S / 60)) or 0.0)
     budget_usd = file.budget_usd
-    if is_new and budget_usd is not None and probe_usd > budget_usd:
+    if is_new and budget_usd and probe_usd > budget_usd:
         raise BudgetRefused(
             f"no job's worst case fits the budget ({usd(budget_usd)}): the least is {limit_usd(least_usd)}; "
             "raise the budget, or lower max_runtime_minutes, which bounds each job"
@@ -179,7 +202,7 @@ def _money_in_words(
         "worst case of a job": f"{_span(limit_usd(least_usd), limit_usd(most_usd))}{notional}",
         "limit of a job": f"it is stopped after {_span(duration(shortest_s), duration(longest_s))}",
     }
-    if budget_usd is not None:
+    if budget_usd:
         counts = [math.floor(budget_usd / each) for each in (most_usd, least_usd) if each]
         covered = f"{usd(budget_usd)} cover {_span(*(f'{count:,}' for count in counts))} such jobs" if counts else ""
         more = ", and more once the first ones have shown how long they take" if cheapest.runs_user_code else ""

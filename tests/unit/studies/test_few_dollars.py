@@ -182,3 +182,38 @@ def test_two_first_jobs_start_at_once_and_others_wait_until_one_has_begun_to_tra
     driver.running[0]._job.course.has_begun = True
     assert not isinstance(searching.propose(), str)
     driver.run(searching.propose)
+
+
+def test_the_dry_run_shows_what_is_known_before_any_job_and_for_0_dollars_too(
+    demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for usd in ("0", "300"):
+        assert main(["study", "demo", "--budget_usd", usd, "--dry_run", "true"]) == 0
+        output = capsys.readouterr().out
+        assert "known before any job, the answer for 0 USD (80 % interval):" in output
+        assert re.search(
+            r"^estimate +\d+ \(\d+ to \d+\) +\d+ \(\d+ to \d+\) +4 x ml\.p3\.16xlarge", output, re.MULTILINE
+        )
+
+
+def test_for_0_dollars_a_script_of_which_nothing_is_known_says_what_to_give(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_script(workplace, 400.0)
+
+    assert main(["study", "study.yaml", "--budget_usd", "0"]) == 3
+    output = capsys.readouterr().out
+    assert (
+        "nothing is known of the seconds of these jobs before one has run: give the study dollars for a job" in output
+    )
+
+
+def test_a_study_for_0_dollars_goes_on_with_the_dollars_that_it_gets(
+    demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", "demo", "--budget_usd", "0"]) == 0
+    assert main(["study", "demo", "--budget_usd", "100"]) == 0
+
+    assert "Take trial " in capsys.readouterr().out.rpartition("study demo: ")[2]
+    studies = [run for run in MlflowClient().search_runs(["0"]) if "mlflow.parentRunId" not in tags_of(run)]
+    assert len(studies) == 1
