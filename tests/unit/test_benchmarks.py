@@ -73,49 +73,31 @@ def test_intervals_have_the_factors_that_the_first_half_of_the_published_rates_g
     assert {kind: float(factor) for kind, factor in stored.items()} == CALIBRATION
 
 
-@pytest.fixture
-def left_out() -> list[list[str]]:
-    """Return the cells of each line of the stored tables of the families that were left out."""
+def test_readme_shows_the_stored_studies_of_every_family_that_was_left_out() -> None:
     import published
 
-    block = published.blocks((RESULTS / "search_fronts_left_out.txt").read_text())["search_fronts_left_out"]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if line[:1] == "|"]
+    block = published.blocks((RESULTS / "search_budgets_left_out.txt").read_text())["search_budgets_left_out"]
+    stored = dict[tuple[str, str, str], str]()
+    for line in block.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line[:1] == "|" and ", " in cells[0]:
+            family, _, budget = cells[0].rpartition(", ")
+            stored[family, budget, cells[1]] = cells[2]
+    names = {
+        "worlds": "own training",
+        "worlds, best rate unusual": "own training, rates far off",
+        "scripts": "scripts",
+        "Trainer script": "Trainer script",
+    }
+    columns = [*(("paretune", budget) for budget in ("0", "3", "5", "10"))]
+    columns += [*(("plain", budget) for budget in ("3", "5", "10")), ("random", "10")]
+    shown = dict(
+        re.findall(r"^\| ([\w, ]+) \(\d\) \|((?: [\d.]+ \|)+)$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    )
 
-
-def test_readme_shows_the_stored_searches_of_every_family_that_was_left_out(left_out: list[list[str]]) -> None:
-    readme = (REPOSITORY / "README.md").read_text()
-    names = next(cells for cells in left_out if cells[0] == "family (tables)")
-    of_families = itertools.takewhile(
-        lambda cells: len(cells) == len(names), left_out[left_out.index(names) + 2 :]
-    )  # the next table has other columns
-    columns = [number for method in ("stops", "plain", "tpe") for number, name in enumerate(names) if method in name]
-    families = {cells[0]: [cells[number].partition(" / ")[0] for number in columns] for cells in of_families}
-    summary = {cells[0]: cells[1] for cells in left_out if len(cells) == len(left_out[0])}
-
-    shown = re.findall(r"^\| ([\w, ]+ \(\d+\))((?: \| \**[\w.]+\**){3}) \|$", readme, re.MULTILINE)
-    assert {family: re.findall(r"[\w.]+", cells) for family, cells in shown} == families
-    assert len(families) >= 4
-    (means,) = re.findall(r"^\| mean of all (\d+) tables \| (.+) \|$", readme, re.MULTILINE)
-    assert int(means[0]) == sum(int(re.findall(r"\((\d+)\)$", family)[0]) for family in families)
-    assert re.findall(r"[\w.]+", means[1]) == [summary[name] for name in ("stops", "plain", "tpe")]
-
-
-def test_the_sentences_of_readme_about_searches_have_the_stored_figures(left_out: list[list[str]]) -> None:
-    readme = " ".join((REPOSITORY / "README.md").read_text().split())
-    summary = {cells[0]: dict(zip(left_out[0], cells, strict=True)) for cells in left_out[2:6]}
-    header = next(number for number, cells in enumerate(left_out) if cells[0] == "dollars of never : rival")
-    ratio, low, high = re.findall(r"[\d.]+", next(cells[1] for cells in left_out[header:] if cells[0] == "plain"))
-    stops, plain, never = (summary[method]["never"].split(" of ") for method in ("stops", "plain", "never"))
-    worst = f"{float(summary['stops']['worst end']):.0%}".replace("%", " %")
-    developed = (RESULTS / "search_fronts_development.txt").read_text()
-    lcbench = re.findall(r"([\d.]+) / \d+ of", re.findall(r"^\| LCBench \(17\) \|.+$", developed, re.MULTILINE)[0])
-
-    assert float(low) < 1.0 < float(high), "README says that the lead may be chance"
-    assert f"paretune needs {ratio} times its dollars (95 % interval {low} to {high})" in readme
-    assert f"it ends after {summary['stops']['spent']} median jobs" in readme
-    assert f"never finds 90 % of the front in {stops[0]} of {stops[1]} searches (Gaussian process {plain[0]};" in readme
-    assert f"with the whole budget {never[0]}), and its worst search ends with {worst} of the front" in readme
-    assert f"On LCBench, which it was built on, it needs {lcbench[0]}, the Gaussian process {lcbench[2]} (" in readme
+    assert shown.keys() == names.keys()
+    for name, cells in shown.items():
+        assert re.findall(r"[\d.]+", cells) == [stored[names[name], budget, method] for method, budget in columns]
 
 
 def test_every_picture_shows_the_stored_figures_and_stands_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,8 +293,8 @@ class StudyAnswer:
 def _nothing(front: StudyFront) -> list[str]:
     """Return sentences about why nothing is recommended."""
     if not front.trials:
-        text = "Nothing has run yet, so there is no front; nothing is known of the seconds of these jobs before one has run"
-        return [f"{text}: give the study dollars for a job, such as {options(budget_usd='20')}."]
+        text = "Nothing has run yet, so there is no front, and nothing is known of the seconds of these jobs"
+        return [f"{text} before one has run: give the study dollars for a job, such as {options(budget_usd='20')}."]
     if not front.points:
         text = f"0 of {len(front.trials)} trials completed, so there is no front and nothing to recommend."
         return [text, *(f"{line.rstrip('.')}." for line in failures(front.trials))]

@@ -25,10 +25,10 @@ RECOMMENDED = "recommended"  # title of the first pick of a study that weighs qu
 _WORTH = 0.05
 """Share of the distance from the median quality to the best one that may be given up to halve the dollars. Chosen on
 the first half of the drawn studies of benchmarks/search_statements.py."""
-_LOSS = 0.3
-"""Largest loss of quality for being better in all else, the difference of the means plus its standard error, as a share
-of the range of quality on the front. Without this limit, noisy runs would make almost anything as good. Chosen on the
-first half of the drawn studies of benchmarks/search_statements.py."""
+_LOSS = 0.15
+"""Largest loss of quality for being better in all else, the difference to the best mean plus its standard error, as a
+share of the range of quality on the front. Without this limit, noisy runs would make almost anything as good. Chosen on
+the first half of the drawn studies of benchmarks/search_statements.py."""
 _NEVER = 0.01  # probability of a collapse below which it is not mentioned
 _RARE = 0.05  # the same if more than FEWEST_EQUAL runs did not collapse
 _RISKY = 0.15  # probability of a collapse above which the learning rate is called too high
@@ -151,7 +151,8 @@ def _as_good(front: StudyFront, taken: Configuration) -> Configuration | None:
         return None
     trained = [point.means[name] for point in front.best if point.trained]
     most = _LOSS * (max(trained) - min(trained)) if trained else 0.0
-    lost = {point.number: abs(taken.means[name] - point.means[name]) for point in front.best}
+    best = front.best_in_quality() or taken
+    lost = {point.number: abs(best.means[name] - point.means[name]) for point in front.best}
     able = [
         point
         for point in front.alike(taken)
