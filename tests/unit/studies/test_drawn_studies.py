@@ -27,8 +27,8 @@ def test_answers_are_right_under_noise_and_their_intervals_hold_as_often_as_they
     assert not any(each.has_lied for each in studies)
     if count == STUDIES:  # a share of twelve says little
         # The aims (regret at most 0.08, ± in 68 to 82 %, 80 % intervals in 76 to 90 %) are met on this half with its
-        # tables, which are not in this repository, but for the regret of 0.103: docs/evidence.md. These bounds keep what
-        # is reached on its worlds alone.
+        # tables, which are not in this repository, but for the regret of 0.103: docs/evidence.md. These bounds keep
+        # what is reached on its worlds alone.
         assert statistics.fmean(each.regret for each in studies) <= 0.13
         assert 0.65 <= statistics.fmean(each.in_one for each in studies) <= 0.82
         assert 0.76 <= statistics.fmean(each.in_80 for each in studies) <= 0.90
