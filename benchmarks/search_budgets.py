@@ -173,7 +173,7 @@ class Problem:
 def problem_of(name: str, folder: Path, work: Path) -> Problem:
     """Return the problem of a name such as demo/1, plain/0, trainer/0 or nmt-so."""
     kind, _, seed = name.partition("/")
-    goals = {"cost_usd": "minimize", "f1": "maximize"}
+    table: Any
     if kind == "demo":
         prices = {VARIABLE: str(Path(find_file("demo")).with_name("polarity_prices.csv"))}
         table = Table(Path(find_file("demo")).with_name("demo_rehearsal.csv"), environment=prices)
@@ -230,7 +230,7 @@ def _trainer_table(seed: int, work: Path) -> grids.Grid:
                 runs.setdefault(key, []).append((float(row["billable_seconds"]), float(row["f1"])))
     names = ("instance_type", "per_device_train_batch_size", "learning_rate")
     axes = {name: sorted({key[index] for key in runs}) for index, name in enumerate(names)}
-    prices = Table(path)
+    prices: Any = Table(path)
     usd = {kind: prices.usd(prices.spec({**prices.points[0], "instance_type": kind}), 1.0) for kind in axes[names[0]]}
     made = TrainerGrid(script, axes, runs, lambda point: usd[point["instance_type"]])
     made.job |= {"max_train_samples": world.rows, "model": "distilbert-base-uncased", "max_seq_length": 128}
