@@ -89,7 +89,8 @@ class StudyPreview:
         if self.script:
             details = ["", "the first of them:", *(f"  {name}: {text}" for name, text in self.script.items())]
         count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
-        head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
+        budget = "not set" if file.budget_usd is None else f"{file.budget_usd:g}"
+        head = f"{file.name}: {count}, budget_usd {budget}; some of its jobs:"
         words = [f"{name}: {text}" for name, text in self.words.items()]
         lines, known = [trial.line() for trial in self.trials], list[str]()
         if self.expected is not None:

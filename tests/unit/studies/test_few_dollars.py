@@ -12,9 +12,10 @@ from paretune.cli import main
 from paretune.core.errors import CallAgain
 from paretune.storage.files import find_file
 from paretune.studies.run import run_study
-from paretune.studies.search.driver import Driver
+from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.money import Money
 from paretune.studies.search.next_job import Split
+from tests.support.scripted_study import RATES, Desk
 from tests.support.tags import tags_of
 from tests.support.workplaces import driver_of
 
@@ -179,9 +180,26 @@ def test_two_first_jobs_start_at_once_and_others_wait_until_one_has_begun_to_tra
         assert driver.begin(start) == ""
     assert searching.propose() == "the next job depends on those that are running"
     assert len(driver.running) == 2
-    driver.running[0]._job.course.has_begun = True
-    assert not isinstance(searching.propose(), str)
     driver.run(searching.propose)
+
+
+def test_a_driver_asks_again_as_soon_as_a_job_has_begun_to_train(desk: Desk) -> None:
+    """Nothing else happens in between: no job ends."""
+    driver = desk.driver(n_parallel=2)
+    running_when_asked = list[int]()
+
+    def propose() -> Start | str:
+        running_when_asked.append(len(driver.running))
+        if not driver.running and not driver.trials:
+            return Start({"learning_rate": RATES[0]})
+        if any(job.has_begun for job in driver.running) and len(driver.running) == 1 and not driver.trials:
+            return Start({"learning_rate": RATES[1]})
+        return "the next job depends on those that are running"
+
+    driver.run(propose)
+
+    assert len(driver.trials) == 2
+    assert running_when_asked[:3] == [0, 1, 1]
 
 
 def test_the_dry_run_shows_what_is_known_before_any_job_and_for_0_dollars_too(

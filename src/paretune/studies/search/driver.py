@@ -280,19 +280,19 @@ class Driver:
 
         With `once`, raise CallAgain instead of waiting.
         """
-        judged, reason = None, ""  # the ended trials at the last proposal, and why nothing was started
+        judged, reason = None, ""  # what the last proposal depended on, and why nothing was started
         while True:
             self.poll()
             while self._may_start():
                 self.workplace.interruption.check()
                 if self._start_given():
                     continue
-                if not reason or judged is not self.ended:  # a job that ended may have freed part of the budget
-                    judged, proposal = self.ended, propose()
+                if not reason or judged != self._stage:
+                    judged, proposal = self._stage, propose()
                     reason = proposal if isinstance(proposal, str) else self.begin(proposal)
                 if reason:
                     break
-            if reason and judged is self.ended and not self.under_way:
+            if reason and judged == self._stage and not self.under_way:
                 return reason
             self.workplace.interruption.check()
             if self.file.once:
@@ -300,6 +300,14 @@ class Driver:
                 raise CallAgain(f"study {self.file.name} has not ended ({counts}): run the same command again later")
             self._on_wait()
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
+
+    @property
+    def _stage(self) -> tuple[EndedTrials, bool]:
+        """What a proposal depends on: the ended trials, and whether a job has begun to train.
+
+        A job that ends may free part of a budget. One that begins to train shows that others can, too.
+        """
+        return self.ended, any(job.has_begun for job in self.running)
 
     def _may_start(self) -> bool:
         if len(self._jobs) >= self.file.n_parallel or self.ended.hopeless():
