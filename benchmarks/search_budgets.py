@@ -164,6 +164,11 @@ class Problem:
         own = self.truth[key]
         return math.exp(own[0] - min(costs[0] for costs in self.truth.values() if costs[-1] <= own[-1]))
 
+    @property
+    def grid_jobs(self) -> float:
+        """What all jobs cost together, in median jobs."""
+        return math.fsum(math.exp(costs[0]) for costs in self.truth.values()) / float(self.table.median_usd)
+
     def cluster(self, key: str) -> tuple[Any, ...]:
         """Return what the seconds of a point depend on, as far as it is known: all but the learning rate."""
         return tuple(value for name, value in self.points[key].items() if name != "learning_rate")
@@ -450,9 +455,13 @@ def main() -> None:
     problems = {"tiny": ("tiny/0",)} if options.only == "tiny" else PROBLEMS[options.half]
     with tempfile.TemporaryDirectory() as work:
         done = courses(problems, options, Path(work))
+        names = [name for group in problems.values() for name in group if any(key[0] == name for key in done)]
+        grids_cost = [problem_of(name, options.folder, Path(work)).grid_jobs for name in names]
     lines = [row for family, names in problems.items() for row in rows(names, family, done)]
     made = published.conditions("paretune", "optuna", "scipy", "numpy")
-    print(published.block(f"search_budgets_{options.half}", [f"{made}.", "", *published.table(_COLUMNS, lines)]))
+    grid = f"The full grid costs {min(grids_cost):.0f} to {max(grids_cost):.0f} median jobs."
+    text = [f"{made}; {options.seeds} seeds where anything is drawn.", "", *published.table(_COLUMNS, lines), "", grid]
+    print(published.block(f"search_budgets_{options.half}", text))
 
 
 if __name__ == "__main__":

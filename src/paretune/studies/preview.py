@@ -9,9 +9,8 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import ClassVar
 
-import pandas as pd
-
 from paretune.core.errors import BadInput, BudgetRefused, NoAccount, collecting, refuse
+from paretune.core.result import as_json, read_rows
 from paretune.jobs.plan import plan
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import place_in_words
@@ -28,8 +27,8 @@ from paretune.specification.profile import charged
 from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.own_code import with_own_code
-from paretune.studies.results.front import StudyFront
-from paretune.studies.results.tables import configurations_table
+from paretune.studies.results.front import StudyFront, front_of
+from paretune.studies.results.tables import configurations_table, pareto_csv
 from paretune.studies.results.trials import label
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.limits import LEAST_S
@@ -71,7 +70,7 @@ class StudyPreview:
     trials: Sequence[PlannedTrial]  # some of its jobs
     words: Mapping[str, str]  # where the jobs run, the worst case of each, and how many the budget covers, by heading
     remarks: Sequence[str]
-    expected: pd.DataFrame | None = None  # what is known before any job, see `configurations_table`; None if nothing is
+    known: StudyFront | None = None  # what is expected before any job; None if nothing is known
 
     title: ClassVar[str] = "dry run: nothing was launched"
 
@@ -93,16 +92,17 @@ class StudyPreview:
         head = f"{file.name}: {count}, budget_usd {budget}; some of its jobs:"
         words = [f"{name}: {text}" for name, text in self.words.items()]
         lines, known = [trial.line() for trial in self.trials], list[str]()
-        if self.expected is not None:
-            known = ["", "known before any job, the answer for 0 USD (80 % interval):", aligned(self.expected)]
+        if self.known is not None:
+            table = aligned(configurations_table(self.known).head(_MOST_SHOWN))
+            known = ["", "known before any job, the answer for 0 USD (80 % interval):", table]
         return "\n".join([self.title, "", *words, "", head, *lines, *details, *known, "", *self.remarks])
 
     def document(self) -> dict[str, object]:
         """Return the preview as a JSON document."""
         jobs, words = [trial.row() for trial in self.trials], {**self.words, **self.script}
-        known = [] if self.expected is None else self.expected.to_dict("records")
+        expected = [] if self.known is None else read_rows(pareto_csv(self.known))
         shown = {"study": self.file.name, "jobs": jobs, "launched": False, "remarks": [*self.remarks], "words": words}
-        return shown | {"expected": known}
+        return shown | {"expected": as_json([row for row in expected if row["pareto_rank"] == 0])}
 
 
 def preview_study(file: StudyFile) -> StudyPreview:
@@ -144,20 +144,20 @@ def preview_study(file: StudyFile) -> StudyPreview:
                 refusal = str(error)
             parameters = {name: text for name, text in spec.given_text().items() if common.get(name) != text}
             planned.append(PlannedTrial(parameters=parameters, plan=made, refusal=refusal))
-        expected = _known_before(file, table, workplace) if is_new and file.takes_split else None
+        known = _known_before(file, table, workplace) if is_new and file.takes_split else None
     remarks = [*unasked, *filter(None, of_design), *remarks]
-    return StudyPreview(file=file, trials=planned, words=words, remarks=remarks, expected=expected)
+    return StudyPreview(file=file, trials=planned, words=words, remarks=remarks, known=known)
 
 
-def _known_before(file: StudyFile, table: StudyTable, workplace: Workplace) -> pd.DataFrame | None:
-    """Return the table of what is known of a study's configurations before any job, or None if nothing is."""
-    nothing: Callable[..., None] = lambda *_: None  # noqa: E731
-    driver = Driver(file, table, run_id="", workplace=workplace, on_trial=nothing, say=nothing)
-    expected, is_floor = Split(driver).expected(), file.goals != file.objectives
-    front = StudyFront.of(
-        (), file.goals, file.constraints, expected=expected, quality=file.judged_by, is_floor=is_floor
-    )
-    return configurations_table(front).head(_MOST_SHOWN) if front.expected_best else None
+def _known_before(file: StudyFile, table: StudyTable, workplace: Workplace) -> StudyFront | None:
+    """Return the front of what is expected of a study's configurations before any job, or None if nothing is known."""
+
+    def ignore(_: object) -> None:
+        """Say nothing, because nothing is run."""
+
+    driver = Driver(file, table, run_id="", workplace=workplace, on_trial=ignore, say=ignore)
+    front = front_of(file, (), expected=Split(driver).expected())
+    return front if front.expected_best else None
 
 
 def _some_of_each_type(jobs: Sequence[JobSpec]) -> list[JobSpec]:

@@ -42,16 +42,15 @@ from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
 from paretune.studies.definition.file import StudyFile, full_name
-from paretune.studies.definition.space import INSIDE, Range
+from paretune.studies.definition.space import INSIDE
 from paretune.studies.own_code import with_own_code
 from paretune.studies.preview import check_study, preview_study, refuse_expensive_rows, remarks_on, storage_of
 from paretune.studies.record import StudyRecord
 from paretune.studies.results.answer import StudyAnswer
-from paretune.studies.results.front import StudyFront
+from paretune.studies.results.front import front_of
 from paretune.studies.results.page import live_chart
 from paretune.studies.results.result import StudyResult
 from paretune.studies.results.trials import Trial, counted
-from paretune.studies.sampler.process import Axis
 from paretune.studies.search.driver import ROUND_S, Driver, Propose
 from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs
 from paretune.studies.search.table import StudyTable
@@ -295,15 +294,8 @@ class StudyRun:
     def _answer(self) -> StudyAnswer:
         """Return the study's answer so far."""
         file, balance, trials = self._file, self._table.balance(), list(self.driver.trials.values())
-        front = StudyFront.of(
-            trials,
-            file.goals,
-            file.constraints,
-            expected=() if self._split is None else self._split.expected(),
-            quality=file.judged_by,
-            is_floor=file.goals != file.objectives,
-            axes=_axes(file),
-        )
+        expected = () if self._split is None else self._split.expected()
+        front = front_of(file, trials, expected=expected)
         levels = {} if file.design is None else {trial.number: file.design.levels_of(trial.point) for trial in trials}
         return StudyAnswer(
             name=file.name,
@@ -391,13 +383,3 @@ class StudyRun:
 
 def _in_words(name: str, value: float) -> str:
     return f"cost {usd(value)}" if name == metrics.COST_USD else f"{name} {value:.4g}"
-
-
-def _axes(file: StudyFile) -> dict[str, Axis] | None:
-    """Return the searched parameters of a study, as its search sees them, or None for a designed experiment."""
-    if file.design is not None:
-        return None
-    return {
-        name: Axis(values=entry.corners, is_log=isinstance(entry, Range) and entry.log)
-        for name, entry in file.search.items()
-    }

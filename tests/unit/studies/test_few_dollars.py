@@ -107,7 +107,7 @@ def test_a_script_whose_limit_is_dearer_than_the_budget_starts_with_a_limit_that
     assert main(["study", "study.yaml", *limit]) == 0
 
     shown = capsys.readouterr()
-    assert re.search(r"trial 0: it gets \d+ m.*, not 10 h, because nothing is known of its seconds", shown.err)
+    assert re.search(r"trial 0: it gets \d+ m.*, not 10 h, because no job of this code has completed", shown.err)
     trained = [row for row in rows_of(workplace) if row["evidence"] == "trained"]
     assert {row["training_arguments.rate"] for row in trained} == {"1", "2", "3"}
 

@@ -15,7 +15,9 @@ import numpy as np
 from paretune.core import pareto
 from paretune.core.noise import are_alike
 from paretune.specification import metrics
+from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by
+from paretune.studies.definition.space import Range
 from paretune.studies.results.configurations import Configuration, merge
 from paretune.studies.results.noise import RunNoise
 from paretune.studies.results.trials import FOREIGN, Trial
@@ -247,6 +249,25 @@ class StudyFront:
         far = [9.0 if direction == "minimize" else 1.0 for direction in self.objectives.values()]
         reference = [cost + times * abs(cost) for cost, times in zip(first, far, strict=True)]
         return hypervolume([costs(point.means, self.objectives) for point in self.feasible], reference)
+
+
+def front_of(file: StudyFile, trials: Sequence[Trial], *, expected: Sequence[Configuration] = ()) -> StudyFront:
+    """Return the front of a study's trials, judged as its file says, with what is expected of other configurations."""
+    axes = None
+    if file.design is None:
+        axes = {
+            name: Axis(values=entry.corners, is_log=isinstance(entry, Range) and entry.log)
+            for name, entry in file.search.items()
+        }
+    return StudyFront.of(
+        trials,
+        file.goals,
+        file.constraints,
+        expected=expected,
+        quality=file.judged_by,
+        is_floor=file.goals != file.objectives,
+        axes=axes,
+    )
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:

@@ -1,8 +1,10 @@
 """How the front of a study has grown with the dollars that were spent, and how it is expected to grow with more."""
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import NamedTuple
 
+from paretune.core import pareto
 from paretune.presentation.text import usd
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import costs
@@ -40,19 +42,20 @@ def growth_of(front: StudyFront) -> list[Growth]:
     columns = list(zip(*(costs(point.means, goals) for point in points), strict=True))
     reference = [max(c) + 0.1 * (max(c) - min(c) or abs(max(c)) or 1.0) for c in columns]
     whole = hypervolume([costs(point.means, goals) for point in points], reference)
-    found, spent, grown = list[tuple[float, ...]](), 0.0, list[Growth]()
+    found, spent, share, grown = list[tuple[float, ...]](), 0.0, 0.0, list[Growth]()
 
-    def add(paid_usd: float, values: Sequence[float] | None, *, is_expected: bool = False) -> None:
-        nonlocal spent
+    def add(paid_usd: float, values: tuple[float, ...] | None, *, is_expected: bool = False) -> None:
+        nonlocal spent, share
         spent += paid_usd
-        if values is not None:
-            found.append(tuple(values))
-        grown.append(Growth(spent, hypervolume(found, reference) / whole, is_expected))
+        if values is not None and values not in found:
+            found[:] = compress([*found, values], pareto.front([*found, values], [False] * len(values)))
+            share = hypervolume(found, reference) / whole
+        grown.append(Growth(spent, share, is_expected))
 
     for trial in sorted(front.trials, key=lambda trial: (trial.ended_at, trial.number)):
         point = front.point_of.get(trial.number)
-        is_there = point is not None and point.rank is not None
-        add(trial.cost_usd or 0.0, costs(point.means, goals) if is_there and point is not None else None)
+        has_rank = point is not None and point.rank is not None
+        add(trial.cost_usd or 0.0, costs(point.means, goals) if has_rank and point is not None else None)
     for point in points:
         if point.is_expected:
             add(point.means.get(metrics.COST_USD, 0.0), costs(point.means, goals), is_expected=True)

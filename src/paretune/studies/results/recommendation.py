@@ -157,7 +157,7 @@ def _as_good(front: StudyFront, taken: Configuration) -> Configuration | None:
         point
         for point in front.alike(taken)
         if point.rank == 0
-        and lost[point.number] + math.hypot(point.errors[name], taken.errors[name]) <= most
+        and lost[point.number] + math.hypot(point.errors[name], best.errors.get(name, 0.0)) <= most
         and all(front.is_better(point, taken, each) for each in others)
     ]
     return min(able, key=lambda each: (lost[each.number], front.cost_of(each)), default=None)
@@ -169,12 +169,11 @@ def _expected(front: StudyFront) -> Pick:
     probes = len(front.points)
     source = f"{probes} probe{'s' * (probes > 1)} and an estimate" if probes else "an estimate"
     weighs = front.quality is not None and not front.is_floor
-    reason = (
-        f"Nothing was trained: hours and dollars come from {source}, and the settings are the usual ones"
-        f"{f', because {label(front.quality or str())} is known only after a training' * (front.quality is not None)}."
-    )
+    reason = f"Nothing was trained: hours and dollars come from {source}, and the settings are the usual ones"
+    if front.quality is not None:
+        reason += f", because {label(front.quality)} is known only after a training"
     return Pick(
-        roles={RECOMMENDED if weighs else "the cheapest": reason},
+        roles={RECOMMENDED if weighs else "the cheapest": f"{reason}."},
         point=point,
         runs=source,
         command=launch_command(point),
@@ -196,13 +195,11 @@ def _recommended(front: StudyFront, point: Configuration) -> _Role:
             return point, RECOMMENDED, "Nothing else was trained to the end."
         within = " and meets the constraints" * any(o.rank is None and not o.trial.is_probe for o in front.points)
         return point, RECOMMENDED, f"Nothing else that was trained{within} has a better mean {label(name)}."
-    lost = figures.digits(name, abs(best.means[name] - point.means[name]))
+    lost, goal = figures.digits(name, abs(best.means[name] - point.means[name])), {name: front.objectives[name]}
     gains = ", and it is " + " and ".join(gain) if (gain := _gains(front, point, best)) else ""
     if best in front.alike(point):
         reason = f"The runs cannot tell its {label(name)} from that of trial {best.number}, whose mean is {lost} better"
-    elif (front.objectives[name] == "maximize" and front.believed_of(point) >= front.believed_of(best)) or (
-        front.objectives[name] == "minimize" and front.believed_of(point) <= front.believed_of(best)
-    ):
+    elif costs({name: front.believed_of(point)}, goal) <= costs({name: front.believed_of(best)}, goal):
         reason = (
             f"The mean {label(name)} of trial {best.number} is {lost} better, but all runs together suggest that this "
             "is luck"

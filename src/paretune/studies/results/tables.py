@@ -1,6 +1,6 @@
 """The tables of a study: pareto.csv, its front, and all of its trials."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 import pandas as pd
@@ -94,19 +94,18 @@ def _row(
     }
 
 
-def configurations_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFrame:
+def configurations_table(front: StudyFront) -> pd.DataFrame:
     """Return the configurations that nothing known beats, cheapest first, with what each is known from.
 
     Trained ones have standard errors where they are known, others the interval that should contain their value. Before
-    any training, hours and dollars are shown, whatever the objectives are. `without` has the numbers of
-    configurations to leave out.
+    any training, hours and dollars are shown, whatever the objectives are.
     """
     rows, figures = [], Figures(front)
     points = [*sorted(front.best, key=front.cost_of), *front.expected_best]
     if all(metrics.COST_USD in point.means for point in points):
         points.sort(key=lambda point: point.means[metrics.COST_USD])
     times = [metrics.JOB_SECONDS] * (not front.has_trained)
-    for point in (point for point in points if point.number not in without):
+    for point in points:
         names = [n for n in dict.fromkeys([*front.objectives, *times, metrics.COST_USD]) if n in point.means]
         row = {"trial": "" if point.is_expected else str(point.number), "known from": known_from(point)}
         row |= {figures.heading(name): figures.stated(point, name, with_unit=False) for name in names}

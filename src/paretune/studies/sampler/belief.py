@@ -22,7 +22,7 @@ from scipy.special import ndtr
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import Constraints
 from paretune.studies.sampler.candidates import Candidate, Jobs, Row, Space
-from paretune.studies.sampler.quality import QualityModel, lost_probability, settings_doubt
+from paretune.studies.sampler.quality import QualityModel, lost_probability, octaves_off, settings_doubt
 from paretune.studies.sampler.seconds import SecondsModel
 from paretune.studies.trial_status import ESTIMATED, PROBED, TrialStatus, is_final
 
@@ -31,6 +31,8 @@ _CAUTION = 0.6
 """Standard deviations by which the quality of a configuration that was not trained is compared as lower than expected.
 Without it, what little is known of would hide what is known. Chosen on the development half of
 benchmarks/search_budgets.py."""
+_KNOWN = 2.0  # factor within which the seconds of a job must be known, in one standard deviation, to be stated
+_LIKELY = 0.5  # probability with which a job must succeed to be stated
 _DIGITS = 9  # values that agree in as many digits are equal, because processors round sums differently
 
 
@@ -89,7 +91,7 @@ class Aims:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What is believed of one candidate.
+    """Describes what is believed of one candidate.
 
     Attributes:
         seconds: expected billed seconds (their median).
@@ -116,7 +118,9 @@ class Expected:
 
 
 class Beliefs:
-    """What is believed of all candidates after the outcomes of earlier jobs. Each part is computed at its first use.
+    """Says what is believed of all candidates after the outcomes of earlier jobs.
+
+    Each part is computed at its first use.
 
     Args:
         space: the candidates.
@@ -185,9 +189,8 @@ class Beliefs:
 
     @cached_property
     def octaves(self) -> np.ndarray:
-        """How far each learning rate is from the usual one for its batch, in factors of 2; 0 for a user's own code."""
-        terms = self.jobs.quality.terms
-        return np.zeros(len(self.jobs)) if self.space.runs_user_code else np.asarray(terms[:, 2] / math.log(2.0))
+        """How far each learning rate is from the usual one for its batch, in factors of 2, see `octaves_off`."""
+        return octaves_off(self.space.quality_axes, self.jobs.quality)
 
     @cached_property
     def unusual(self) -> np.ndarray:
@@ -296,21 +299,20 @@ class Beliefs:
                 within *= ndtr(off if end == "max" else -off)
         return within
 
-    def expected(self, *, most_deviation: float, least_chance: float) -> list[Expected]:
+    def expected(self) -> list[Expected]:
         """Return what is believed of the candidates that have not been trained, the most usual first.
 
-        Candidates are left out if the logarithm of their seconds is less certain than `most_deviation`, if they succeed
-        with a probability below `least_chance`, or if they are not expected to meet the constraints.
+        Candidates are left out if their seconds are less certain than a factor of `_KNOWN`, if they succeed with a
+        probability below `_LIKELY`, or if they are not expected to meet the constraints.
         """
         quality = self.sign * self.mean if self.has_quality else np.full(len(self.jobs), self.sign * math.inf)
-        is_known = self.is_open & self.is_new & (self.log_deviation <= most_deviation) & (self.chance >= least_chance)
+        is_known = self.is_open & self.is_new & (self.log_deviation <= math.log(_KNOWN)) & (self.chance >= _LIKELY)
         is_known &= self.aims.meets(self.usd, self.seconds, quality)
         doubt = _CAUTION * self.deviation
         if not self.has_quality:  # the more unusual the settings are, the less is known of them
             doubt = self.quality.spread * settings_doubt(self.space.quality_axes, self.jobs.quality)
         cautious = to_digits(self.mean - doubt)
-        ran = [row.job for row in self.rows if row.status is TrialStatus.COMPLETED]
-        probed = {tuple(self.space.seconds_settings(job).items()) for job in ran}
+        probed = {self.space.speed_key(row.job) for row in self.rows if row.status is TrialStatus.COMPLETED}
         seconds = self._measured_or_expected()
         train_seconds = self.aims.train_seconds(seconds)
         return [
@@ -323,7 +325,7 @@ class Beliefs:
                 cautious=float(cautious[i]),
                 deviation=float(self.deviation[i]),
                 is_absolute=self.has_quality,
-                evidence=PROBED if tuple(self.space.seconds_settings(job).items()) in probed else ESTIMATED,
+                evidence=PROBED if self.space.speed_key(job) in probed else ESTIMATED,
                 collapse=float(self.lost[i]),
             )
             for i in np.argsort(self.unusual, kind="stable").tolist()
@@ -332,14 +334,11 @@ class Beliefs:
 
     def _measured_or_expected(self) -> np.ndarray:
         """Return the seconds of each candidate: the mean of trainings that take equally long, if any, shape (N,)."""
-        if self.space.runs_user_code:  # any argument may change its seconds
-            return self.seconds
         measured = defaultdict[Any, list[float]](list)
         for row in self.measured:
-            measured[tuple(self.space.seconds_settings(row.job).values()), self.space.n_steps(row.job)] += [row.seconds]
-        keys = [(tuple(self.space.seconds_settings(j).values()), self.space.n_steps(j)) for j in self.jobs.jobs]
-        known = [float(np.mean(measured[key])) if key in measured else math.nan for key in keys]
-        return np.where(np.isnan(known), self.seconds, known)
+            measured[self.space.speed_key(row.job), self.space.n_steps(row.job)].append(row.seconds)
+        equal = [measured.get((self.space.speed_key(job), self.space.n_steps(job))) for job in self.jobs.jobs]
+        return np.array([np.mean(s) if s else e for s, e in zip(equal, self.seconds.tolist(), strict=True)])
 
     # Points in objective space
 

@@ -182,6 +182,10 @@ class Space:
             **{name: job.point[name] for name in self._of_seconds},
         }
 
+    def speed_key(self, job: Candidate) -> tuple[Any, ...]:
+        """Return a hashable key, the same for jobs whose steps take equally long."""
+        return tuple(self.seconds_settings(job).values())
+
     @cached_property
     def seconds_axes(self) -> Axes:
         """The parameters that the seconds of a step depend on."""
@@ -194,7 +198,7 @@ class Space:
         """Return the estimate of paretune's own training from data sheets; None if its model is unknown."""
         if self.runs_user_code or (built := well_known(job.spec.model, job.spec.task)) is None:
             return None
-        key = tuple(self.seconds_settings(job).values())
+        key = self.speed_key(job)
         if key not in self._estimates:
             facts = {"train_rows": self.rows or _DEFAULT_ROWS}
             spec = job.spec.replace(probe_steps=None) if job.is_probe else job.spec

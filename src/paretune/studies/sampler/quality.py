@@ -111,6 +111,14 @@ def quality_points(axes: Axes, settings: Sequence[Mapping[str, Any]]) -> Points:
     return Points(axes.keys(settings), np.column_stack([level, off**2, off, batch, epochs]))
 
 
+def octaves_off(axes: Axes, points: Points) -> np.ndarray:
+    """Return how far learning rates are from the usual ones for their batches, in factors of 2, shape (N,).
+
+    0 for the user's own training code, of which no usual rate is known.
+    """
+    return np.asarray(points.terms[:, 2] / math.log(2.0)) if _RATE in axes.axes else np.zeros(len(points.terms))
+
+
 def settings_doubt(axes: Axes, points: Points) -> np.ndarray:
     """Return how uncertain quality is before any run because of unusual settings, in spreads, shape (N,).
 

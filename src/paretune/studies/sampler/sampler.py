@@ -4,7 +4,6 @@ It chooses the job with the largest expected gain per dollar. The gain is the in
 which is the size of the area that the front beats (see `decision`).
 """
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -42,8 +41,6 @@ from paretune.studies.sampler.quality import F1_SPREAD
 
 UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
 """The price that is assumed for an instance whose price is unknown."""
-_KNOWN = 2.0  # factor within which the seconds of a job must be known, in one standard deviation, to be stated
-_LIKELY = 0.5  # probability with which a job must succeed to be stated
 _CLAIMING = Lock()  # one lock for all samplers, because a sampler with a lock of its own could not be pickled
 
 
@@ -206,16 +203,12 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return beliefs.of_seconds.beliefs() | (beliefs.quality.beliefs() if beliefs.has_quality else {})
 
     def expected(self, study: optuna.Study) -> list[Expected]:
-        """Return what is believed of the candidates that have not been trained, see `Beliefs.expected`.
-
-        They succeed with a probability of at least `_LIKELY`, and their seconds are known to a factor of `_KNOWN`.
-        """
-        return self._decision(study).beliefs.expected(most_deviation=math.log(_KNOWN), least_chance=_LIKELY)
+        """Return what is believed of the candidates that have not been trained, see `Beliefs.expected`."""
+        return self._decision(study).beliefs.expected()
 
     def estimated(self, study: optuna.Study) -> list[Expected]:
         """Return what was believed of the candidates before any job."""
-        beliefs = Beliefs(self._space, self._aims, (), self._decision(study).beliefs.sign)
-        return beliefs.expected(most_deviation=math.log(_KNOWN), least_chance=_LIKELY)
+        return Beliefs(self._space, self._aims, (), self._decision(study).beliefs.sign).expected()
 
     def _claimed(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         """Claim a job for a trial and return its parameters, so that two workers do not start the same job.

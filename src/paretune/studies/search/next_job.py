@@ -23,7 +23,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.space import Range, is_whole
 from paretune.studies.results.configurations import Configuration
-from paretune.studies.results.front import StudyFront
+from paretune.studies.results.front import StudyFront, front_of
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.recommendation import pick
 from paretune.studies.results.trials import EXPECTED, Trial, label
@@ -182,7 +182,8 @@ class Split:
         self.sampler.accepts = self._accepts
         self._limited: dict[Any, JobSpec] = {}  # accepted jobs with their time limits, by identity
         self._too_expensive = list[JobSpec]()  # training jobs that were too expensive, with their shortest limits
-        self._shared = set[Any]()  # identities of jobs that got the limit of a share of the budget
+        self._left_usd = math.inf  # of the study's own budget
+        self._cut_off_minutes = 0.0  # the longest limit at which a job of the study was cut off
         self._is_too_long = False  # whether the estimate of a job exceeded its own time limit
 
     def _estimated_s(self, job: Candidate) -> tuple[float, float] | None:
@@ -198,7 +199,10 @@ class Split:
         if reason := driver.why_over():
             return reason
         self._limited.clear()
-        self._shared.clear()
+        if (budget_usd := driver.file.budget_usd) is not None:
+            self._left_usd = driver.table.balance().left_usd(budget_usd)
+        cut_off = (trial for trial in driver.trials.values() if trial.status is TrialStatus.CUT_OFF)
+        self._cut_off_minutes = max((trial.spec.max_runtime_minutes for trial in cut_off), default=0.0)
         self._too_expensive.clear()
         self._is_too_long = False
         self._keep_usd = self._usd_of_repeat() if len(driver.ended.completed) >= _JOBS_FIRST else 0.0
@@ -210,17 +214,18 @@ class Split:
         if driver.money.has_budget:  # overrides the limit from the estimate, because jobs have measured the speed
             changes["max_runtime_minutes"] = limit.max_runtime_minutes
         remark = ""
-        if limit.max_runtime_minutes < job.spec.max_runtime_minutes and job.identity in self._shared:
+        if limit in self._within_share(job):
             own, given = (duration(60 * each.max_runtime_minutes) for each in (job.spec, limit))
             remark = (
-                f"it gets {given}, not {own}, because nothing is known of its seconds and a job of {own} could cost "
+                f"it gets {given}, not {own}, because no job of this code has completed, and one of {own} could cost "
                 "more than the budget; if it is cut off, the next one gets more"
             )
         return Start(job.point, changes, remark=remark)
 
     def _usd_of_repeat(self) -> float:
         """Return the worst case of a repeat of the recommended configuration; 0 if it has enough runs, or none fits."""
-        file, money, front = self._driver.file, self._driver.money, self._front()
+        file, money = self._driver.file, self._driver.money
+        front = front_of(file, [*self._driver.trials.values()])
         if not front.feasible or (taken := pick(front)).trained >= RUNS_OF_PICK:
             return 0.0
         with suppress(BudgetRefused):
@@ -249,10 +254,7 @@ class Split:
         """The point that the answer for 0 USD recommends: that of the estimate; None if nothing was known."""
         estimated = self.sampler.estimated(self._driver.table.study)
         expected = [self._expected(each, number) for number, each in enumerate(estimated, start=FIRST_EXPECTED)]
-        file, is_floor = self._driver.file, self._driver.file.goals != self._driver.file.objectives
-        front = StudyFront.of(
-            (), file.goals, file.constraints, expected=expected, quality=file.judged_by, is_floor=is_floor
-        )
+        front = front_of(self._driver.file, (), expected=expected)
         return pick(front).trial.point if front.expected_best else None
 
     def _accepts(self, job: Candidate, expected: ExpectedSeconds) -> bool:
@@ -270,8 +272,6 @@ class Split:
                 self._is_too_long |= not limits
             return False
         self._limited[job.identity] = limited
-        if limited in self._within_share(job):
-            self._shared.add(job.identity)
         return True
 
     def _limits(self, job: Candidate, expected: ExpectedSeconds) -> list[JobSpec]:
@@ -286,17 +286,15 @@ class Split:
         The share is `_SHARE_OF_FIRST`, but its limit is at least `LEAST_S`, and at least twice that of a job that was
         cut off. Return nothing if any job has completed.
         """
-        driver, money, spec = self._driver, self._driver.money, job.spec
-        minutes, budget_usd = spec.max_runtime_minutes, driver.file.budget_usd
-        if budget_usd is None or not spec.runs_user_code or driver.ended.completed:
+        money, spec, budget_usd = self._driver.money, job.spec, self._driver.file.budget_usd
+        minutes, cut_off = spec.max_runtime_minutes, self._cut_off_minutes
+        if budget_usd is None or not spec.runs_user_code or self._driver.ended.completed:
             return []
-        ended = [trial for trial in driver.trials.values() if trial.status is TrialStatus.CUT_OFF]
-        cut_off = max((trial.spec.max_runtime_minutes for trial in ended), default=0.0)
         with suppress(BudgetRefused):
             whole_usd, half_usd = (money.worst_usd(spec.replace(max_runtime_minutes=m)) for m in (minutes, minutes / 2))
             if whole_usd is None or half_usd is None or whole_usd <= half_usd:
                 return []
-            dollars = _SHARE_OF_FIRST * budget_usd, driver.table.balance().left_usd(budget_usd)
+            dollars = _SHARE_OF_FIRST * budget_usd, self._left_usd
             shorter = ((whole_usd - each) / (whole_usd - half_usd) * minutes / 2 for each in dollars)
             share, most = (math.floor(10 * (minutes - each)) / 10 for each in shorter)
             least = max(LEAST_OF_ALL_S / 60, _LONGER * cut_off)
@@ -369,12 +367,6 @@ class Split:
             evidence=believed.evidence,
             believed=quality.sign * believed.cautious,
         )
-
-    def _front(self) -> StudyFront:
-        """Return the front of the trials that have ended."""
-        file, trials = self._driver.file, [*self._driver.trials.values()]
-        is_floor = file.goals != file.objectives
-        return StudyFront.of(trials, file.goals, file.constraints, quality=file.judged_by, is_floor=is_floor)
 
     def _least_usd(self) -> float | None:
         """Return the lowest worst case of the trainings that were too expensive; None if it is unknown."""
