@@ -100,6 +100,25 @@ def test_readme_shows_the_stored_studies_of_every_family_that_was_left_out() -> 
         assert re.findall(r"[\d.]+", cells) == [stored[names[name], budget, method] for method, budget in columns]
 
 
+def test_the_sentences_about_searches_with_forty_jobs_have_the_stored_figures() -> None:
+    import published
+
+    evidence = " ".join((REPOSITORY / "docs" / "evidence.md").read_text().split())
+    lines = published.blocks((RESULTS / "search_fronts_left_out.txt").read_text())[
+        "search_fronts_left_out"
+    ].splitlines()
+    cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ") for line in lines if line[:1] == "|"}
+    stops, never = ([each.strip() for each in cells[name]] for name in ("stops", "never"))
+    ratio, low, high = re.findall(r"[\d.]+", next(line for line in reversed(lines) if line.startswith("| plain")))[:3]
+
+    assert float(low) < 1.0 < float(high), "README says that a plain Gaussian process is as good"
+    assert f"to those of `plain` is {ratio} (95 % interval {low} to {high})" in evidence
+    assert f"{never[1]} median jobs to 90 % of the front with the whole budget" in evidence
+    assert f"{never[6]} ends below 94 %" in evidence
+    assert f"and {never[3].split(' of ')[0]} searches that never have 90 %" in evidence
+    assert f"{stops[6]} ends are below 94 %, and {stops[3].split(' of ')[0]} never have 90 % of the front" in evidence
+
+
 def test_every_picture_shows_the_stored_figures_and_stands_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(REPOSITORY / "docs")
     import plots

@@ -1,10 +1,12 @@
 """One recommendation: of two that the runs cannot tell apart in quality, the one that is better in all else."""
 
+from dataclasses import replace
+
 import pytest
 
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import page, study_name, study_note
-from paretune.studies.results.recommendation import recommend
+from paretune.studies.results.recommendation import pick, recommend
 from paretune.studies.results.result import StudyResult
 from paretune.studies.results.trials import Trial
 from tests.support.study_examples import COST_AND_F1, answer, twins, words
@@ -44,6 +46,13 @@ def test_one_that_is_worse_or_hardly_cheaper_is_not_recommended(
     trials: list[Trial],
 ) -> None:
     assert "Take trial 4" in words(trials, GOALS)
+
+
+def test_one_is_not_as_good_only_because_runs_are_noisy() -> None:
+    front = StudyFront.of(twins(noise=0.06), GOALS, {})
+    by_means = replace(front, points=tuple(replace(point, believed=None) for point in front.points))
+
+    assert pick(by_means).number == 4
 
 
 def test_of_what_only_has_to_be_good_enough_the_cheapest_is_recommended() -> None:
