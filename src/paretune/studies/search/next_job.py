@@ -47,7 +47,7 @@ _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
 RUNS_OF_PICK, RUNS_OF_FRONT, RUNS_OF_NOISY_PICK = 2, 2, 3
 """Runs that the recommended configuration should get, each with its own seed; and if runs are noisy, those of the
 others on the front, then of the recommended one. Collapsed runs do not count. On the drawn studies of
-benchmarks/search_statements.py, repeats of the whole front always cost a third of the search, and these half as much."""
+benchmarks/search_statements.py, repeats of the whole front cost a third of the search, and these half of that."""
 _NOISY = 0.25  # runs are noisy if the noise of one is above this share of the spread: the best less the median quality
 _JOBS_FIRST = 4
 """Completed trainings after which the search leaves dollars for a repeat. Before, another configuration shows more."""
