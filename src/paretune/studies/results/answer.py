@@ -264,8 +264,8 @@ class StudyAnswer:
                 more += (
                     f"\nA run that collapses has {label(front.quality or '')} far below what the other runs suggest."
                 )
-            head = "Configurations that nothing known beats, cheapest first"
-            head += "; without a run: expected (80 % interval)" * bool(front.expected_best)
+            head = "Front, cheapest first"
+            head += "; without a run: expected on it (80 % interval)" * bool(front.expected_best)
             blocks.append(f"{simulated}{head}:\n{aligned(table[:_MOST_LINES])}{more}")
         if growth := self.growth:
             blocks.append("\n  ".join(["What the dollars brought:", *growth_in_words(growth)]))

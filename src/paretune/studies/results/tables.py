@@ -95,7 +95,7 @@ def _row(
 
 
 def configurations_table(front: StudyFront) -> pd.DataFrame:
-    """Return the configurations that nothing known beats, cheapest first, with what each is known from.
+    """Return the front and what is expected on it, cheapest first, with what each configuration is known from.
 
     Trained ones have standard errors where they are known, others the interval that should contain their value. Before
     any training, hours and dollars are shown, whatever the objectives are.

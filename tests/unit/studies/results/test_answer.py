@@ -34,7 +34,7 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     assert pick.command in text
     assert text.count(f"rial {pick.point.number} (") == 1
     assert f"{pick.title}: trial" not in text  # the first paragraph contains it
-    assert "Configurations that nothing known beats, cheapest first:" in text
+    assert "Front, cheapest first:" in text
     assert "reserved 3.00 USD for running jobs and kept instances (worst case)" in text
     assert "out of memory: batch does not fit 16 GiB" in text
 
