@@ -6,9 +6,10 @@ Verdicts are warnings about the model. They are printed when the job ends, and i
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.core.noise import binomial_error
@@ -420,11 +421,7 @@ def script_remarks(card: Card, report: JobReport | None) -> list[str]:
         remarks.append(
             f"not recorded, because names that begin with paretune. are its own: {', '.join(own)}; rename them"
         )
-    if kept := str(report.facts.get("models", "")):
-        remarks.append(f"its model files are in the run, in {MODELS}/: {kept}")
-    if large := str(report.facts.get("models_left_out", "")):
-        limit = f"the model files of a run may have {LARGEST_MODELS // 2**20} MiB"
-        remarks.append(f"not kept, because {limit}: {large}; the next job may overwrite them")
+    remarks.extend(_about_models(report.facts))
     if left_out := int(report.facts.get("names_left_out", 0)):
         kept = "names that differ from others only in numbers are left out first; metric_definitions keeps a name"
         remarks.append(
@@ -446,6 +443,24 @@ def script_remarks(card: Card, report: JobReport | None) -> list[str]:
         advice = f"{ADD_A_METRIC}, {_DEFINITION}"
     kind = "metric of an evaluation" if names else "metric"
     return [*remarks, f"{card.code} has reported no {kind}: {advice} {looked}"]
+
+
+def _about_models(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which model files of a user's training are in its run, and why others are not."""
+    off = options(keep_models="false")
+    kept, large, shared, fault = (str(facts.get(f"models{end}", "")) for end in ("", "_left_out", "_shared", "_fault"))
+    if kept:
+        yield f"its model files are in the run, in {MODELS}/: {kept} ({off} keeps none)"
+    if large:
+        limit = f"the model files of a run may have {LARGEST_MODELS // 2**20} MiB"
+        yield f"not kept, because {limit}: {large}; the next job may overwrite them"
+    if shared:
+        remedy = "let each job save into a folder of its own, or run them one after another"
+        yield f"not kept, because another job that ran at the same time may have written it: {shared}; {remedy}"
+    if fault:
+        yield f"its model files could not be kept ({fault})"
+    if fault := str(facts.get("metrics_fault", "")):
+        yield f"its metrics could not be read ({fault})"
 
 
 def verdicts(card: Card, values: Mapping[str, float]) -> list[str]:

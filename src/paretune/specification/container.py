@@ -193,6 +193,8 @@ class Command:
         metric_definitions: those of the job.
         logging_steps: steps between two dictionaries that Hugging Face's Trainer prints; None if unknown.
         leaves_model: whether its model is described for MLflow.
+        keeps_models: whether the model files that it saves become artifacts of its run.
+        saves: names of model files in the text of the code; * stands for a value.
         usage_hint: what to do if its command-line parser refuses the words.
         totals: the total of its counters that its arguments state, by unit: epoch or step.
     """
@@ -212,6 +214,8 @@ class Command:
     metric_definitions: tuple[Mapping[str, str], ...] = ()
     logging_steps: int | None = None
     leaves_model: bool = False
+    keeps_models: bool = True
+    saves: tuple[str, ...] = ()
     usage_hint: str = ""
     totals: Mapping[str, float] = field(default_factory=dict)
 

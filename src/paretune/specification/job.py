@@ -278,6 +278,8 @@ class JobSpec(Parameters):
         (), "launcher", example=[{"Name": "f1", "Regex": "f1: ([0-9.]+)"}]
     )
     """JSON list of Name and Regex, as in SageMaker, that reads metrics from the lines that your training prints"""
+    keep_models: bool = parameter(True, "launcher")
+    """copy the model files that your training saves into its run, up to 200 MiB together"""
     environment: dict[str, str] = parameter(
         {},
         "quality seconds memory",
@@ -495,6 +497,7 @@ class JobSpec(Parameters):
             scales_rate=self.learning_rate_scaling != "none",
             metric=self.metric,
             metric_definitions=self.metric_definitions,
+            keeps_models=self.keep_models,
             has_instances=self.has_instances,
             files_travel=self.runs_on.files_travel,
             has_image=self.sagemaker.training_image is not None,

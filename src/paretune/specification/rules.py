@@ -62,7 +62,7 @@ _RESERVED_VARIABLES = re.compile(
 _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # metric names that MLflow allows
 _WITH_A_PROJECT = {
     *("project", "entry_point", "script_words", "ask_script", "training_arguments", "environment", "seed"),
-    *("metric", "metric_definitions"),
+    *("metric", "metric_definitions", "keep_models"),
     *OF_THE_BATCH,
     *("force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),

@@ -55,6 +55,7 @@ class CodeRequest:
         scales_rate: whether the learning rate is scaled with the batch.
         metric: names of the metrics that judge the job.
         metric_definitions: patterns of metrics in printed lines, as SageMaker has them.
+        keeps_models: whether the model files that it saves become artifacts of its run.
         has_instances: whether it runs on instance types from a table rather than on this machine.
         files_travel: whether its files are uploaded.
         has_image: whether the job names the container's image.
@@ -71,6 +72,7 @@ class CodeRequest:
     scales_rate: bool
     metric: tuple[str, ...]
     metric_definitions: tuple[Mapping[str, str], ...]
+    keeps_models: bool
     has_instances: bool
     files_travel: bool
     has_image: bool

@@ -31,6 +31,7 @@ from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH
 from paretune.specification.user_code import CodeRequest
 from paretune.user_code.arguments import ASKED, REPEATED, SEVERAL, Argument
+from paretune.user_code.model_files import LARGEST
 from paretune.user_code.script import Script
 from paretune.user_code.script_metrics import setting_names, totals_in
 
@@ -119,6 +120,8 @@ def bind(request: CodeRequest, script: Script, *, place: str = "", moved: Mappin
         metric_definitions=request.metric_definitions,
         logging_steps=int(logging) if logging.isdigit() and int(logging) else None,
         leaves_model=True,
+        keeps_models=request.keeps_models,
+        saves=script.reported.saves,
         usage_hint="; use --training_arguments.NAME VALUE to pass an option that "
         f"`python {script.path.name} --help` lists, or add {options(ask_script='true')}",
         totals=totals_in({name: each.default for each in script.arguments for name in each.names}, words),
@@ -198,8 +201,17 @@ def _described(request: CodeRequest, script: Script, shown: Sequence[str]) -> di
         "its own defaults": ", ".join(left_out[:most]) + more,
         "reports": ", ".join(reports),
         "logs with": ", ".join(script.reported.loggers),
+        "keeps": kept_in_words(request),
         "unclear": "; ".join(unclear),
     }
+
+
+def kept_in_words(request: CodeRequest) -> str:
+    """Return what a dry run says of the model files that a job keeps."""
+    if not request.keeps_models:
+        return "no model files"
+    most = f"model files that it saves, up to {LARGEST // 2**20} MiB together, in models/ of its run"
+    return f"{most}; {options(keep_models='false')} keeps none"
 
 
 def _unclear(script: Script, own: Sequence[str], given: Iterable[str]) -> Iterator[str]:

@@ -6,7 +6,8 @@
 `runner` starts this program, and reads what it writes:
 
     PARETUNE_ENDING     JSON: the exception that ended the script, written by the first process that fails
-    PARETUNE_WRITTEN    a path on each line: files with results, and model files, that the script has written
+    PARETUNE_WRITTEN    a path on each line: files with results and model files that the script has written, and folders
+                        that it has made, which end with /
 
 It needs only the standard library of Python 3.8 or newer. `script_metrics`, `model_files` and `code_errors` are
 next to it in a job.
@@ -195,7 +196,10 @@ def _is_missing(store: str) -> bool:
 
 
 def _note_results() -> None:
-    """Append the path of each result or model file that this process writes to the file of PARETUNE_WRITTEN."""
+    """Append the path of each result or model file that this process writes to the file of PARETUNE_WRITTEN.
+
+    The folders that it makes are noted, too, because files that libraries in C++ write there are seen by no hook.
+    """
     path = os.environ.get(WRITTEN)
     if not path:
         return
@@ -205,9 +209,10 @@ def _note_results() -> None:
     seen: set[str] = set()
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in ("open", "os.rename") and len(seen) < 10_000:
+        if event in ("open", "os.rename", "os.mkdir") and len(seen) < 10_000:
             written = loggers.written_file(event, arguments)
-            if written and written not in seen and (loggers.is_log_file(written) or models.may_be_model(written)):
+            is_noted = written and (event == "os.mkdir" or loggers.is_log_file(written) or models.may_be_model(written))
+            if written and is_noted and written not in seen:
                 seen.add(written)
                 with contextlib.suppress(OSError), open(str(path), "a", encoding="utf-8") as file:
                     file.write(written + "\n")

@@ -27,7 +27,7 @@ from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.user_code import CodeRequest
 from paretune.user_code import script_metrics
-from paretune.user_code.binding import Bound, bind
+from paretune.user_code.binding import Bound, bind, kept_in_words
 from paretune.user_code.code import RUNNER_FILES, Code
 from paretune.user_code.reported import names_in_text
 from paretune.user_code.script import Script
@@ -238,9 +238,12 @@ def _declared_command(request: CodeRequest, entry: Any, home: Path, root: Path) 
         named=tuple(sorted({*request.metric, *names, *(name for script in scripts for name in script.reported.named)})),
         renamed=dict(SCRIPT_METRICS),
         metric_definitions=request.metric_definitions,
+        keeps_models=request.keeps_models,
         totals=script_metrics.totals_in(given),
     )
-    return Bound(command=bound, inputs=inputs, described={"command": bound.shown(request.batch)})
+    return Bound(
+        command=bound, inputs=inputs, described={"command": bound.shown(request.batch), "keeps": kept_in_words(request)}
+    )
 
 
 def _recorded(arguments: Mapping[str, Any]) -> dict[str, str]:

@@ -5,6 +5,7 @@ running job really prints and logs is read by `script_metrics`.
 """
 
 import ast
+import glob
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.user_code.arguments import Argument, Program, last_name
+from paretune.user_code.model_files import may_be_model
 from paretune.user_code.script_metrics import is_setting, numbers_in, setting_names
 
 _WITH_TRAINER = r"(?:transformers|trl|setfit|sentence_transformers)"
@@ -34,6 +36,7 @@ _FORMATTED = re.compile(r"\{[^{}]*\}|%[-+ #0]*\d*(?:\.\d+)?[diouxXeEfFgGs]")  # 
 _PRINTS = {"print", "info", "debug", "warning", "echo", "write", "set_description", "set_postfix_str"}
 _LOGS_NAME = {"log_metric", "add_scalar", "log"}
 _LOGS_DICTIONARY = {"print", "log_metrics", "dump", "dumps", "log", "log_dict", "set_postfix", "info", "add_scalars"}
+_VALUE = "\0"  # stands for a value in a string of the script
 _NAME = re.compile(r"[A-Za-z_][\w ./@-]{0,60}")
 _QUOTED = re.compile(r"[\"']\s*([A-Za-z_][\w ./@-]{0,60}?)\s*(?:[:=][^\"'\n]{0,40})?\\?[\"']")
 
@@ -48,6 +51,7 @@ class Reported:
             top-level constants, and keys of the configuration files in its folder.
         named: names that stand in its text, as metrics or as other strings: a number printed with one may be a metric.
         loggers: keys of `_LOGGERS` that its text reveals.
+        saves: names of model files in its text, such as `net.pt` or `epoch_*.pt`, where * stands for a value.
         constants: variables set to a number or a string at the top level, with their line numbers.
     """
 
@@ -55,6 +59,7 @@ class Reported:
     settings: frozenset[str]
     named: frozenset[str]
     loggers: tuple[str, ...]
+    saves: tuple[str, ...]
     constants: dict[str, int]
 
 
@@ -67,6 +72,7 @@ def reported_by(program: Program, text: str, arguments: Iterable[Argument], conf
         settings=settings,
         named=frozenset((*metrics, *_strings(program.nodes))),
         loggers=tuple(name for name, trace in _LOGGERS.items() if re.search(trace, text, re.MULTILINE)),
+        saves=tuple(dict.fromkeys(_saved(program.nodes))),
         constants={name: node.lineno for node in program.main.body for name in _constants(node)},
     )
 
@@ -75,6 +81,15 @@ def _strings(nodes: Iterable[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAME.fullmatch(node.value):
             yield "_".join(node.value.split())
+
+
+def _saved(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the names of model files in a script's text that have at least three letters of their own."""
+    for node in nodes:
+        if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call):
+            name = glob.escape(_template(node, _VALUE)).replace(_VALUE, "*")
+            if may_be_model(name) and len(re.findall(r"[A-Za-z]", Path(name).stem)) >= 3 and len(name) < 200:
+                yield name
 
 
 def names_in_text(text: str) -> frozenset[str]:
@@ -147,15 +162,15 @@ def _printed(arguments: Sequence[ast.expr]) -> str:
     return " ".join([first, *map(_template, arguments[1:])])
 
 
-def _template(node: ast.AST) -> str:
-    """Return a printed string with 1 in place of each value."""
+def _template(node: ast.AST, value: str = "1") -> str:
+    """Return a string of the script with `value` in place of each value that it formats."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(map(_template, node.values))
+        return "".join(_template(each, value) for each in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-        return _FORMATTED.sub("1", _template(node.left))
+        return _FORMATTED.sub(value, _template(node.left, value))
     if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "format":
-        return _FORMATTED.sub("1", _template(node.func.value))  # type: ignore[attr-defined]  # it has an attribute
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "1"
+        return _FORMATTED.sub(value, _template(node.func.value, value))  # type: ignore[attr-defined]  # it has one
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else value
 
 
 def _keys(node: ast.AST | None) -> Iterator[str]:

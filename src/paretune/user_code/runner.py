@@ -123,7 +123,8 @@ class Training:
         self._is_first = self._cluster.rank == 0  # only the records of the first instance are kept
         self._data = ml / "output" / "data" if self._is_first else Path(tempfile.mkdtemp())
         self._store = self._data / self._metrics.STORE
-        self._ending, self._written = self._data / "ending.json", self._data / "written.txt"
+        self._models = importlib.import_module("model_files")
+        self._ending, self._notes = self._data / "ending.json", self._models.Notes(self._data)
         self._is_script, self._is_alone = bool(self._command["script"]), document.get("deadline_s") is not None
         settings, named = self._command["settings"], self._command["named"]
         self._printed = self._metrics.PrintedNumbers(self._command["metric_definitions"], settings, named)
@@ -132,11 +133,12 @@ class Training:
         """Run the command, write what it has measured, and return its exit code."""
         words, began = self._words(grace_s), time.time()
         self._store.mkdir(parents=True, exist_ok=True)
-        (self._store / COMMAND).write_text(shlex.join(self._shown()) + "\n", encoding="utf-8")
-        (self._store / VERSIONS).write_text(versions(), encoding="utf-8")
-        for path in (self._ending, self._written):
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+        with contextlib.suppress(OSError):  # a full disk must not hide why the command failed
+            (self._store / COMMAND).write_text(shlex.join(self._shown()) + "\n", encoding="utf-8")
+            (self._store / VERSIONS).write_text(versions(), encoding="utf-8")
+        with contextlib.suppress(FileNotFoundError):
+            self._ending.unlink()
+        self._notes.begin(self._places().shared)
         events = Events(self._data / "events.jsonl", self._document["job_name"]) if self._is_first else None
         reader = self._metrics.ProgressReader(self._command["totals"])
         output = Output(self._store / LOG, self._printed, self._trainer(), self._hidden(), reader, events)
@@ -196,7 +198,8 @@ class Training:
         variables.setdefault("HYDRA_FULL_ERROR", "1")  # otherwise Hydra prints no traceback and exits with code 1
         variables.setdefault("PYTHONUNBUFFERED", "1")
         if self._is_script:
-            variables["PARETUNE_ENDING"], variables["PARETUNE_WRITTEN"] = str(self._ending), str(self._written)
+            variables["PARETUNE_ENDING"] = str(self._ending)
+            variables["PARETUNE_WRITTEN"] = str(self._data / self._models.WRITTEN)
             variables["PARETUNE_RUNNER"] = str(os.getpid())
             if self._cluster.interface:
                 for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
@@ -247,41 +250,60 @@ class Training:
         write_failure(self._ml, "code" if is_code else "error" if reason else "silent", sentence)
         return code
 
-    def _kept_models(self, began: float, *, has_model: bool) -> dict[str, str]:
-        """Keep the model files that the command has saved, and return which; `has_model` if MLflow gets its folder."""
-        roots = [self._folder.resolve()]
-        roots += [(self._folder / self._command["script"]).resolve().parent] if self._is_script else []
-        folders = [root for root in roots if not any(other in root.parents for other in roots)]
-        folders += [] if has_model else [self._ml / "model"]
-        models, hidden = importlib.import_module("model_files"), {self._ml, self._ml.parent}
-        others = () if self._is_alone else models.written_by_others(self._written)
-        kept: dict[str, str] = models.keep(dict.fromkeys(folders), began, self._store, hidden, others)
-        return kept
+    def _places(self) -> Any:
+        """Return where the command may save its model."""
+        folder, words, names = self._folder.resolve(), self._filled(), self._command["saves"]
+        script = [(self._folder / self._command["script"]).resolve().parent] if self._is_script else []
+        folders = list(dict.fromkeys([folder, *script]))
+        if self._is_alone or self._command["folder"]:  # the container, or a copy of the project
+            outer = [each for each in folders if not any(other in each.parents for other in folders)]
+            return self._models.Places(own=[*outer, self._ml / "model"], shared=[], words=words)
+        return self._models.Places(own=[self._ml / "model"], shared=folders, names=names, words=words)
 
     def _report(self, began: float, *, has_completed: bool) -> None:
-        """Write the metrics and curves of the command, and describe its model if it has finished."""
-        roots = [self._ml / "model", *([self._folder] if self._is_alone or not self._is_script else [])]
-        with contextlib.suppress(OSError):  # a full disk must not hide why the command failed
-            written = self._written.read_text(encoding="utf-8").splitlines() if self._written.exists() else []
-            settings = self._command["settings"]
-            sources = self._metrics.logged(self._data, roots, began, {Path(line) for line in written}, settings)
-            results = self._printed.results(sources, self._command["renamed"])
-            self._metrics.write_curves(results.curves, self._store)
-            facts = {"device": device_name(), "metrics_from": results.sources}
-            facts["names_left_out"] = results.left_out
-            report = {"metrics": results.metrics, "not_finite": results.not_finite, "facts": facts}
-            if has_completed and self._command["leaves_model"]:
-                trim_model_folder(self._ml / "model") if self._is_alone else None
-                report["model_fault"] = describe_model(self._ml / "model")
-            facts.update(self._kept_models(began, has_model=report.get("model_fault") == ""))
-            name = "report.json" if has_completed else "partial.json"
-            draft = self._data / f".{name}"
+        """Write the metrics and curves of the command, keep its models, and describe the one that it leaves to MLflow.
+
+        A part that fails costs that part: the report says which. A full disk must not hide why the command failed.
+        """
+        report: dict[str, Any] = {"metrics": {}, "not_finite": [], "facts": {"device": device_name()}}
+        parts = {"metrics": partial(self._measure, report, began), "models": partial(self._keep, report, has_completed)}
+        for name, part in parts.items():
+            try:
+                part()
+            except Exception as error:  # the command has written what is read here, so anything may be wrong with it
+                report["facts"][f"{name}_fault"] = f"{type(error).__name__}: {error}"
+        name = "report.json" if has_completed else "partial.json"
+        draft = self._data / f".{name}"
+        try:
             draft.write_text(json.dumps(report), encoding="utf-8")
+        except OSError:  # its models may have filled the disk
+            shutil.rmtree(str(self._store / self._models.FOLDER), ignore_errors=True)
+            with contextlib.suppress(OSError):
+                draft.write_text(json.dumps(report), encoding="utf-8")
+        with contextlib.suppress(OSError):
             draft.replace(self._data / name)
-            # Jobs in the same folder read what this one has written, until its folder is removed.
-            for path in (self._ending, *([self._written] if self._is_alone else [])):
-                with contextlib.suppress(FileNotFoundError):
-                    path.unlink()
+        with contextlib.suppress(OSError):
+            self._ending.unlink()
+        self._notes.end()
+
+    def _measure(self, report: dict[str, Any], began: float) -> None:
+        roots = [self._ml / "model", *([self._folder] if self._is_alone or not self._is_script else [])]
+        files = self._notes.own().files - self._models.shared_with_others(self._notes)
+        sources = self._metrics.logged(self._data, roots, began, set(map(Path, files)), self._command["settings"])
+        results = self._printed.results(sources, self._command["renamed"])
+        report.update(metrics=results.metrics, not_finite=results.not_finite)
+        report["facts"].update(metrics_from=results.sources, names_left_out=results.left_out)
+        self._metrics.write_curves(results.curves, self._store)
+
+    def _keep(self, report: dict[str, Any], has_completed: bool) -> None:
+        places = self._places()
+        if has_completed and self._command["leaves_model"]:
+            trim_model_folder(self._ml / "model") if self._is_alone else None
+            report["model_fault"] = describe_model(self._ml / "model")
+            if report["model_fault"] == "":  # MLflow gets that folder as the model of the run
+                places = places._replace(own=[each for each in places.own if each != self._ml / "model"])
+        if self._command["keeps_models"]:
+            report["facts"].update(self._models.keep(places, self._notes, self._store))
 
 
 class Output:

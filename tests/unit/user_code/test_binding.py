@@ -864,6 +864,8 @@ def test_a_dry_run_says_what_is_passed_what_is_reported_and_what_is_unclear(scri
         "its own defaults": "batch-size, epochs, quiet",
         "reports": "loss, f1",
         "logs with": "",
+        "keeps": "model files that it saves, up to 200 MiB together, in models/ of its run; "
+        "--keep_models false keeps none",
         "unclear": "whether it reports recall, which its text does not show",
     }
 

@@ -399,3 +399,19 @@ def test_a_secret_is_masked_in_what_the_job_keeps(tmp_path: Path) -> None:
 
     assert (tmp_path / "log.txt").read_text() == "token=...\n"
     assert output.masked("raise ValueError('hush-hush')") == "raise ValueError('...')"
+
+
+def test_a_completed_training_has_a_report_even_if_a_part_of_it_cannot_be_written(tmp_path: Path) -> None:
+    run = Run(
+        tmp_path,
+        "import os, pathlib\n"
+        "data = pathlib.Path(os.environ['WANDB_DIR'])\n"
+        "(data / 'paretune' / 'curves.jsonl').mkdir()\n"  # nothing can be written there
+        "pathlib.Path('model.pt').write_text('weights')\n"
+        "print('epoch 1 val_f1: 0.8'); print('epoch 2 val_f1: 0.9')\n",
+    ).end()
+
+    assert run.code == 0
+    assert run.report.metrics == {"val_f1": 0.9}
+    assert "curves.jsonl" in run.report.facts["metrics_fault"]
+    assert run.report.facts["models"] == "model.pt (7 bytes)"

@@ -399,7 +399,7 @@ def is_log_file(path: str) -> bool:
 
 
 def written_file(event: str, arguments: tuple[Any, ...]) -> str | None:
-    """Return the path of the file if an audit event reports a write to one, else None.
+    """Return the path of the file if an audit event reports a write to one, or of a new folder with /, else None.
 
     `event` and `arguments` are what a hook of sys.addaudithook gets.
     """
@@ -408,11 +408,13 @@ def written_file(event: str, arguments: tuple[Any, ...]) -> str | None:
         is_written = bool(re.search("[wax+]", mode)) if isinstance(mode, str) else bool((flags or 0) & _WRITES)
     elif event == "os.rename" and len(arguments) >= 2:
         path, is_written = arguments[1], True
+    elif event == "os.mkdir" and arguments:
+        path, is_written = arguments[0], True
     else:
         return None
-    if not is_written or not isinstance(path, (str, bytes)):
+    if not is_written or not isinstance(path, (str, bytes, os.PathLike)):
         return None
-    return os.path.abspath(os.fsdecode(path))
+    return os.path.abspath(os.fsdecode(path)) + "/" * (event == "os.mkdir")
 
 
 _WRITES = os.O_WRONLY | os.O_RDWR
