@@ -6,15 +6,18 @@ The same files always make the same bytes, so an archive is uploaded only once f
 import gzip
 import io
 import os
+import re
+import sqlite3
 import subprocess
 import tarfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.core.reading import files_below, is_readable
+from paretune.core.reading import LARGEST_SETTINGS, files_below, is_readable
 from paretune.core.secrets import is_secret_file
 
 NAME = "code.tar.gz"
@@ -30,6 +33,15 @@ _NEVER = {
     *_SECRET_FOLDERS,
 }
 _CODE = (".py", ".sh", ".yaml", ".yml", ".toml", ".json", "requirements.txt", "MLproject")  # ends of names
+_JOURNAL = re.compile(r"\.(?:db|sqlite3?)-(?:journal|wal|shm)$")  # ends of SQLite's files beside a database
+_TABLES = ({"paretune_reservations"}, {"studies", "trials", "study_directions"}, {"runs", "latest_metrics"})
+"""Tables by which the database of a ledger, of Optuna's studies, and of MLflow's runs are known."""
+_STUDY_KEYS = {
+    *("name", "job", "search", "points", "objectives", "constraints", "budget_usd", "n_trials", "n_parallel"),
+    *("sampler", "stop", "seed", "storage", "once"),
+}
+_KEY = re.compile(r"^([A-Za-z_]\w*)[ \t]*:", re.MULTILINE)  # of the outer mapping of a YAML file
+_PROFILE = "paretune.toml"
 _MOST_FILES = 50_000  # limit for a folder of code that is not in a git repository
 
 
@@ -43,7 +55,7 @@ def package_files(package: Path) -> dict[str, Path]:
 
 
 def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
-    """Return the files under a user's folder by relative name, without environments, caches and secrets.
+    """Return the files under a user's folder by relative name, without secrets, caches and paretune's own files.
 
     In a git repository, these are the files that git does not ignore, including those of submodules and of other
     repositories in the folder. Elsewhere, these are all files, except files and folders whose names start with a dot.
@@ -53,6 +65,21 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     itself an environment. If the code `travels` to a job, also raises BadInput if the files are too large together, or
     if a file or folder is a link that leads outside.
     """
+    with _vanishing(folder):
+        return _project_files(folder, travels)
+
+
+@contextmanager
+def _vanishing(folder: Path) -> Iterator[None]:
+    """Raise BadInput if a file vanishes while the code in `folder` is read, such as one that a program there writes."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        gone = f"{error.filename} vanished while the code in {folder} was read, so it may be incomplete"
+        raise BadInput([f"{gone}: type the command again when nothing writes there"]) from error
+
+
+def _project_files(folder: Path, travels: bool) -> dict[str, Path]:
     files, _ = _sorted_out(folder)
     if closed := [name for name, path in files.items() if not is_readable(path)]:
         more = f" and {len(closed) - 3} more files" if len(closed) > 3 else ""
@@ -103,9 +130,40 @@ def _sorted_out(folder: Path) -> tuple[dict[str, Path], list[str]]:
             left.append("/".join(name.parts[:hidden_at]) + "/" * (hidden_at < len(name.parts)))
         elif _names_a_secret(path, name, inside):
             left.append(name.as_posix())
+        elif not is_folder and _is_paretunes(path):
+            continue
         else:
             files[name.as_posix()] = path
     return files, list(dict.fromkeys(left))
+
+
+def _is_paretunes(path: Path) -> bool:
+    """Return whether a file is paretune's own, such as a study, a budget file or its ledger, or a database of MLflow.
+
+    No code reads them, they may have passwords, and they change while jobs run: a job of the same code has the same
+    archive whatever its budget is.
+    """
+    if path.name == _PROFILE or _JOURNAL.search(path.name):
+        return True
+    with suppress(OSError):
+        if path.suffix in (".yaml", ".yml") and path.stat().st_size <= LARGEST_SETTINGS:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            keys = set(_KEY.findall(text))
+            is_study = keys <= _STUDY_KEYS and keys & {"search", "points"} and keys & {"job", "budget_usd"}
+            return bool(is_study) or (keys <= {"budgets", "storage"} and "budgets" in keys and "usd_per_month" in text)
+        with path.open("rb") as file:
+            is_database = file.read(16) == b"SQLite format 3\0"
+        return is_database and any(each <= _tables_of(path) for each in _TABLES)
+    return False
+
+
+def _tables_of(path: Path) -> set[str]:
+    with suppress(sqlite3.Error):
+        address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {str(name) for (name,) in rows}
+    return set()
 
 
 def _names_a_secret(path: Path, name: Path, inside: Path) -> bool:
@@ -144,7 +202,8 @@ def code_key(files: Mapping[str, Path]) -> str:
     digest = sha256()
     for name, path in sorted(files.items()):
         if path.is_dir() or name.endswith(_CODE):
-            content = _link_target(path) if path.is_dir() else sha256(path.read_bytes()).hexdigest()
+            with _vanishing(path.parent):
+                content = _link_target(path) if path.is_dir() else sha256(path.read_bytes()).hexdigest()
             digest.update(f"{name} {content}\n".encode(errors="surrogateescape"))  # a name may not be UTF-8
     return digest.hexdigest()[:16]
 
@@ -152,7 +211,7 @@ def code_key(files: Mapping[str, Path]) -> str:
 def pack(files: Mapping[str, Path], target: Path) -> Path:
     """Write a gzipped tar archive whose bytes depend only on the names, contents and execute permissions of the files.
 
-    A link to a folder stays a link. Returns `target`.
+    A link to a folder stays a link. Returns `target`. Raises BadInput if a file has vanished.
     """
     with (
         target.open("wb") as raw,
@@ -165,8 +224,9 @@ def pack(files: Mapping[str, Path], target: Path) -> Path:
                 entry.type, entry.linkname = tarfile.SYMTYPE, _link_target(path)
                 archive.addfile(entry)
                 continue
-            data = path.read_bytes()
-            entry.size, entry.mode = len(data), 0o755 if path.stat().st_mode & 0o100 else 0o644
+            with _vanishing(path.parent):
+                data, mode = path.read_bytes(), path.stat().st_mode
+            entry.size, entry.mode = len(data), 0o755 if mode & 0o100 else 0o644
             archive.addfile(entry, io.BytesIO(data))
     return target
 

@@ -69,12 +69,17 @@ class Code:
 
     def key(self, files: Mapping[str, Path]) -> str:
         """Return a digest that is the same for jobs that run the same code; "" without files."""
-        return archive.code_key({f"{self.folder}/{name}": path for name, path in files.items()}) if files else ""
+        return key_of({f"{self.folder}/{name}": path for name, path in files.items()}) if files else ""
 
     def texts(self, files: Mapping[str, Path]) -> dict[str, Path]:
         """Return the source files that the job's run keeps, by name."""
         read = () if self.script is None else self.script.files
         return {path.relative_to(self.root).as_posix(): path for path in read if path.is_relative_to(self.root)}
+
+
+def key_of(files: Mapping[str, Path]) -> str:
+    """Return a digest that is the same for jobs that run the same code; results of a run there do not count."""
+    return archive.code_key({name: path for name, path in files.items() if not script_metrics.is_log_file(name)})
 
 
 def _channels(request: CodeRequest) -> tuple[dict[str, Path | str], dict[str, str]]:

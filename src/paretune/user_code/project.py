@@ -28,7 +28,7 @@ from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.user_code import CodeRequest
 from paretune.user_code import script_metrics
 from paretune.user_code.binding import Bound, bind, kept_in_words
-from paretune.user_code.code import RUNNER_FILES, Code
+from paretune.user_code.code import RUNNER_FILES, Code, key_of
 from paretune.user_code.reported import names_in_text
 from paretune.user_code.script import Script
 
@@ -197,7 +197,7 @@ class ProjectCode(Code):
 
     def key(self, files: Mapping[str, Path]) -> str:
         """Return a digest that is the same for jobs that run the same code."""
-        return archive.code_key(files)
+        return key_of(files)
 
     def texts(self, files: Mapping[str, Path]) -> dict[str, Path]:
         """Return the source files that the job's run keeps, by name."""

@@ -1,16 +1,20 @@
 """The code that travels: everything that is needed, the same bytes each time, and nothing that must stay here."""
 
 import os
+import sqlite3
 import subprocess
 import tarfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import paretune
 from paretune.core.errors import BadInput
+from paretune.launchers import archive
 from paretune.launchers.archive import LARGEST_MIB, code_key, left_behind, pack, package_files, project_files
+from paretune.studies.definition.file import StudyFile
 
 SECRETS = [
     *(".env", ".env.production", ".netrc", ".pypirc", ".git-credentials", "credentials", "keys/server.pem"),
@@ -300,3 +304,52 @@ def test_files_of_tokens_cookies_networks_wallets_and_databases_do_not_travel(tm
 
     assert {*project_files(folder)} == {*innocent}
     assert {*secrets} <= {*left_behind(folder)}
+
+
+def test_studies_budgets_and_their_databases_do_not_travel_and_settings_of_the_code_do(tmp_path: Path) -> None:
+    write(tmp_path, "train.py", "paretune.toml", "budget.db-journal", "rows.sqlite-wal")
+    texts = {
+        "team.yaml": "storage: postgresql://ann:hush@host/db\nbudgets:\n- {name: all, usd_per_month: 5}\n",
+        "study.yaml": "name: mine\njob: {entry_script: train.py}\nsearch: {learning_rate: {low: 1, high: 2}}\n",
+        "sweep.yaml": "name: mine\nmethod: grid\nsearch: {lr: [1, 2]}\n",
+        "budgets.yaml": "budgets: [1, 2]\nsteps: 5\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    for name, table in (("budget.db", "paretune_reservations"), ("rows.db", "metrics")):
+        with sqlite3.connect(tmp_path / name) as database:
+            database.execute(f"CREATE TABLE {table} (id INTEGER)")
+
+    assert {*project_files(tmp_path)} == {"train.py", "sweep.yaml", "budgets.yaml", "rows.db"}
+    assert left_behind(tmp_path) == []
+
+
+def test_the_keys_by_which_a_study_is_known_are_those_of_a_study_file() -> None:
+    assert {*StudyFile.model_fields} - {"path", "folder"} == archive._STUDY_KEYS
+
+
+@pytest.mark.parametrize("reads", ["_leading_out", "is_readable", "_is_paretunes"])
+def test_a_file_that_vanishes_while_code_is_listed_is_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: str
+) -> None:
+    write(tmp_path, "train.py", "budget.tmp")
+    real = getattr(archive, reads)
+
+    def late(*words: object) -> object:
+        (tmp_path / "budget.tmp").unlink(missing_ok=True)
+        return real(*words)
+
+    monkeypatch.setattr(archive, reads, late)
+
+    with suppress(BadInput):  # any other error would be a traceback
+        assert {*project_files(tmp_path)} == {"train.py"}
+
+
+def test_a_file_that_vanishes_before_it_is_packed_is_a_refusal(tmp_path: Path) -> None:
+    files = project_files(write(tmp_path, "train.py", "lib.py"))
+    (tmp_path / "lib.py").unlink()
+
+    with pytest.raises(BadInput, match=r"lib\.py vanished while the code"):
+        pack(files, tmp_path / "code.tar.gz")
+    with pytest.raises(BadInput, match=r"lib\.py vanished while the code"):
+        code_key(files)
