@@ -32,7 +32,7 @@ from paretune.specification.order import Offer
 from paretune.specification.plan import Card, Plan
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
-from paretune.tracking.run_writer import EndStatus, Run
+from paretune.tracking.run_writer import EndStatus, Run, name_for_mlflow
 from paretune.user_code.binding import ADD_A_METRIC
 from paretune.user_code.model_files import FOLDER as MODELS
 from paretune.user_code.model_files import LARGEST as LARGEST_MODELS
@@ -206,6 +206,7 @@ def end_job(
         ending, report = status.ending, status.report
     if status is not None and report is None:
         report = status.partial
+    report = _with_names_of_mlflow(report) if card.is_users else report
     report, impossible = without_impossible_seconds(card, report, bill.seconds)
     has_completed = ending.has_completed
     profile, profiled = _profile(job) if card.is_profiled and has_completed and job is not None else ({}, "")
@@ -245,11 +246,20 @@ def end_job(
         kept_usd=bill.kept_usd,
         ended_at=None if status is None else status.ended_at,
         remarks=tuple(remarks),
-        verdicts=tuple(verdicts(card, {**record.data_facts, **report.metrics})) if report and has_completed else (),
+        verdicts=tuple(_verdicts(card, record.data_facts, report)) if report and has_completed else (),
     )
     outcome = close_run(record, outcome, profile, tags)
     outcome = replace(outcome, remarks=(*outcome.remarks, *still_reserved))  # in the run, it has a tag of its own
     return outcome if outcome.has_completed or error is not None or job is None else _with_log(outcome, job)
+
+
+def _with_names_of_mlflow(report: JobReport | None) -> JobReport | None:
+    """Return the report of a user's training with the names that MLflow shows: a name may have any character."""
+    if report is None:
+        return None
+    own = {name_for_mlflow(name): value for name, value in report.metrics.items()}
+    lost = tuple(map(name_for_mlflow, report.not_finite))
+    return report.model_copy(update={"metrics": own, "not_finite": lost})
 
 
 def without_impossible_seconds(
@@ -422,6 +432,8 @@ def script_remarks(card: Card, report: JobReport | None) -> list[str]:
             f"not recorded, because names that begin with paretune. are its own: {', '.join(own)}; rename them"
         )
     remarks.extend(_about_models(report.facts))
+    if thinned := str(report.facts.get("thinned", "")):
+        remarks.append(f"too many values for a curve, so that only every second one or fewer are recorded: {thinned}")
     if left_out := int(report.facts.get("names_left_out", 0)):
         kept = "names that differ from others only in numbers are left out first; metric_definitions keeps a name"
         remarks.append(
@@ -461,6 +473,13 @@ def _about_models(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"its model files could not be kept ({fault})"
     if fault := str(facts.get("metrics_fault", "")):
         yield f"its metrics could not be read ({fault})"
+
+
+def _verdicts(card: Card, data_facts: Mapping[str, float], report: JobReport) -> list[str]:
+    """Return what to know of the model, or of the metric that a user's training has reported in several passes."""
+    if passes := str(report.facts.get("passes", "")) if card.is_users else "":
+        return [f"{passes} over its steps (folds, ranks or restarts); the last value counts"]
+    return verdicts(card, {**data_facts, **report.metrics})
 
 
 def verdicts(card: Card, values: Mapping[str, float]) -> list[str]:

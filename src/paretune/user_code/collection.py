@@ -155,13 +155,21 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def _copy_curves(store: Path, run_id: str, client: MlflowClient) -> None:
+    """Log the points of the job's curves that the run lacks, in their order.
+
+    Of a curve whose steps are all different, events of the running job, or its last value, may already be in the run,
+    with other times: a point at a step that is there is left out.
+    """
     curves = {name: points for name, points in read_curves(store).items() if may_be_of_a_job(name)}
     points = list[Metric]()
     for name, curve in curves.items():
         key = name_for_mlflow(name)
-        # Events of the running job have some of the points, with the digits that the training printed.
-        steps = {point.step for point in client.get_metric_history(run_id, key)}
-        points += [Metric(key, point.value, point.time_ms, point.step) for point in curve if point.step not in steps]
+        own = [Metric(key, point.value, point.time_ms, point.step) for point in curve]
+        known = {_point(point) for point in own}
+        others = [point for point in client.get_metric_history(run_id, key) if _point(point) not in known]
+        is_single = len({point.step for point in curve}) == len(curve)
+        steps = {point.step for point in others} if is_single else set[int]()
+        points += [point for point in own if point.step not in steps]
     _log_points(points, run_id, client)
 
 

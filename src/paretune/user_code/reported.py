@@ -7,6 +7,7 @@ running job really prints and logs is read by `script_metrics`.
 import ast
 import glob
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ _LOGGERS = {
 }
 """Loggers that paretune reads, each with a pattern that reveals it in a script's text."""
 _CONFIGURED = re.compile(
-    r"^[\s\-]*[\"']?([A-Za-z_][\w-]*)[\"']?\s*[:=]\s*[-+.\d][\d.eE_+-]*\s*(?:[#,}].*)?$", re.MULTILINE
+    r"^[ \t\-]*[\"']?([A-Za-z_][\w-]*)[\"']?[ \t]*[:=][ \t]*[-+.\d][\d.eE_+-]*\s*(?:[#,}].*)?$", re.MULTILINE
 )
 _RESULT_CLASS = re.compile(r"metric|result|meter|score|state|output|eval", re.IGNORECASE)
 _FORMATTED = re.compile(r"\{[^{}]*\}|%[-+ #0]*\d*(?:\.\d+)?[diouxXeEfFgGs]")  # values in "{:.3f}".format and "%.3f" %
@@ -107,10 +108,9 @@ def _settings(program: Program, arguments: Iterable[Argument], configurations: I
     """Return the names of a script's settings, except those that contain a metric word, such as `--loss`."""
     nodes = program.nodes
     names = {name.replace("-", "_") for argument in arguments for name in argument.spellings}
-    assigned = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    names |= {name for node in program.main.body for name in _constants(node)} & {
-        name for name in assigned if assigned.count(name) == 1
-    }
+    assigned = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    constants = {name for node in program.main.body for name in _constants(node)}
+    names |= {name for name in constants if assigned[name] == 1}
     for node in nodes:
         if isinstance(node, ast.FunctionDef) and any("command" in ast.unparse(each) for each in node.decorator_list):
             names |= {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}

@@ -39,6 +39,7 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -55,6 +56,7 @@ _LONGEST_LINE = 2**16  # characters of a line that are kept for reading
 _LARGEST_BEGIN, _LARGEST_END = 4_000_000, 1_000_000  # bytes of the begin and the end of a log that are kept
 _PROGRESS_S = (1.0, 10.0)  # seconds between two events about progress: at first, and after two minutes
 _PROGRESS_SHARE = 0.01  # least share of the time so far between two of them, so that long jobs do not send too many
+_MOST_NAMED = 5  # metrics that a sentence of the report names
 _LAST_LINES = 60  # printed lines in which the reason of a failure is looked for
 _ENDED = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning|NotFound|Missing))\b(?::|$)"
@@ -292,7 +294,9 @@ class Training:
         sources = self._metrics.logged(self._data, roots, began, set(map(Path, files)), self._command["settings"])
         results = self._printed.results(sources, self._command["renamed"])
         report.update(metrics=results.metrics, not_finite=results.not_finite)
-        report["facts"].update(metrics_from=results.sources, names_left_out=results.left_out)
+        passes = [f"{name}: {phrase}" for name, phrase in results.passes.items()]
+        facts = {"passes": _listed(passes), "thinned": _listed(results.thinned), "names_left_out": results.left_out}
+        report["facts"].update(metrics_from=results.sources, **{name: text for name, text in facts.items() if text})
         self._metrics.write_curves(results.curves, self._store)
 
     def _keep(self, report: dict[str, Any], has_completed: bool) -> None:
@@ -304,6 +308,11 @@ class Training:
                 places = places._replace(own=[each for each in places.own if each != self._ml / "model"])
         if self._command["keeps_models"]:
             report["facts"].update(self._models.keep(places, self._notes, self._store))
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    return ", ".join(texts[:_MOST_NAMED]) + more
 
 
 class Output:

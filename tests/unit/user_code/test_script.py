@@ -1,5 +1,6 @@
 """A user's own script, read without running it."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,16 @@ def test_a_script_that_imports_a_library_without_its_trainer_does_not_log_with_i
     script.write_text(text)
 
     assert Script.read(script).reported.loggers == loggers
+
+
+@pytest.mark.parametrize(("name", "line"), [("conf.yaml", "\n"), ("train.py", "x{} = 1\n")])
+def test_the_time_to_read_a_script_grows_with_its_length(tmp_path: Path, name: str, line: str) -> None:
+    def seconds(count: int) -> float:
+        (tmp_path / "train.py").write_text("print('loss: 1')\n")
+        (tmp_path / name).write_text("".join(line.format(number) for number in range(count)))
+        began = time.process_time()
+        Script.read(tmp_path / "train.py")
+        return time.process_time() - began
+
+    seconds(10)
+    assert seconds(8000) < 12 * max(min(seconds(1000) for _ in range(3)), 0.01)

@@ -5,7 +5,8 @@ import io
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,121 @@ def test_a_setting_that_a_script_reports_as_used_is_a_number_of_its_own(name: st
     assert is_setting(name) is is_one
 
 
+@pytest.mark.parametrize(
+    "last", ["best epoch: 3", "Epoch 1 finished", "Saved checkpoint at step 100", "Best model was at epoch 3"]
+)
+def test_a_counter_after_the_only_metric_erases_nothing(last: str) -> None:
+    printed = after("val_f1: 0.88", last)
+
+    assert printed.results([], {}).metrics == {"val_f1": 0.88}
+    assert points_of(printed).get("val_f1", [(0, 0.88)]) == [(0, 0.88)]
+
+
+def test_every_value_of_folds_is_a_point_and_the_passes_are_counted() -> None:
+    folds = [(0.41, 0.42, 0.43), (0.51, 0.52, 0.53), (0.61, 0.62, 0.63)]
+    lines = [f"epoch {step}: {{'accuracy': {value}}}" for fold in folds for step, value in enumerate(fold)]
+    printed = after(*lines, "Average test metrics from all folds: {'accuracy': 0.52}")
+
+    values = [(step, value) for fold in folds for step, value in enumerate(fold)]
+    assert points_of(printed) == {"accuracy": [*values, (2, 0.52)]}
+    found = printed.results([], {})
+    assert found.metrics == {"accuracy": 0.52}  # the last one
+    assert found.passes == {"accuracy": "10 values in 3 passes"}
+
+
+def test_every_batch_of_an_epoch_is_a_point() -> None:
+    losses = [(epoch, batch, 1 / (1 + epoch * 19 + batch)) for epoch in range(2) for batch in range(19)]
+    printed = after(
+        *(f"[Epoch {epoch}/2] [Batch {batch}/19] [D loss: {loss:.6f}] [G loss: 0.9]" for epoch, batch, loss in losses)
+    )
+
+    points = points_of(printed)
+    assert points["D_loss"] == [(epoch, round(loss, 6)) for epoch, _, loss in losses]
+    assert len(points["G_loss"]) == 38
+    assert printed.results([], {}).passes == {}
+
+
+def test_lines_of_several_ranks_are_points_in_their_order() -> None:
+    printed = after(
+        *(f"[RANK{rank}] Epoch {epoch} | Eval Loss {2 - epoch + rank / 10:.2f}" for epoch in (1, 2) for rank in (0, 1))
+    )
+
+    assert points_of(printed) == {"Eval_Loss": [(1, 1.0), (1, 1.1), (2, 0.0), (2, 0.1)]}
+
+
+def stable_baselines(step: int, reward: float) -> list[str]:
+    return [
+        "---------------------------------",
+        "| rollout/            |         |",
+        "|    ep_len_mean      | 22.5    |",
+        f"|    ep_rew_mean      | {reward}    |",
+        "| time/               |         |",
+        "|    fps              | 1200    |",
+        "|    time_elapsed     | 7       |",
+        f"|    total_timesteps  | {step}    |",
+        "| train/              |         |",
+        "|    approx_kl        | 0.0084  |",
+        "|    clip_fraction    | 0.085   |",
+        "|    clip_range       | 0.2     |",
+        "|    explained_variance | -0.01 |",
+        "|    learning_rate    | 0.0003  |",
+        "|    loss             | 6.5     |",
+        "|    n_updates        | 10      |",
+        "---------------------------------",
+    ]
+
+
+def test_each_table_of_stable_baselines3_is_a_point_at_its_timesteps() -> None:
+    printed = after(*(line for step, reward in ((2048, 21.6), (4096, 29.9)) for line in stable_baselines(step, reward)))
+
+    points = points_of(printed)
+    assert points["ep_rew_mean"] == [(2048, 21.6), (4096, 29.9)]
+    assert points.keys() == {
+        *("ep_len_mean", "ep_rew_mean", "fps", "approx_kl", "clip_fraction", "explained_variance", "loss"),
+    }
+
+
+def test_a_value_before_training_is_a_point_and_no_later_one_replaces_it() -> None:
+    printed = after("zero-shot accuracy: 0.31", "epoch 1 accuracy: 0.5", "epoch 2 accuracy: 0.6", "accuracy: 0.55")
+
+    found = printed.results([], {})
+    assert found.metrics == {"zero-shot_accuracy": 0.31, "accuracy": 0.55}
+    assert points_of(printed) == {"accuracy": [(1, 0.5), (2, 0.6), (2, 0.55)]}  # a value alone needs no curve
+    assert points_of(after("accuracy: 0.31", "epoch 1 accuracy: 0.5")) == {"accuracy": [(0, 0.31), (1, 0.5)]}
+
+
+def test_a_step_printed_with_a_single_value_is_its_step() -> None:
+    assert points_of(after("step 500: test loss 2.2946")) == {"test_loss": [(500, 2.2946)]}
+    assert points_of(after("[20]\tvalid_0's l1: 0.25")) == {"valid_0's_l1": [(20, 0.25)]}
+
+
+def test_a_report_with_fewer_digits_does_not_replace_the_number_and_an_equal_format_does() -> None:
+    report = "    accuracy                           0.62        60"
+
+    assert after("accuracy: 0.616667", report).results([], {}).metrics == {"accuracy": 0.616667}
+    assert after("accuracy: 0.6167", "accuracy: 0.6200").results([], {}).metrics == {"accuracy": 0.62}
+    assert after("accuracy: 0.9876", "accuracy: 1.0").results([], {}).metrics == {"accuracy": 1.0}
+
+
+@pytest.mark.parametrize(
+    "line", ["Overwriting n_timesteps with n=2000", "Log path: 1", "Loading hyperparameters from: 1", "value: 3"]
+)
+def test_what_a_script_says_that_it_has_set_is_no_metric_although_its_text_has_the_words(line: str) -> None:
+    named = {"Overwriting_n_timesteps_with_n", "Log_path", "Loading_hyperparameters_from"}
+
+    assert after(line, "val_f1: 0.5", named=named).results([], {}).metrics == {"val_f1": 0.5}
+
+
+def test_a_curve_with_too_many_values_keeps_every_second_one_and_the_last_and_says_so() -> None:
+    printed = after(*(f"step {step}: loss {step / 1000:.4f}" for step in range(25_001)))
+
+    found = printed.results([], {})
+    assert [*found.thinned] == ["loss"]
+    assert len(found.curves["loss"]) < 10_002
+    assert [point.step for point in found.curves["loss"][:3]] == [0, 4, 8]
+    assert (found.curves["loss"][-1].step, found.metrics["loss"]) == (25_000, 25.0)
+
+
 def test_settings_that_a_training_prints_before_its_first_step_are_no_metrics() -> None:
     printed = PrintedNumbers()
     for line in (
@@ -107,12 +223,29 @@ def test_settings_that_a_training_prints_before_its_first_step_are_no_metrics() 
     assert printed.results([], {}).metrics == {"train_loss": 4.3, "val_loss": 4.2, "f1": 0.8}
 
 
+def points_of(printed: PrintedNumbers) -> dict[str, list[tuple[int, float]]]:
+    """Return step and value of each point of the curves, in their order in time."""
+    curves = printed.results([], {}).curves
+    assert all(before.time_ms < after.time_ms for points in curves.values() for before, after in pairwise(points))
+    return {name: [(point.step, point.value) for point in points] for name, points in curves.items()}
+
+
+def after(*lines: str, named: Collection[str] = (), settings: Collection[str] = ()) -> PrintedNumbers:
+    """Return what was read of these lines."""
+    printed = PrintedNumbers(named=named, settings=settings)
+    for line in lines:
+        printed.read(line)
+    return printed
+
+
 def test_the_last_state_of_a_progress_bar_and_the_last_line_count() -> None:
     printed = PrintedNumbers()
     for line in ("loss=0.9\n", "loss=0.5\rloss=0.25\r\n", "x" * LONGEST_LINE + " loss=0.1\n"):
         printed.read(line)
 
-    assert printed.results([], {}) == ({"loss": 0.25}, [], "printed: loss", {}, 0)
+    found = printed.results([], {})
+    assert found[:3] == ({"loss": 0.25}, [], "printed: loss")
+    assert points_of(printed) == {"loss": [(0, 0.9), (1, 0.25)]}
 
 
 def test_printed_numbers_are_curves_over_the_steps_that_were_printed() -> None:
@@ -122,9 +255,7 @@ def test_printed_numbers_are_curves_over_the_steps_that_were_printed() -> None:
 
     found = printed.results([], {})
 
-    assert {name: [(step, value) for step, _, value in points] for name, points in found.curves.items()} == {
-        "loss": [(1, 0.5), (2, 0.25)]
-    }
+    assert points_of(printed) == {"loss": [(1, 0.5), (2, 0.25)], "val_acc": [(2, 0.5)], "test_loss": [(2, 0.3)]}
     assert found.sources == "printed: loss, test_loss; printed in percent and recorded as a share: val_acc"
     assert found.metrics["val_acc"] == 0.5
 
@@ -527,8 +658,8 @@ def test_a_number_that_begins_a_line_without_metrics_is_no_step(line: str) -> No
         (["8", "0", "val_f1: 0.5", "1", "812", "val_f1: 0.6"], [(0, 0.5), (1, 0.6)]),
         (["1", "val_f1: 0.5", "2", "val_f1: 0.6"], [(1, 0.5), (2, 0.6)]),
         (["Epoch 4", "1", "val_f1: 0.5", "Epoch 5", "2", "val_f1: 0.6"], [(4, 0.5), (5, 0.6)]),
-        (["100", "val_f1: 0.5", "200", "val_f1: 0.6"], []),
-        (["0", "val_f1: 0.5", "100", "val_f1: 0.6"], []),
+        (["100", "val_f1: 0.5", "200", "val_f1: 0.6"], [(0, 0.5), (1, 0.6)]),  # they count the values
+        (["0", "val_f1: 0.5", "100", "val_f1: 0.6"], [(0, 0.5), (0, 0.6)]),
     ],
 )
 def test_numbers_alone_on_a_line_are_steps_if_they_count_and_no_line_names_its_step(
@@ -666,25 +797,42 @@ def test_a_file_is_noticed_when_it_is_written_under_whatever_form_of_its_name() 
     assert [is_log_file(f"/x/{name}") for name in ("metrics.csv", "model.pt")] == [True, False]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "a.b 1" + "\t" * LONGEST_LINE,
-        "\t" * LONGEST_LINE + "{'a': 1,",
-        "1%|" + "\t" * LONGEST_LINE,
-        "0/1" + ")" * LONGEST_LINE,
-        "x=1, " + "( " * LONGEST_LINE,
-        "loss: 1" + " \t" * LONGEST_LINE + "~",
-    ],
-)
-def test_a_line_of_gaps_takes_no_second_to_read(line: str) -> None:
-    began = time.process_time()
+LONG = {
+    "digits": "1" * 64_000,
+    "words and numbers": "a 1 " * 500,
+    "redrawn": ("a 1 " * 100 + "\r") * 200,
+    "bar": "\u2501" * 2000 + "a",
+    "tabs after a number": "a.b 1" + "\t" * LONGEST_LINE,
+    "tabs before a dictionary": "\t" * LONGEST_LINE + "{'a': 1,",
+    "tabs in a bar": "1%|" + "\t" * LONGEST_LINE,
+    "parentheses": "0/1" + ")" * LONGEST_LINE,
+    "parentheses and spaces": "x=1, " + "( " * LONGEST_LINE,
+    "spaces and tabs": "loss: 1" + " \t" * LONGEST_LINE + "~",
+    "counters": "epoch 1 " * 250,
+    "colors": "\x1b[0m" * 15_000,
+    "pairs": "|a|1" * 500,
+}
 
-    numbers = PrintedNumbers()
-    numbers.read("epoch  loss")
-    numbers.read(line)
 
-    assert time.process_time() - began < 1
+@pytest.mark.parametrize("line", LONG.values(), ids=LONG)
+def test_a_long_line_takes_at_most_as_long_as_a_hundred_usual_ones(line: str) -> None:
+    def seconds(lines: Sequence[str]) -> float:
+        numbers = PrintedNumbers()
+        numbers.read("epoch  loss")
+        began = time.process_time()
+        for each in lines:
+            numbers.read(each)
+        numbers.results([], {})
+        return time.process_time() - began
+
+    usual = min(seconds([f"step {step}: loss 0.5, acc 0.{step}" for step in range(100)]) for _ in range(3))
+    assert min(seconds([line]) for _ in range(3)) < usual
+
+
+def test_the_end_of_a_line_that_is_too_long_gives_no_number_that_is_cut() -> None:
+    line = "loss: 0.5 " + "x " * 215 + "acc: 0.123456789"
+
+    assert numbers_in(line).get("acc") in (None, 0.123456789)
 
 
 def test_with_very_many_printed_names_those_of_classes_and_layers_are_left_out_and_counted() -> None:

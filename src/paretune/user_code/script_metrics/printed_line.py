@@ -24,6 +24,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 LONGEST_LINE = 2_000  # characters of a printed line that are read
+_LONGEST_WORDS = 450  # of a line without a dictionary, so that none takes much more than a millisecond
 
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 # Commas between thousands: 12,345.67, but not 0.9,0.8.
@@ -48,7 +49,7 @@ _TF_TENSOR = re.compile(rf"<tf\.Tensor:[^>]*\bnumpy=({_NUMBER})[^>]*>")
 # A progress bar: `45%|###  | 9/20 [00:01<00:02, loss=0.4]` of tqdm, `45% ━━━━━╸──── 9/20 8.1it/s 1.1s` of Ultralytics.
 _BAR = re.compile(
     r"\d+%\s*(?:\|[^|]*\|\s*[\d.]+\w?/(?:[\d.]+\w?|\?)\s*(?:\[([^\]]*)\]?)?"
-    r"|[━╸─]{3,}\s*\S+(?:\s+[\d.]+\w+/s)?\s+[\d.:]+s?(?:<[\d.:]+s?)?)"
+    r"|(?<![━╸─])[━╸─]{3,}(?![━╸─])\s*\S+(?:\s+[\d.]+\w+/s)?\s+[\d.:]+s?(?:<[\d.:]+s?)?)"
 )
 
 _STAMP = (
@@ -161,7 +162,19 @@ _NEVER = {
     *("max memory", "gpu mem", "mem", "max lr", "temperature", "beta1", "beta2", "betas", "eps", "epsilon"),
     *("train wall", "loss scale", "num updates", "wall", "oom", "python", "pytorch", "torch", "cuda", "transformers"),
     *("sklearn", "tensorflow", "keras", "numpy", "pid", "world", "alpha", "beta", "tau", "theta", "margin", "tol"),
-    *("c", "k", "top k", "top p", "mixup", "cutmix", "drop path", "elapsed time", "total time", "subsample"),
+    *(
+        "c",
+        "k",
+        "top k",
+        "top p",
+        "mixup",
+        "cutmix",
+        "drop path",
+        "elapsed time",
+        "time elapsed",
+        "total time",
+        "subsample",
+    ),
     *("local rank", "target kl"),
 }
 _LAST = re.compile(  # last word of a setting, unless the name also has a metric word
@@ -172,6 +185,7 @@ _LAST = re.compile(  # last word of a setting, unless the name also has a metric
     r"modules|ratio of train|rounds|alpha|beta|gamma|lambda|theta|eps|epsilon|patience|delta|factor|limit|bytree|"
     r"bylevel|version|accum iter|lora r|"
     r"(?:train|val|valid|test|eval|dev|mask|noise|drop|crop) (?:ratio|fraction|frac|pct|percent)|"
+    r"paths?|dir|director(?:y|ies)|folders?|files?|filename|activated|enabled|disabled|"
     r"ids?|index|number|(?:last|data|iter|step|load|fetch|forward|backward) time)$"
 )
 _ALWAYS_LAST = re.compile(  # last word of a setting, even if the name also has a metric word
@@ -192,6 +206,7 @@ _SETTINGS_FOLLOW = re.compile(
 _CONTEXT = re.compile(rf"^\W*({_SPLIT})(?:\s+(?:set|data|results?|metrics|split))?\W*$", re.IGNORECASE)
 _HAS_SPLIT = re.compile(rf"(?:^|[^a-z])({_SPLIT})(?:$|[^a-z])", re.IGNORECASE)
 _FILLERS = {"the", "a", "an", "and", "with", "we", "got", "reached", "has", "have", "of", "on", "in", "to", "at", "for"}
+_VERBS = re.compile(r"^(?:overwriting|overriding|setting|using|loading|loaded|saving|saved|creating|running|found)\b")
 _CLASS_ROW = re.compile(r"^\s*((?!\S*\d\.\d)\S(?:.*?\S)?)\s{2,}([01]\.\d+)\s+([01]\.\d+)\s+([01]\.\d+)\s+\d+\s*$")
 _YOLO_ROW = re.compile(r"^\s*all\s+\d+\s+\d+((?:\s+[01]?\.?\d+){4,})\s*$")
 _COUNT_OF_ANSWERS = re.compile(rf"^(?:{_SPLIT} )?[tf][pn]$")  # true or false, positive or negative: not `loss_fn`
@@ -205,6 +220,7 @@ _LIGHTGBM = re.compile(
 )
 _CSV_NAME = re.compile(rf"\s*{_WORD}\s*")
 _MOST_WORDS = 4
+_LONGEST_REST = 80  # characters before a number in which its name may begin
 _LAST_COUNTED = re.compile(r"(?:^|[^a-z])(?:epoch|step|iter|iteration|round)$")
 
 
@@ -216,6 +232,18 @@ class Line(NamedTuple):
     step: int | None  # the line's epoch or step number; None if it has none
     is_step: bool  # whether the line reports a step, even one without a number
     is_record: bool = False  # whether the numbers are the entries of a printed dictionary, or a row below a header
+
+
+class Printed(float):
+    """A number with the count of the digits that were printed after its point."""
+
+    decimals: int
+
+
+def is_rounded(value: float, exact: float) -> bool:
+    """Return whether a printed number is `exact` with fewer digits, at least two of them after the point."""
+    digits, more = getattr(value, "decimals", 0), getattr(exact, "decimals", 0)
+    return 2 <= digits < more and math.isclose(round(exact, digits), value, rel_tol=0, abs_tol=1e-12)
 
 
 _NOTHING = Line({}, frozenset(), None, False)
@@ -250,11 +278,17 @@ def cleaned(line: str) -> str:
     If carriage returns redraw the line, only its last state is returned.
     """
     states = [state for state in COLOR.sub("", line).split("\r") if state.strip()]
-    text = _UPRIGHT.sub("|", states[-1][:LONGEST_LINE] if states else "")
+    text = _UPRIGHT.sub("|", shortened(states[-1]) if states else "")
     text = _BAR.sub(lambda bar: f" , {bar[1] or ''}", text)
     text = _with_short_gaps(text.replace("\t", " \t "))
     text = _TF_TENSOR.sub(r"\1", _WRAPPED.sub(r"\1", text))
     return _with_short_gaps(_without_log_prefix(text)).strip(" ")
+
+
+def shortened(line: str) -> str:
+    """Return the begin of a line that is long, without a number or a word that is cut."""
+    most = LONGEST_LINE if "{" in line else _LONGEST_WORDS
+    return line if len(line) <= most else re.sub(r"\S+$", "", line[:most])
 
 
 def _with_short_gaps(text: str) -> str:
@@ -275,7 +309,7 @@ def _is_usual_setting(plain: str) -> bool:
         return False
     if plain.endswith(("flops", "flos", "params", "parameters")) or _FIRST.match(plain):
         return not (has_metric_word(plain) and plain.startswith(("max", "min")))
-    return bool(_LAST.search(plain)) and not has_metric_word(plain)
+    return bool(_LAST.search(plain) or _VERBS.match(plain)) and not has_metric_word(plain)
 
 
 def is_setting(name: str, settings: Collection[str] = (), value: float = math.nan) -> bool:
@@ -403,7 +437,7 @@ def _of_report(text: str) -> Line | None:
         name = row[1].replace(" ", "_")
         name = f"class_{name}" if name[0].isdigit() else name
         scores = zip(("precision", "recall", "f1-score"), row.groups()[1:])
-        return Line({f"{name}_{score}": float(value) for score, value in scores}, frozenset(), None, False)
+        return Line({f"{name}_{score}": _value(value) for score, value in scores}, frozenset(), None, False)
     if row := _YOLO_ROW.match(text):
         values = dict(zip(("precision", "recall", "mAP50", "mAP50-95"), map(float, row[1].split())))
         return Line(values, frozenset(), None, False)
@@ -496,8 +530,10 @@ def _cut_out(counter: re.Match[str]) -> str:
     return "" if is_inside else " | "
 
 
-def _value(text: str, is_per_cent: bool) -> float:
-    return round(float(text) / 100, 15) if is_per_cent else float(text)
+def _value(text: str, is_per_cent: bool = False) -> Printed:
+    value = Printed(round(float(text) / 100, 15) if is_per_cent else float(text))
+    value.decimals = 0 if "e" in text.lower() else len(text.partition(".")[2]) + 2 * is_per_cent
+    return value
 
 
 def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
@@ -510,7 +546,7 @@ def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
     for segment in _SEPARATOR.split(text):
         start, rest, carried = 0, "", heading
         for token in _SINGLE_NUMBER.finditer(segment):
-            words = f"{rest} {segment[start : token.start()]}"
+            words = f"{rest[-_LONGEST_REST:]} {segment[start : token.start()]}"
             start = token.end()
             name, is_explicit, found_heading, is_long = _name(words)
             last = (re.findall(_WORD, words) or [""])[-1]
@@ -596,6 +632,32 @@ def is_other_header(line: str) -> bool:
     )
 
 
+def pair_in(line: str) -> tuple[str, str] | None:
+    """Return the name and the number in a row such as `|    ep_rew_mean    | 21.6    |`; "" for a row without one."""
+    row = _PAIR.match(line) if len(line) < _LONGEST_PAIR else None
+    return (row[1].strip(), row[2] or "") if row else None
+
+
+def block_of(pairs: list[tuple[str, str]], settings: Collection[str] = ()) -> Line:
+    """Return the numbers of a table that has a name and a value in each row, as Stable-Baselines3 prints them.
+
+    The step may stand in any row of the table.
+    """
+    values = {"_".join(name.split()): _value(text.rstrip("%"), text.endswith("%")) for name, text in pairs if text}
+    step = next((int(values[name]) for name in _STEPS_OF_BLOCKS if name in values), None)
+    numbers = {name: value for name, value in values.items() if not is_setting(name, settings, value)}
+    shares = frozenset(name for name, text in pairs if text.endswith("%"))
+    return Line(numbers, shares, step, step is not None, is_record=len(pairs) > 2)
+
+
+_PAIR = re.compile(rf"^\s*\|\s*([A-Za-z][\w./ @-]*?)\s*\|\s*({_NUMBER}%?)?\s*\|\s*$")
+_LONGEST_PAIR = 120  # characters of a row
+_STEPS_OF_BLOCKS = (
+    *("total_timesteps", "timesteps", "global_step", "total_steps", "step", "steps"),
+    *("iteration", "iterations", "epoch", "epochs", "episodes"),
+)
+
+
 def lone_number(line: str) -> int | None:
     """Return the number of a line that has nothing but one whole number, as `print(epoch)` writes it, else None."""
     return int(line) if re.fullmatch(r"\s*\d{1,9}\s*", line) else None
@@ -625,7 +687,7 @@ def continues(first: str, line: str) -> bool:
     return is_row and any(above and not below for above, below in pairs)
 
 
-_RICH_BAR = re.compile("[━╸╺]{3,}.*[^\\W_]")  # rich's bar, and cells after it
+_RICH_BAR = re.compile("(?<![━╸╺])[━╸╺]{3,}.*[^\\W_]")  # rich's bar, and cells after it
 
 
 def row_in(line: str, header: list[str], settings: Collection[str] = ()) -> Line | None:
