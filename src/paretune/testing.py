@@ -258,6 +258,17 @@ class LauncherContract:
         assert len(job.log_tail()) == 15
         assert job.log_location()
 
+    def test_each_line_that_was_printed_is_new_once(self, place: Place) -> None:
+        job, lines = place.submit("quick"), list[str]()
+        while not job.state().is_terminal:
+            lines += job.new_lines()
+            place.let_time_pass()
+        lines += job.new_lines()
+
+        assert lines[-3:] == ["line 38", "line 39", "line 40"]
+        assert len({*lines}) == len(lines)
+        assert job.new_lines() == []
+
     def test_a_job_ends_at_its_maximum_runtime_and_says_so(self, place: Place) -> None:
         job = place.submit("long", max_runtime_minutes=place.shortest_runtime_minutes)
 

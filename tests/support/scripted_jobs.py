@@ -91,6 +91,9 @@ class ScriptedJob(Job):
     def log_tail(self, lines: int = 15) -> list[str]:
         return ["last line"]
 
+    def new_lines(self) -> list[str]:
+        return ["last line"]
+
     def log_location(self) -> str:
         return "somewhere"
 

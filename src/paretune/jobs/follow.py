@@ -49,8 +49,6 @@ _RECENT = 200  # number of the newest jobs with budgets; only the budget files t
 _RUN_ID = re.compile(r"[0-9a-f]{1,32}")
 _SHORTEST_ID = 6  # minimum number of characters of a run's id that may select it
 _SHOWN = 5  # maximum number of runs that an error message lists
-_TAIL = 1000  # lines read at a time while a log is followed
-_MOST_LINES = 256_000  # maximum number of lines read if the job printed more than _TAIL between two reads
 _FOLLOW_EVERY_S = 2.0  # seconds between two reads; AWS allows an account five reads of logs a second
 
 
@@ -344,35 +342,13 @@ def followed(run: RecordedRun, workplace_at: WorkplaceAt, interruption: Interrup
     """Yield the last `lines` lines of a run's job, then new ones until it has ended. Ctrl-C does not stop the job."""
     workplace = workplace_of(run, workplace_at)
     job = _existing(run, _job(run, workplace), workplace)
-    is_last, seen = job.state().is_terminal, job.log_tail(_TAIL)
-    yield from seen[-lines:]
+    is_last = job.state().is_terminal
+    yield from job.new_lines()[-lines:]
     while not is_last:
         interruption.check()
         workplace.clock.sleep(_FOLLOW_EVERY_S)
         is_last = job.state().is_terminal
-        count, tail = _TAIL, job.log_tail(_TAIL)
-        while (begin := _first_new(seen, tail, len(tail) < count)) is None and len(tail) == count < _MOST_LINES:
-            count *= 4  # the job has printed more lines than these since the last read
-            tail = job.log_tail(count)
-        if begin is None and tail:
-            yield f"(lines before this one are missing here: {job.log_location()})"
-        yield from tail[begin:]
-        seen = tail[-_TAIL:] or seen
-
-
-def _first_new(seen: list[str], tail: list[str], is_whole: bool) -> int | None:
-    """Return the index of the first line of `tail` that is new after `seen`; None if `tail` begins after `seen`.
-
-    `is_whole` says whether `tail` has every line that was printed so far.
-    """
-    if not seen:
-        return 0 if is_whole else None
-    whole = len(seen) < _TAIL  # whether `seen` has every line that was printed so far
-    for end in range(min(len(tail), len(seen)) if whole else len(tail), 0, -1):
-        overlap = min(end, len(seen))
-        if tail[end - 1].startswith(seen[-1]) and seen[-overlap:-1] == tail[end - overlap : end - 1]:
-            return end - (tail[end - 1] != seen[-1])  # a last line that was incomplete before is returned again
-    return None
+        yield from job.new_lines()
 
 
 def stop(run: RecordedRun, workplace_at: WorkplaceAt) -> JobOutcome:

@@ -113,6 +113,10 @@ class Job(ABC):
         """Return the last lines that the job printed."""
 
     @abstractmethod
+    def new_lines(self) -> list[str]:
+        """Return the lines that the job has printed since the last call; the first call begins with the last ones."""
+
+    @abstractmethod
     def log_location(self) -> str:
         """Return the path of the whole log, or the command that shows it."""
 

@@ -44,6 +44,7 @@ class FolderJob(Job):
     def __init__(self, name: str, root: Path) -> None:
         self.name, self.folder = name, JobFolder(root)
         self._reader = EventReader(self.folder.events)
+        self._shown = -1  # bytes of the log that `new_lines` has returned; -1 before its first call
 
     def events(self) -> list[Event]:
         return list(self._reader.new())
@@ -53,8 +54,27 @@ class FolderJob(Job):
             return []
         with self.folder.log.open("rb") as file:
             start = file.seek(max(0, self.folder.log.stat().st_size - _LOG_TAIL))
-            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # without a truncated first line
-        return [line for line in printed if line.strip() and not self._is_event(line)][-lines:]
+            printed = file.read()
+        return self._lines_in(printed, is_cut=start > 0)[-lines:]
+
+    def new_lines(self) -> list[str]:
+        has_ended = self.state().is_terminal
+        if not self.folder.log.is_file():
+            return []
+        with self.folder.log.open("rb") as file:
+            size = self.folder.log.stat().st_size
+            is_first = self._shown < 0 or self._shown > size  # a log that is shorter than before is another one
+            start = file.seek(max(0, size - _LOG_TAIL) if is_first else self._shown)
+            printed = file.read()
+        if not has_ended and len(printed) <= _LOG_TAIL:
+            printed = printed[: printed.rfind(b"\n") + 1]  # a line that is not whole is returned by a later call
+        self._shown = start + len(printed)
+        return self._lines_in(printed, is_cut=is_first and start > 0)
+
+    def _lines_in(self, printed: bytes, *, is_cut: bool) -> list[str]:
+        """Return the lines of a part of the log, without events; `is_cut` if it may begin in the middle of a line."""
+        lines = printed.decode(errors="replace").splitlines()[is_cut:]
+        return [line for line in lines if line.strip() and not self._is_event(line)]
 
     def _is_event(self, line: str) -> bool:
         """Return whether paretune printed the line as an event, and not the user's own training."""

@@ -344,7 +344,8 @@ class Output:
             self._pass_on(data)
             *states, self._state = re.split(b"[\r\n]", self._state + data)  # a bar that is redrawn has many
             for state in states:
-                self._reader.read(state.decode(errors="replace"), time.monotonic())
+                with contextlib.suppress(Exception):  # a line of an unknown form must not end the reading of others
+                    self._reader.read(state.decode(errors="replace"), time.monotonic())
             self._state = self._state[:_LONGEST_LINE]
             *lines, self._line = (self._line + data).split(b"\n")
             for line in lines:
@@ -417,7 +418,8 @@ class Output:
         if point is not None:
             self.send(**point)
             self._reader.count_step(point["step"], time.monotonic())  # which the Trainer does not print
-        self._printed.read(text, has_curve=point is not None)
+        with contextlib.suppress(Exception):
+            self._printed.read(text, has_curve=point is not None)
         for secret in self._hidden:
             line = line.replace(secret, b"...")
         self._keep(line.rpartition(b"\r")[2] + b"\n" if b"\r" in line.rstrip(b"\r") else line + b"\n")

@@ -18,6 +18,7 @@ import pytest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.launchers.base import Job
+from paretune.launchers.job_folder import FolderJob
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher, record_folder
 from paretune.launchers.offers import order_of
 from paretune.launchers.processes import is_alive, living, process_text
@@ -101,7 +102,28 @@ def test_no_line_of_a_long_log_is_shown_in_part(tmp_path: Path) -> None:
     shown = job.log_tail(1000)
 
     assert 100 < len(shown) < 1000
-    assert shown == lines[-len(shown) :]  # so that `logs --follow` knows where it was
+    assert shown == lines[-len(shown) :]
+
+
+def test_lines_are_followed_by_their_place_in_the_log_however_many_or_equal_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = JobFolder(tmp_path / "jobs" / "paretune-long-1")
+    folder.make()
+    job = LocalJob.__new__(LocalJob)
+    FolderJob.__init__(job, "paretune-long-1", folder.root)
+    monkeypatch.setattr(LocalJob, "state", lambda _: JobState.RUNNING)
+    folder.log.write_text("first\nnot yet")
+
+    assert job.new_lines() == ["first"]  # the last line may go on
+    with folder.log.open("a") as log:
+        log.write(" whole\n" + "same\n" * 1500)
+    assert job.new_lines() == ["not yet whole", *["same"] * 1500]
+    with folder.log.open("a") as log:
+        log.writelines(f"line {number} {'x' * 200}\n" for number in range(2001))
+    assert len(job.new_lines()) == 2001
+    folder.log.write_text("another log\n")
+    assert job.new_lines() == ["another log"]
 
 
 @pytest.fixture

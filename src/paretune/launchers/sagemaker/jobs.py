@@ -74,6 +74,8 @@ class JobLog:
 
     def __init__(self, client: Any, job_name: str, *, runs_user_code: bool) -> None:
         self._client, self._job_name, self._runs_user_code = client, job_name, runs_user_code
+        self._shown_ms = 0  # time of the newest line that `new` has returned
+        self._shown: dict[tuple[str, str], int] = {}  # stream and id of the lines that it may read again, with times
         self._newest_ms = 0  # time of the newest line of the first instance, which writes the events
         self.events: list[Event] = []  # events that were not taken yet; each `read` adds those of the last minute again
         self.is_read = False  # whether `read` was called
@@ -112,6 +114,23 @@ class JobLog:
         matching = [name for name in latest.values() if any(reason in line for line in tails[name])]
         chosen = min(matching or latest.values(), key=last_ms.__getitem__) if reason else next(iter(latest.values()))
         return list(tails[chosen])[-lines:]
+
+    def new(self) -> list[str]:
+        """Return the lines of the first instance since the last call, or those of the last minutes at the first call.
+
+        Raises boto's errors, except denied access.
+        """
+        is_first, lines, shown = not self._shown_ms, list[str](), dict(self._shown)
+        since_ms = self._newest_ms - _LAST_MS if is_first else self._shown_ms - _OVERLAP_MS
+        for entry in self._entries("algo-1-", since_ms):
+            place = (entry["logStreamName"], entry["eventId"])
+            line = "" if place in shown else self._parsed(entry)[0]
+            shown[place] = entry["timestamp"]
+            if line.strip() and not _TRACE.match(line):
+                lines.append(line)
+        self._shown_ms = max([self._shown_ms, *shown.values()])
+        self._shown = {place: time for place, time in shown.items() if time >= self._shown_ms - 2 * _OVERLAP_MS}
+        return [self.unreadable] if is_first and self.unreadable else lines
 
     def _entries(self, stream: str, since_ms: int) -> Iterator[dict[str, Any]]:
         if self.unreadable:
@@ -280,6 +299,12 @@ class SageMakerJob(Job):
         reason = self.description.get("FailureReason")
         with suppress(*AWS_ERRORS):
             return self._log.tail(lines, ending_of(reason).sentence if reason else "")
+        return []
+
+    def new_lines(self) -> list[str]:
+        self._drain()
+        with suppress(*AWS_ERRORS):
+            return self._log.new()
         return []
 
     def log_location(self) -> str:

@@ -75,7 +75,7 @@ class SimulatedJob(Job):
         self.name, self._order, self._created = order.job_name, order, created
         self._stop_file, self._clock = stop_file, clock
         self._timeline = timeline.limited(order.max_seconds)
-        self._asked_to_stop, self._events_read = False, 0
+        self._asked_to_stop, self._events_read, self._has_shown = False, 0, False
         clock.watch(self)
 
     @property
@@ -123,6 +123,11 @@ class SimulatedJob(Job):
 
     def log_tail(self, lines: int = 15) -> list[str]:
         return list(self._timeline.log[-lines:]) if self.state().is_terminal else []
+
+    def new_lines(self) -> list[str]:
+        lines = [] if self._has_shown or not self.state().is_terminal else list(self._timeline.log)
+        self._has_shown = self._has_shown or bool(lines)
+        return lines
 
     def log_location(self) -> str:
         return str(self._stop_file).replace(".stop.json", ".json")

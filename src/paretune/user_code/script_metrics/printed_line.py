@@ -643,10 +643,12 @@ def block_of(pairs: list[tuple[str, str]], settings: Collection[str] = ()) -> Li
 
     The step may stand in any row of the table.
     """
-    values = {"_".join(name.split()): _value(text.rstrip("%"), text.endswith("%")) for name, text in pairs if text}
-    step = next((int(values[name]) for name in _STEPS_OF_BLOCKS if name in values), None)
-    numbers = {name: value for name, value in values.items() if not is_setting(name, settings, value)}
-    shares = frozenset(name for name, text in pairs if text.endswith("%"))
+    rows = [("_".join(name.split()), text) for name, text in pairs if text]
+    values = {name: _value(text.rstrip("%"), text.endswith("%")) for name, text in rows}
+    step = next((int(values[name]) for name in _STEPS_OF_BLOCKS if math.isfinite(values.get(name, math.nan))), None)
+    numbers: dict[str, float] = {}
+    numbers.update((name, value) for name, value in values.items() if not is_setting(name, settings, value))
+    shares = frozenset(name for name, text in rows if text.endswith("%"))
     return Line(numbers, shares, step, step is not None, is_record=len(pairs) > 2)
 
 

@@ -421,7 +421,20 @@ def test_of_a_job_that_runs_the_lines_of_its_first_instance_are_shown_as_many_as
 
     aws.say(f"{NAME}/algo-2-1", "the worker goes on")
 
-    assert job.log_tail(1) == steps[-1:]  # so that `logs --follow` shows each line once
+    assert job.log_tail(1) == steps[-1:]
+
+
+def test_each_line_of_the_first_instance_is_new_once_also_after_a_read_that_failed(aws: Aws, job: Job) -> None:
+    aws.page_size = 3
+    aws.say(f"{NAME}/algo-1-1", *["same"] * 7)
+    aws.say(f"{NAME}/algo-2-1", "the worker waits")
+
+    assert job.new_lines() == ["same"] * 7
+    aws.say(f"{NAME}/algo-1-1", *["same"] * 5)
+    aws.refuse("FilterLogEvents", "ThrottlingException")
+    assert job.new_lines() == []
+    assert job.new_lines() == ["same"] * 5
+    assert job.new_lines() == []
 
 
 def test_a_long_log_is_read_page_by_page_and_goes_on_where_it_stopped_also_after_a_restart(
