@@ -136,6 +136,14 @@ class LauncherContract:
         place.end(first)
         assert [event.message for event in place.events(again)] == ["started", "stopped"]
 
+    def test_the_request_of_a_job_is_known_to_every_launcher_that_has_the_files_here(self, place: Place) -> None:
+        order = place.order("quick")
+        job = place.launcher.submit(order)
+        place.end(job)
+
+        if not place.launcher.traits.files_travel:
+            assert place.another().request_of(job.name) == order.request != ""
+
     @pytest.mark.parametrize(("kind", "ending"), [("quick", COMPLETED), ("failing", FAILURE)])
     def test_an_end_is_seen_from_another_launcher_first_and_no_stop_and_no_second_order_changes_it(
         self, place: Place, kind: str, ending: Ending

@@ -123,6 +123,9 @@ class ScriptedLauncher(Launcher):
     def open(cls, surroundings: Surroundings) -> "ScriptedLauncher":
         raise NotImplementedError  # tests call the constructor, which takes the endings
 
+    def request_of(self, job_name: str) -> str:
+        return self.jobs[job_name].order.request if job_name in self.jobs else ""
+
     def submit(self, order: Order) -> Job:
         with self.lock:
             if (job := self.attach(order.job_name)) is not None:

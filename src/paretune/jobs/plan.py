@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from paretune.core.errors import BadInput, refuse
+from paretune.core.errors import BadInput, LaunchRefused, refuse
+from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
 from paretune.jobs.card import card_of, opening_card
 from paretune.jobs.preparation import inputs_of
@@ -31,7 +32,7 @@ from paretune.specification import metrics
 from paretune.specification.container import JobInputs
 from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
-from paretune.specification.order import Order
+from paretune.specification.order import Order, job_name, job_of
 from paretune.specification.plan import Plan
 from paretune.specification.rules import description_faults, launch_faults
 from paretune.tracking import schema
@@ -208,25 +209,38 @@ def planned_again(made: Plan, workplace: Workplace) -> Plan:
 
 
 def completed(order: Order, made: Plan, workplace: Workplace) -> Order:
-    """Return a later attempt with its inputs, unless the first attempt has sent them. Raises the errors of `plan`.
+    """Return a later attempt with what runs, unless its launcher reads that back from the first one.
 
-    If an older version of paretune planned the job, its launcher decides about the job again.
+    A plan that was read from MLflow is shown and compared, and never executed, because anybody with access to MLflow
+    may have edited it: the job is planned anew from its request, which must be the one that the launcher has kept.
+    Raises LaunchRefused if it is not, and the errors of `plan`.
     """
-    launcher, request, inputs, place = (
-        workplace.launcher,
-        JobSpec.read(dict(made.identity.given)),
-        JobInputs(),
-        made.place,
-    )
-    if not launcher.traits.files_travel:
-        inputs = made.inputs or inputs_of(request, workplace, revision=made.revision)
-    if made.is_whole:
-        return replace(order, inputs=inputs)
+    launcher = workplace.launcher
     if launcher.traits.files_travel:
-        place = {**launcher.place(request, account=False), **place}
-    known = {offer.instance_type: offer for offer in offers_of(request, place, command=inputs.command)}
-    same = (replace(known[offer.instance_type], batch=offer.batch, price=offer.price) for offer in order.offers)
-    return replace(order, inputs=inputs, place=place, offers=tuple(same), payload=payload_of(request, inputs.command))
+        return replace(order, inputs=JobInputs())
+    if made.inputs is not None:  # this process has planned it
+        return replace(order, inputs=made.inputs)
+    if launcher.request_of(job_name(job_of(order.job_name), 1)) != made.identity.request:
+        raise LaunchRefused(
+            f"{PLAN} of run {order.run_id} must have the parameters that {order.job_name} was launched with, but "
+            f"somebody has changed it in MLflow: the job is not tried again; "
+            f"`{command_line('stop', {'run': order.run_id})}` records its cost and closes its run"
+        )
+    anew = planned_again(made, workplace)
+    known = {offer.instance_type: offer for offer in anew.offers}
+    offers = tuple(
+        replace(offer, batch=offer.batch.in_parts(asked.batch.per_device_train_batch_size))
+        for asked in order.offers
+        if (offer := known.get(asked.instance_type)) is not None
+    )
+    return replace(
+        order,
+        offers=offers or anew.offers,
+        limits=anew.limits,
+        payload=anew.payload,
+        place=anew.place,
+        inputs=anew.inputs or JobInputs(),
+    )
 
 
 def recalled(given: Mapping[str, Any], workplace: Workplace, *, budget: str | None) -> Plan:

@@ -243,6 +243,14 @@ class Launcher(ABC):
     def attach(self, job_name: str) -> Job | None:
         """Return the job with this name, whoever started it, or None if there is none."""
 
+    def request_of(self, job_name: str) -> str:
+        """Return `Order.request` of a job, from where neither the job nor MLflow can change it; "" if it is unknown.
+
+        A later attempt that another process starts must have the request of the first one. A launcher that reads its
+        own first order back, because files travel, has no use for this.
+        """
+        return ""
+
     def find(self, job_name: str, clock: Clock, within_s: float) -> Job | None:
         """Return the job as `attach` does, but retry for `within_s` seconds if jobs may appear late."""
         until = clock.monotonic() + (within_s if self.jobs_may_appear_late else 0.0)

@@ -298,6 +298,7 @@ class LocalLauncher(Launcher):
                 "started": self._clock.now(),
                 "max_seconds": order.max_seconds,
                 "run_id": order.run_id,
+                "request": order.request,
                 "oom_kills": out_of_memory_kills(),
                 "process": [child.pid, start_of(process)],
                 "created": process.create_time(),
@@ -309,6 +310,9 @@ class LocalLauncher(Launcher):
     def attach(self, job_name: str) -> LocalJob | None:
         is_known = (record_folder(self._home, job_name) / "process.json").exists()
         return LocalJob(job_name, self._home, self._clock) if is_known else None
+
+    def request_of(self, job_name: str) -> str:
+        return str((_read(record_folder(self._home, job_name) / "process.json") or {}).get("request", ""))
 
     def location_tags(self) -> Mapping[str, str]:
         return {"machine": machine_name()}

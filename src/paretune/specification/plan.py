@@ -178,8 +178,18 @@ class Plan:
 
     @classmethod
     def from_json(cls, raw: Any) -> "Plan":
-        """Create a plan from the result of `as_json`. Raises ValueError if it is no plan of this version."""
-        return _PLAN.validate_python(raw)
+        """Create a plan from the result of `as_json`. Raises ValueError if it is no plan of this version.
+
+        Anybody may have edited it in MLflow, so this checks that it has an offer, batches of at least one row, and
+        limits that are numbers.
+        """
+        plan = _PLAN.validate_python(raw)
+        limits, batches = plan.limits, [offer.batch for offer in plan.offers]
+        seconds = (limits.billed_after_s, limits.kept_s, limits.deadline_s or 0.0, limits.worst_usd or 0.0)
+        rows = [(each.per_device_train_batch_size, each.gradient_accumulation_steps, each.devices) for each in batches]
+        if not rows or min(map(min, rows)) < 1 or not limits.max_seconds > 0 or not all(each >= 0 for each in seconds):
+            raise ValueError("a plan has offers, batches of at least one row, and limits above 0")
+        return plan
 
 
 _PLAN = TypeAdapter(Plan)

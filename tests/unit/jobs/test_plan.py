@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.errors import LostContact
+from paretune.core.errors import LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.follow import Sync, plan_of
-from paretune.jobs.plan import PLAN, plan
+from paretune.jobs.plan import PLAN, completed, plan
+from paretune.specification.job import JobSpec
 from paretune.specification.plan import Plan
 from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, SMALL
 from tests.support.tags import tags_of
 from tests.support.users import User
+from tests.support.workplaces import make_workplace
 
 SCRIPT = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float)\n"
 
@@ -89,3 +91,54 @@ def _text(user: User, run_id: str) -> str:
     text = user.place().tracking.artifact_text(run_id, PLAN)
     assert text is not None
     return text
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("offers", []),
+        ("limits", {"max_seconds": float("nan")}),
+        ("limits", {"max_seconds": -5}),
+        ("limits", {"max_seconds": 60, "worst_usd": float("nan")}),
+        ("limits", {"max_seconds": 60, "kept_s": -1}),
+    ],
+)
+def test_a_plan_without_offers_or_with_limits_that_are_no_numbers_is_no_plan(
+    user: User, part: str, value: object
+) -> None:
+    values = plan(user.spec(), user.place()).as_json()
+
+    with pytest.raises(ValueError, match="offers"):
+        Plan.from_json({**values, part: value})
+    values["offers"][0]["batch"]["per_device_train_batch_size"] = 0
+    with pytest.raises(ValueError, match="offers"):
+        Plan.from_json(values)
+
+
+@pytest.mark.parametrize("part", ["payload", "identity"])
+def test_nothing_of_an_edited_plan_in_mlflow_runs_in_a_later_attempt_on_this_machine(
+    workplace: Path, part: str
+) -> None:
+    (workplace / "train.py").write_text(SCRIPT)
+    place = make_workplace(home=workplace / "home")
+    made = plan(JobSpec(entry_script=str(workplace / "train.py"), training_arguments={"lr": 0.5}), place)
+    first = made.order("one", "run")
+    place.launcher.request_of = lambda name: first.request if name == first.job_name else ""  # type: ignore[method-assign]
+    forged = json.loads(json.dumps(made.as_json()))
+    forged["payload"]["command"] |= {"script": "", "words": ["touch PWNED"]}
+    forged["payload"]["environment"] = {"LD_PRELOAD": "evil.so"}
+    forged["limits"]["max_seconds"] = 1e9
+    if part == "identity":
+        forged["identity"]["given"]["entry_script"] = "evil.py"
+    read = Plan.from_json(forged)
+    later = read.order("one", "run").next(attempt=2, spent_s=1.0)
+
+    if part == "identity":
+        with pytest.raises(LaunchRefused, match=r"somebody has changed it in MLflow: the job is not tried again"):
+            completed(later, read, place)
+        return
+    runs = completed(later, read, place)
+    assert runs.payload == made.payload
+    assert runs.inputs.code is not None
+    assert runs.limits.max_seconds == made.limits.max_seconds
+    assert (runs.attempt, runs.spent_seconds) == (2, 1.0)

@@ -3,7 +3,7 @@
     HOME/slurm/NAME/                    the folder of a job (container.JobFolder), which the job writes into
     HOME/launched/NAME/                 what this launcher knows of the job:
     HOME/launched/NAME/batch.sh         what Slurm runs: `node.py` on each node
-    HOME/launched/NAME/order.json       the MLflow run and the time limit of the job
+    HOME/launched/NAME/order.json       the MLflow run, the time limit and the request of the job
     HOME/launched/NAME/batch-job        id of the batch job, from the response of sbatch
     HOME/launched/NAME/owner/batch-job  id of the first batch job that has started; others of this name end at once
     HOME/launched/NAME/stop             exists once the job has been asked to stop
@@ -307,6 +307,10 @@ class SlurmLauncher(Launcher):
                 return None  # the files were removed; with them, the answer of sbatch was lost
         return SlurmJob(job_name, root, number, self._clock, self._slurm) if number else None
 
+    def request_of(self, job_name: str) -> str:
+        kept = record_of(self._home / "slurm" / job_name) / "order.json"
+        return str(json.loads(kept.read_text())["request"]) if kept.is_file() else ""
+
     def price(self, spec: JobSpec) -> Price | None:
         return usual_price(spec, self._prices, self._environment)
 
@@ -341,7 +345,8 @@ class SlurmLauncher(Launcher):
             words=shlex.join(command.words),
         )
         (record / "batch.sh").write_text(text)
-        write_json(record / "order.json", {"run_id": order.run_id, "max_seconds": order.max_seconds})
+        kept = {"run_id": order.run_id, "max_seconds": order.max_seconds, "request": order.request}
+        write_json(record / "order.json", kept)
         return _options(root, record, order)
 
     @cached_property

@@ -64,12 +64,16 @@ class SimulatedLauncher(Launcher):
         if (existing := self.attach(order.job_name)) is not None:
             return existing
         timeline = self._timeline(order)  # may raise, so it comes before anything is created
-        added = {"created": self._clock.now(), "timeline": timeline}
+        added = {"created": self._clock.now(), "timeline": timeline, "request": order.request}
         write_json_once(self._path(order.job_name), order.as_json() | added)
         return self._read(order.job_name)  # because another process may have been faster
 
     def attach(self, job_name: str) -> SimulatedJob | None:
         return self._read(job_name) if self._path(job_name).exists() else None
+
+    def request_of(self, job_name: str) -> str:
+        path = self._path(job_name)
+        return str(json.loads(path.read_text())["request"]) if path.exists() else ""
 
     def price(self, spec: JobSpec) -> Price | None:
         return usual_price(spec, self._prices, self._environment)
