@@ -2,9 +2,12 @@
 
 import os
 import platform
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+from paretune.core.tags import login_of
 
 
 def usable_memory_bytes(folder: Path = Path("/sys/fs/cgroup")) -> int:
@@ -45,6 +48,11 @@ def machine_name() -> str:
 def host_in(machine: str) -> str:
     """Return the host name in the name of a machine."""
     return machine.rsplit(" ", 2)[0]
+
+
+def user_here(environment: Mapping[str, str]) -> str:
+    """Return the login name of the user and the machine, such as `ana@laptop`."""
+    return f"{login_of(environment)}@{host_in(machine_name())}"
 
 
 @cache

@@ -13,9 +13,9 @@ from typing import Literal, overload
 
 from paretune.core import watchdog
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact, NoAccount, ParetuneError
-from paretune.core.machine import busy_sentence
+from paretune.core.machine import busy_sentence, user_here
 from paretune.core.result import CommandOutput
-from paretune.core.shell import command_line
+from paretune.core.shell import command_line, options
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import record_pools
 from paretune.jobs.model import register
@@ -26,7 +26,7 @@ from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, openi
 from paretune.jobs.run_names import run_name
 from paretune.jobs.terminal import watched
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import checkpoint_folder
+from paretune.launchers.base import Job, checkpoint_folder
 from paretune.launchers.processes import is_alive
 from paretune.presentation.text import duration
 from paretune.specification import launchers
@@ -233,7 +233,11 @@ def _begun(record: JobRecord, names: Iterator[str] | None = None) -> Attempts:
                     workplace.record_cost(record.plan.limits.budget, run_id, 0.0, None)
                     _make_watcher(record.run, taken.run_id)
             return _begun(_adopted(record.plan.identity, workplace, taken.run_id))
-        if taken is None and _runs(job.order.job_name, workplace):
+        if taken is None and (live := _running(job.order.job_name, workplace)) is not None:
+            if live.launched_by not in ("", user_here(workplace.environment)):
+                refused = LaunchRefused(_of_another_user(live, job.taken_by, record.plan))
+                job.leave(refused)
+                raise refused
             record.take_over(job.taken_by)
             gone = f"run {job.taken_by} of job {job.order.job_name} was removed from MLflow, but the job runs"
             workplace.say(f"{gone}: run {record.run.run_id} records it now, so that nothing is paid for twice")
@@ -242,10 +246,19 @@ def _begun(record: JobRecord, names: Iterator[str] | None = None) -> Attempts:
         record.job, record.is_adopted = next(names), False
 
 
-def _runs(name: str, workplace: Workplace) -> bool:
-    """Return whether a job of this name exists and has not ended."""
+def _running(name: str, workplace: Workplace) -> Job | None:
+    """Return the job of this name, or None if it does not exist or has ended."""
     job = workplace.launcher.attach(name)
-    return job is not None and not job.state().is_terminal
+    return None if job is None or job.state().is_terminal else job
+
+
+def _of_another_user(job: Job, run_id: str, made: Plan) -> str:
+    adopt = f"if the run was removed, `{command_line('sync', {'adopt': run_id})}` records the job here; "
+    return (
+        f"job {job.name} of {job.launched_by} runs the same training, and this MLflow store does not have its run "
+        f"{run_id}: the store is perhaps a copy of the one that has it, so the job is left alone; "
+        f"{adopt if made.limits.budget else ''}{options(force='again')} starts another job"
+    )
 
 
 def _equal_runs(made: Plan, workplace: Workplace) -> list[RecordedRun] | None:

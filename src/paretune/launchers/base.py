@@ -108,6 +108,11 @@ class Job(ABC):
         """Return the launcher's own name for the job's phase, such as Downloading; "" if it has none."""
         return ""
 
+    @property
+    def launched_by(self) -> str:
+        """Who has launched the job, as `core.machine.user_here` names them; "" if it does not say so."""
+        return ""
+
     @abstractmethod
     def log_tail(self, lines: int = 15) -> list[str]:
         """Return the last lines that the job printed."""

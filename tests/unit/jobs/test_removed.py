@@ -1,5 +1,6 @@
 """Jobs whose runs were deleted in MLflow, or removed from it for good, while the jobs ran and nobody watched them."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,8 +12,9 @@ import mlflow
 import pytest
 from mlflow.tracking._tracking_service.utils import _get_store
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, LaunchRefused
 from paretune.core.interruption import Interruption
+from paretune.core.machine import user_here
 from paretune.jobs.follow import Collected, Sync, find_run, lines_of, running_jobs, stop
 from paretune.jobs.launch import begin_job
 from paretune.jobs.plan import draft
@@ -296,3 +298,27 @@ def test_the_home_remembers_the_budget_file_of_a_job_whose_run_is_gone(user: Own
     assert row["run_id"] == run_id
     user.leaves()  # a second job of the same file
     assert workplaces.budgets() == budgets
+
+
+def test_train_leaves_the_running_job_of_another_user_alone_if_this_store_does_not_have_its_run(
+    user: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = user.leaves(ENDLESS)  # ann's job, in the store of which this one is a copy
+    (job,) = user.launcher.jobs.values()
+    monkeypatch.setattr(type(job), "launched_by", "ann@her-laptop")
+    remove_for_good(user, run_id)
+
+    with pytest.raises(LaunchRefused) as refused:
+        user.types_again()
+
+    message = str(refused.value)
+    assert f"job {job.name} of ann@her-laptop runs the same training" in message
+    assert f"`paretune sync --adopt {run_id}` records the job here" in message
+    assert "--force again starts another job" in message
+    assert user.place().tracking.recorder_of(run_id) is None
+    assert [run.info.status for run in user.client.search_runs([user.experiment])] == ["FAILED"]
+    monkeypatch.setattr(type(job), "launched_by", user_here(os.environ))
+    user.launcher.endings = [DONE]
+    job.ending = DONE
+    assert user.types_again().has_completed
+    assert user.place().tracking.recorder_of(run_id) is not None

@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
 
 RUN_VARIABLE = "PARETUNE_RUN"  # environment variable of a job: id of the run that records it
+USER_VARIABLE = "PARETUNE_LAUNCHED_BY"  # environment variable of a job: who has launched it, and where
 OUR_TRAINING = "python3 -m paretune.training /opt/ml"  # the command of every job without code of the user
 POLL_S = 20.0
 """Longest pause between two descriptions of a job, in seconds. The pause is a twentieth of the time for which this
@@ -202,6 +203,10 @@ class SageMakerJob(Job):
         """When the job ended, in seconds since the epoch; the current time if it has not."""
         end = self.description.get("TrainingEndTime") or self.description.get("LastModifiedTime")
         return float(end.timestamp()) if end and self.has_ended else self._clock.now()
+
+    @property
+    def launched_by(self) -> str:
+        return str(self.description.get("Environment", {}).get(USER_VARIABLE, ""))
 
     def state(self) -> JobState:
         """Return the state, after describing the job again if its last description is too old."""

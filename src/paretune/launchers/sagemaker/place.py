@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.machine import user_here
 from paretune.core.packages import pinned
 from paretune.core.secrets import without_secrets
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
@@ -65,6 +66,7 @@ def place_of(spec: JobSpec, account: Account, environment: Mapping[str, str], *,
         "network_isolation": settings.network_isolation,
         "encrypt_traffic": settings.encrypt_traffic,
         "tags": dict(job.tags),
+        "launched_by": user_here(environment),
         "training_plan": settings.training_plan,
         "retry_attempts": settings.retry_attempts,
         "infra_check": settings.infra_check,

@@ -10,7 +10,7 @@ from paretune.launchers import archive
 from paretune.launchers.base import checkpoint_folder
 from paretune.launchers.disk import LARGEST_VOLUME_GIB
 from paretune.launchers.sagemaker.account import PREFIX
-from paretune.launchers.sagemaker.jobs import OUR_TRAINING, RUN_VARIABLE, bucket_in
+from paretune.launchers.sagemaker.jobs import OUR_TRAINING, RUN_VARIABLE, USER_VARIABLE, bucket_in
 from paretune.specification import catalog
 from paretune.specification.container import RUNNER
 from paretune.specification.identity import owned_request
@@ -58,6 +58,7 @@ def build_request(order: Order) -> dict[str, Any]:
         "Environment": {
             **(_RDMA if instance.family in RDMA_FAMILIES else {}),
             **place["environment"],
+            **({USER_VARIABLE: place["launched_by"]} if place.get("launched_by") else {}),
             RUN_VARIABLE: order.run_id,
         },
         "InputDataConfig": channels_of(_ANY_CHANNELS, place["input_mode"]),

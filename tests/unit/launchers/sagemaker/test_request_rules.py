@@ -39,7 +39,7 @@ def several(count: int, prefix: str) -> str:
         ({"environment": {"MODE": "m" * 513}}, "environment.MODE must have at most 512 characters, got 513"),
         (
             {"environment": {f"V{number}": "v" for number in range(101)}},
-            "environment must have at most 100 entries, got 106 with the variables that paretune adds",
+            "environment must have at most 100 entries, got 107 with the variables that paretune adds",
         ),
         (
             {"tags": {f"tag{number}": "v" for number in range(49)}},
