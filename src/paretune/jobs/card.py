@@ -85,7 +85,6 @@ def card_of(
     tags = {
         schema.CHOSEN_BATCH: "" if batch == request.plan() else str(batch.per_device_train_batch_size),
         schema.CODE_KEY: identity.code_key or "",
-        schema.ACCUMULATES: "true" if command is not None and command.accumulates else "",
         schema.ESTIMATE_BASIS: "" if estimate is None else estimate.basis,
         schema.DATASET_KEY: "" if dataset is None else dataset.key,
     }

@@ -144,9 +144,8 @@ def removed_jobs(
     A run may also be missing because this store is a copy of the one that has it. So a job that another user or another
     machine has launched is returned only if its run, or the beginning of its id, is `asked` for.
 
-    A reservation of an older version of paretune does not say which store its run is in, so such a reservation may
-    belong to another store. Reservations that name another store are left out. Raises LostContact if the ledger cannot
-    be read, and TrackingUnavailable.
+    A reservation whose job cannot be read may belong to another store. Reservations that name another store are left
+    out. Raises LostContact if the ledger cannot be read, and TrackingUnavailable.
     """
     jobs, unknown, sentences = list[RemovedJob](), list[Reservation](), list[str]()
     for reservation in [] if shared.ledger is None else shared.ledger.reservations():
@@ -179,7 +178,7 @@ def removed_jobs(
     if unknown:
         ids = ", ".join(each.run_id for each in unknown[:5])
         where = "their runs were removed from this MLflow store, or are in another one"
-        sentences.append(f"{_reserved(shared, unknown)} by an older version of paretune for the runs {ids}: {where}")
+        sentences.append(f"{_reserved(shared, unknown)} by another version of paretune for the runs {ids}: {where}")
     return jobs, sentences
 
 

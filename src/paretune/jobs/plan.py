@@ -2,7 +2,7 @@
 
 `plan` makes every check that is possible before anything is paid for, and raises all faults together. `draft` is the
 plan as far as the request alone decides it; it opens runs, and it stands for plans that a run does not have, because
-their process died early or an older version of paretune launched the job. After `plan`, nobody reads the request.
+their process died early. After `plan`, nobody reads the request.
 """
 
 import json
@@ -28,9 +28,7 @@ from paretune.jobs.warnings import (
 from paretune.jobs.workplace import Offline, Workplace
 from paretune.launchers.offers import admit, limits_of, offers_of, payload_of, region_of
 from paretune.ledger.budget_file import BudgetFile
-from paretune.specification import metrics
 from paretune.specification.container import JobInputs
-from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Order, job_name, job_of
 from paretune.specification.plan import Plan
@@ -38,8 +36,8 @@ from paretune.specification.rules import description_faults, launch_faults
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun, recorded_price
 
-PLAN = "plan.json"  # the artifact of a job's run from which any process can follow the job
 _OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
+PLAN = "plan.json"  # the artifact of a job's run from which any process can follow the job
 
 
 def draft(request: JobSpec, workplace: Workplace, *, study: str = "") -> Plan:
@@ -258,10 +256,10 @@ def launcher_in(given: Mapping[str, Any]) -> str:
 
 
 def recorded_plan(run: RecordedRun, workplace: Workplace) -> Plan:
-    """Return the plan of a job's run: the one in its artifact, or else what its parameters and tags say.
+    """Return the plan of a job's run from its artifact, or what the given parameters decide if that cannot be read.
 
-    Raises BadInput if the run has no request of a job, or one of a version that this one cannot read. Raises
-    TrackingUnavailable.
+    In the second case, price and owner are those of the run's tags, and no further attempt is started. Raises BadInput
+    if the run has no request of a job, or one that cannot be read. Raises TrackingUnavailable.
     """
     text = workplace.tracking.artifact_text(run.run_id, PLAN)
     with suppress(ValueError, RecursionError, TypeError):
@@ -269,46 +267,7 @@ def recorded_plan(run: RecordedRun, workplace: Workplace) -> Plan:
         return replace(recorded, limits=replace(recorded.limits, budget=run.budget))  # its path from here
     if (given := schema.given_by(run.tags)) is None:
         raise BadInput(["no specification of a job is recorded"])
-    return _of_tags(recalled(given, workplace, budget=run.budget), run)
-
-
-def _of_tags(made: Plan, run: RecordedRun) -> Plan:
-    """Return the plan of a run without a plan that can be read, from the tags that paretune 0.6 has written.
-
-    Runs of 0.6 are read until version 0.9.
-    """
-    tags, offers, card = run.tags, made.offers, made.card
-    chosen = int(rows) if (rows := tags.get(schema.CHOSEN_BATCH, "")).isdigit() else None
-    if chosen is not None:
-        offers = tuple(replace(offer, batch=offer.batch.in_parts(chosen)) for offer in offers)
-    used = tags.get(schema.USED_INSTANCE_TYPE, made.offer.instance_type)
-    offers = tuple(
-        replace(offer, price=recorded_price(tags, offer.price) or offer.price) if offer.instance_type == used else offer
-        for offer in offers
-    )
-    retries = made.retries
-    if (recorded := tags.get(schema.RETRIES)) is not None:
-        retries = frozenset(cause for cause in Cause if cause.value in recorded.split(", "))
-    owner = made.owner
-    if schema.SPEC_HASH in tags:  # written together with the owner's tags, which may be absent
-        owner = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
-    if not card.is_users:
-        no_facts = metrics.OF_THE_BILL  # the run of a running job has its cost so far
-        facts = {name: run.metrics[name] for name in run.metrics if "/" not in name and name not in no_facts}
-        card = replace(card, facts={name: facts[name] for name in facts if not name.startswith("estimated_")})
-    accumulates, takes_batch = made.accumulates, made.takes_batch
-    if card.is_users:  # whose code has not been read
-        card = replace(card, takes_seed="seed" in run.params)
-        accumulates = takes_batch = tags.get(schema.ACCUMULATES) == "true"
-    return replace(
-        made,
-        card=card,
-        owner=owner,
-        offers=offers,
-        place=schema.settings_by(tags),
-        revision=tags.get(schema.MODEL_REVISION),
-        retries=retries,
-        accumulates=accumulates,
-        takes_batch=takes_batch,
-        chosen_batch=chosen,
-    )
+    made, tags = recalled(given, workplace, budget=run.budget), run.tags
+    offers = (replace(each, price=recorded_price(tags, each.price) or each.price) for each in made.offers)
+    owner = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
+    return replace(made, offers=tuple(offers), owner=owner, retries=frozenset())

@@ -10,8 +10,7 @@
         lock                        held while the job is started
 
 The job may write into its own folder only, so nothing there says when it started, that it was stopped or how long it
-took. Version 0.6 kept these files in the job's folder; jobs that it started are followed there. A local job ends when
-the process that started it ends.
+took. A local job ends when the process that started it ends.
 """
 
 import errno
@@ -81,15 +80,14 @@ class _Begun:
         """Read process.json. If it cannot be read, only the time at which the record was made is known."""
         with suppress(TypeError, ValueError, LookupError):
             raw = _read(record / "process.json") or {}
-            created = raw.get("created")  # absent in the job's own folder, where version 0.6 kept the record
             begun = cls(
-                started=min(float(raw["started"]), now if created is None else math.inf),
+                started=float(raw["started"]),
                 max_seconds=float(raw["max_seconds"]),
                 process=(int(raw["process"][0]), str(raw["process"][1])),
                 starter=(int(raw["starter"][0]), str(raw["starter"][1])),
                 oom_kills=int(raw["oom_kills"]),
                 run_id=str(raw["run_id"]),
-                created=None if created is None else float(created),
+                created=float(raw["created"]),
             )
             if math.isfinite(begun.started) and not math.isnan(begun.max_seconds):
                 return begun
@@ -356,9 +354,8 @@ class LocalLauncher(Launcher):
 
 
 def record_folder(home: Path, name: str) -> Path:
-    """Return the folder of what the local launcher knows of a job: the job's own for a job that version 0.6 started."""
-    record, job = home / "launched" / name, home / "jobs" / name
-    return job if not record.exists() and (job / "process.json").exists() else record
+    """Return the folder of what the local launcher knows of a job."""
+    return home / "launched" / name
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -374,8 +371,7 @@ def _read_ending(path: Path) -> tuple[Ending, float] | None:
     raw = _read(path)
     with suppress(TypeError, ValueError, LookupError):
         if raw is not None and math.isfinite(time := float(raw["time"])):
-            # A stop request of version 0.6 has no state.
-            return Ending.from_json({"state": JobState.STOPPED.value, **raw}), time
+            return Ending.from_json(raw), time
     return None
 
 

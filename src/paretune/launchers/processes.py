@@ -27,10 +27,7 @@ def start_of(process: psutil.Process) -> str:
 
 
 def living(pid: int, start: str) -> psutil.Process | None:
-    """Return the process with this id and this `start_of`, or None if it has ended, because ids are reused.
-
-    Until version 0.6, every start was in seconds since the epoch.
-    """
+    """Return the process with this id and this `start_of`, or None if it has ended, because ids are reused."""
     with suppress(psutil.NoSuchProcess, ValueError):
         process = psutil.Process(pid)
         same = start_of(process) == start

@@ -38,17 +38,9 @@ _ROWS = sa.Table(
     sa.Column("worst_usd", sa.Float, nullable=False),
     sa.Column("recorded_usd", sa.Float),  # NULL while the job or its warm pool runs
     sa.Column("reserved_at", sa.Float, nullable=False),  # seconds since the epoch, by the launcher's clock
-    sa.Column("job", sa.Text),  # JSON of `ReservedJob`; NULL in rows that versions before 0.7 wrote
+    sa.Column("job", sa.Text),  # JSON of `ReservedJob`
 )
 _ROW = _ROWS.c
-_UPGRADES = (
-    ("booked_usd", "recorded_usd", "ALTER TABLE paretune_reservations RENAME COLUMN booked_usd TO recorded_usd"),  # 0.6
-    ("", "job", "ALTER TABLE paretune_reservations ADD COLUMN job TEXT"),  # 0.7
-)
-"""A former column, the column that replaced or joined it, and the statement that changes the table of an older version.
-
-After a column was renamed, older versions of paretune cannot use the ledger; an added column does not disturb them.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +51,13 @@ class ReservedJob:
     given: Mapping[str, Any]  # the given parameters of the job
     store: str  # identifies the MLflow store of the run
     region: str  # AWS region of the job; empty if it has none
-    user: str = ""  # login name of the user who launched it; empty if an older version reserved the dollars
-    host: str = ""  # the machine on which it was launched
+    user: str  # login name of the user who launched it
+    host: str  # the machine on which it was launched
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reservation:
-    """Dollars reserved for a job whose cost is not recorded; `job` is None if an older version reserved them."""
+    """Dollars reserved for a job whose cost is not recorded; `job` is None if the row cannot be read."""
 
     run_id: str
     worst_usd: float
@@ -149,7 +141,6 @@ class BudgetLedger:
             with self._engine.begin() as connection:
                 exclude_others(connection)
                 _ROWS.create(connection, checkfirst=True)
-                _upgrade(connection)
         except (SQLAlchemyError, ImportError, OSError) as error:
             raise unusable(address, error, f" of {file.path}") from None
 
@@ -285,16 +276,8 @@ class BudgetLedger:
             raise lost(f"{text}: try again when it does") from error
 
 
-def _upgrade(connection: sa.Connection) -> None:
-    """Change the table of an older version of paretune so that it has all columns of this one."""
-    columns = {column["name"] for column in sa.inspect(connection).get_columns(_ROWS.name)}
-    for former, column, statement in _UPGRADES:
-        if column not in columns and (not former or former in columns):
-            connection.exec_driver_sql(statement)
-
-
 def _job_in(text: str | None) -> ReservedJob | None:
-    """Return the job of a reservation, or None if an older or a newer version of paretune wrote something else."""
+    """Return the job of a reservation, or None if another version of paretune wrote something else."""
     with suppress(TypeError, ValueError):
         return ReservedJob(**parse_json(text)) if text else None
     return None

@@ -97,10 +97,9 @@ class Ending:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> "Ending":
-        """Create an ending from the result of `as_json`, or from what paretune 0.6 wrote: `state`, `kind`, `reason`."""
-        sentence = raw.get("sentence") or raw.get("reason") or ""
-        cause = raw.get("cause") or (raw.get("kind") if sentence else None)
-        return cls(JobState(raw["state"]), None if cause is None else Cause(cause), sentence)
+        """Create an ending from the result of `as_json`."""
+        cause = raw["cause"]
+        return cls(JobState(raw["state"]), None if cause is None else Cause(cause), raw["sentence"])
 
 
 COMPLETED = Ending(JobState.COMPLETED)

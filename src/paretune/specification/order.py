@@ -245,10 +245,7 @@ class Order:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the job document: the part of the order that is sent into the job, as JSON values.
-
-        `kind`, `strategy` and `offers` are new in version 0.7; all other members are those of 0.6.
-        """
+        """Return the job document: the part of the order that is sent into the job, as JSON values."""
         payload, command = self.payload.as_json(), self.payload.command
         told = None if command is None else {**payload["command"], "processes": self.offer.processes}
         return {
@@ -270,7 +267,7 @@ class Order:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "Order":
-        """Create the order from a job document, of this version or of 0.6, without the fields for the launcher only.
+        """Create the order from a job document, without the fields for the launcher only.
 
         The launcher and the instance types of the job are known afterward, even where their packages are missing.
         Raises ValueError if a member is missing or has a wrong type.
@@ -280,13 +277,11 @@ class Order:
             catalog.add(instance)
         given, told, spent_s = raw["spec"], raw["command"], raw["spent_seconds"]
         command = None if told is None else {name: told[name] for name in told if name != "processes"}
-        cluster = {name: given[name] for name in ("instance_type", "instance_count") if name in given}
-        only = {**cluster, "processes": (told or {}).get("processes", 1), "batch": raw["plan"]}  # what 0.6 has of it
-        offers = tuple(Offer.from_json(offer) for offer in raw.get("offers", [only]))
+        offers = tuple(Offer.from_json(offer) for offer in raw["offers"])
         payload = {
-            "kind": raw.get("kind", "ours" if told is None else "script" if told["script"] else "project"),
+            "kind": raw["kind"],
             "training": given,
-            "strategy": raw.get("strategy", given.get("strategy", Payload.strategy)),
+            "strategy": raw["strategy"],
             "command": command,
             "environment": given.get("environment", {}),
             "launcher": raw["launcher"],

@@ -67,9 +67,6 @@ PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 WARM_POOL = "paretune.warm_pool"
 """State of the instances kept after the job: `Available` until paretune sees that they were released or reused."""
 WARM_POOL_KEPT = "Available"  # value of WARM_POOL until the instances are known to be released or reused
-RETRIES = "paretune.retries"
-"""Failures of a study's job that any process may retry, such as `capacity, internal`; only the study may retry others.
-A single job has no such tag: any process may retry it after every kind of failure that a retry can fix."""
 WATCHED_BY = "paretune.watched_by"
 """The process that watches the job, or drives the study; empty if none does. Between two commands of a study with
 `once`, it says that a schedule drives the study."""
@@ -86,8 +83,6 @@ at most once a minute."""
 
 # Runs that a user's own training opened
 COPIED_FROM = "paretune.copied_from"  # on a run copied from a job's own MLflow store: the id of the original
-
-ACCUMULATES = "paretune.accumulates"  # `true` if it can be tried again with a smaller batch
 
 # The owner of the job
 USER = "paretune.user"  # the tag `user` of the job, else the login name
@@ -152,8 +147,8 @@ FACTS = "paretune.facts"  # JSON: sizes, estimates, the source of the price, and
 _MEMBERS = {
     WATCH: (WATCHED_BY, CLAIMED_AT, SECONDARY_STATUS, UNSEEN),
     FACTS: (
-        *(COMMAND, DATASET_KEY, CODE_KEY, MODEL_REVISION, ESTIMATE_BASIS, MACHINE, ACCOUNT, REGION, SETTINGS, RETRIES),
-        *(CHOSEN_BATCH, ACCUMULATES, MAX_RUNTIME_MINUTES, TRAINING_SECONDS, NAMED),
+        *(COMMAND, DATASET_KEY, CODE_KEY, MODEL_REVISION, ESTIMATE_BASIS, MACHINE, ACCOUNT, REGION, SETTINGS),
+        *(CHOSEN_BATCH, MAX_RUNTIME_MINUTES, TRAINING_SECONDS, NAMED),
         *(PRICE_REGION, PRICE_AS_OF, PRICE_SOURCE, MODEL_URI, METRICS_FROM, f"{PREFIX}basis"),
         *(USED_BATCH, USED_ACCUMULATION, USED_INSTANCE_COUNT, USED_PRECISION, USED_VERSIONS),
         *(f"{PREFIX}{name}" for name in sorted(NUMBERS | BASELINES)),
@@ -177,7 +172,7 @@ def documents_of(tags: Collection[str]) -> set[str]:
 def unpacked(tags: Mapping[str, str]) -> dict[str, str]:
     """Return the tags of a run with the members of its documents WATCH and FACTS as tags.
 
-    A tag of its own counts more than a member of the same name: version 0.6 wrote one, or somebody has set one.
+    A tag of its own counts more than a member of the same name: somebody has set one.
     """
     members = {
         f"{PREFIX}{name}": str(text)

@@ -227,7 +227,7 @@ def test_reservations_of_other_stores_are_left_alone_and_those_of_older_versions
 
     assert not remark.run_id
     prefix = (
-        f"2.00 USD are reserved in the budgets of {user.budget} by an older version of paretune for the runs {'b' * 32}"
+        f"2.00 USD are reserved in the budgets of {user.budget} by another version of paretune for the runs {'b' * 32}"
     )
     assert remark.remark.startswith(prefix)
 

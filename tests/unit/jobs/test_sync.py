@@ -1,5 +1,6 @@
 """Bringing MLflow up to date: each job that nobody watches is followed to its end, and none blocks another."""
 
+import json
 import os
 import socket
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from paretune.core.interruption import Interruption
 from paretune.jobs.card import params_of
 from paretune.jobs.follow import Collected, Sync
 from paretune.jobs.launch import begin_job, run_job
-from paretune.jobs.plan import draft
+from paretune.jobs.plan import PLAN, draft
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job
 from paretune.launchers.offers import order_of
@@ -46,7 +47,7 @@ from tests.support.tags import tags_of
 from tests.support.workplaces import make_workplace
 
 DEAD = f"{socket.gethostname()} 4194304 1"  # no process has this id
-OF_EVERY_JOB = {"report.json", "log.txt", "command.txt"}  # artifacts of its run
+OF_EVERY_JOB = {PLAN, "report.json", "log.txt", "command.txt"}  # artifacts of its run
 EVENTS = [Event(time=1.0 + step, step=step, metrics={"train/loss": 1 / step}) for step in (1, 2)]
 
 
@@ -68,8 +69,15 @@ class Desk:
     interruption: Interruption = field(default_factory=Interruption)
     clock: FakeClock = field(default_factory=FakeClock)
 
-    def leave(self, ending: End | None = None, runs: int = 0, model: str = "", **changes: Any) -> str:
-        """Create a run whose launcher has died; its job exists if `ending` is given."""
+    def leave(
+        self,
+        ending: End | None = None,
+        runs: int = 0,
+        model: str = "",
+        planned: bool = True,
+        **changes: Any,
+    ) -> str:
+        """Create a run whose launcher has died; its job exists if `ending` is given, its plan if `planned`."""
         script = self.home / "train.py"  # a job with its own script has nothing to prepare
         script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", "entry_script": str(script), **changes})
@@ -80,7 +88,10 @@ class Desk:
         record.name_attempt(name)
         record.leave()
         record.run.log_params(params_of(spec, None))
-        record.run.set_tags({"paretune.watched_by": "another machine", "paretune.accumulates": "true"})
+        record.run.set_tags({"paretune.watched_by": "another machine"})
+        made = replace(record.plan, accumulates=True, takes_batch=True)
+        if planned:
+            record.run.log_text(json.dumps(made.as_json()), PLAN)
         if ending is not None:
             order = order_of(spec, job_name=name, run_id=record.run.run_id, owner=record.plan.owner)
             job = ScriptedJob(name, order, ending, runs, new_events=list(EVENTS))
@@ -409,7 +420,7 @@ def test_a_launcher_that_died_between_naming_the_second_attempt_and_creating_it_
 
 
 def test_a_job_of_somebody_without_a_login_name_stays_theirs_whoever_runs_sync(desk: Desk) -> None:
-    run_id = desk.leave(DONE)
+    run_id = desk.leave(DONE, planned=False)
     desk.client.delete_tag(run_id, "paretune.user")  # as in a container without users
 
     assert desk.sync()[run_id].result is not None
@@ -436,7 +447,7 @@ def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> 
 
 @pytest.mark.parametrize("document", ['{"color": "blue"}', '{"seed": '])
 def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, document: str) -> None:
-    strange, good = desk.leave(DONE), desk.leave(DONE)
+    strange, good = desk.leave(DONE, planned=False), desk.leave(DONE)
     desk.tag(strange, "given", document)
 
     collected = desk.sync()
@@ -480,13 +491,13 @@ def test_sync_says_in_a_line_what_is_broken_in_a_run_and_follows_the_others(desk
         for name, texts in SPOILT.items()
         for text in texts
     ]
-    good, strange = desk.leave(DONE), desk.leave(DONE)
-    desk.tag(strange, "settings", "[1,2]")
+    good, strange = desk.leave(DONE), desk.leave(DONE, planned=False)
+    desk.tag(strange, "given", "[1,2]")
 
     collected = desk.sync()
 
     assert collected[good].result is not None
-    assert "paretune.settings" in collected[strange].remark
+    assert "no specification of a job is recorded" in collected[strange].remark
     assert {*broken} <= collected.keys()
     assert desk.account.created == []
 

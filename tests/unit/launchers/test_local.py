@@ -312,25 +312,6 @@ def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_
     assert _process(job) is None
 
 
-def test_a_job_of_version_0_6_runs_on_after_the_upgrade_and_is_stopped_and_seen_to_end(
-    place: Place, workshop: Workshop
-) -> None:
-    job = place.submit("long")
-    place.first_event(job)
-    for path in _record(job).iterdir():  # version 0.6 kept them in the job's folder
-        path.replace(_folder(job).root / path.name)
-    (workshop.home / "launched" / job.name).rmdir()
-    followed = place.attached(job.name)
-    assert followed.state() is JobState.RUNNING
-
-    followed.stop()
-
-    assert place.end(followed) is JobState.STOPPED
-    assert (_folder(job).root / "end.json").exists()
-    assert not (workshop.home / "launched" / job.name).exists()
-    assert place.attached(job.name).status() == followed.status()
-
-
 @pytest.mark.parametrize("later_s", [-1e7, 1e7, float("nan")])
 def test_no_recorded_time_is_later_than_now_or_earlier_than_the_start(place: Place, later_s: float) -> None:
     job = place.submit("quick")

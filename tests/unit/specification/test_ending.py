@@ -1,7 +1,5 @@
 """An ending of a job: which are possible, how it is stored, and what the log adds to a silent one."""
 
-from typing import Any
-
 import pytest
 
 from paretune.specification.ending import COMPLETED, STOPPED, Cause, Ending, JobState, cut_off, failed, without_ids
@@ -19,18 +17,6 @@ def test_an_ending_that_cannot_be_is_refused(state: JobState, cause: Cause | Non
 @pytest.mark.parametrize("ending", [COMPLETED, STOPPED, cut_off("too long"), failed(Cause.SILENT, "it ended")])
 def test_an_ending_is_stored_and_read_back(ending: Ending) -> None:
     assert Ending.from_json(ending.as_json()) == ending
-
-
-@pytest.mark.parametrize(
-    ("stored", "ending"),
-    [
-        ({"state": "Completed", "kind": "error", "reason": ""}, COMPLETED),
-        ({"state": "Stopped", "kind": "error", "reason": ""}, STOPPED),
-        ({"state": "Failed", "kind": "out_of_memory", "reason": "full"}, failed(Cause.OUT_OF_MEMORY, "full")),
-    ],
-)
-def test_an_end_that_paretune_0_6_recorded_is_read(stored: dict[str, Any], ending: Ending) -> None:
-    assert Ending.from_json(stored) == ending
 
 
 @pytest.mark.parametrize(

@@ -127,26 +127,3 @@ OF_0_6: dict[str, Any] = {
     "instances": [],
     "max_seconds": 3500.0,
 }
-
-
-def test_the_document_of_a_job_of_0_6_is_read() -> None:
-    order = Order.from_json(OF_0_6)
-
-    assert (order.offer.instance_type, order.offer.instance_count, order.batch.global_batch_size) == (
-        "ml.g5.xlarge",
-        2,
-        32,
-    )
-    assert (order.limits.max_seconds, order.max_seconds, order.deadline_s) == (3600.0, 3500.0, 3000.0)
-    assert (order.payload.kind, order.payload.strategy, order.payload.environment) == ("ours", "fsdp", {"A": "1"})
-    assert {name: order.as_json()[name] for name in OF_0_6} == OF_0_6
-
-
-def test_the_document_of_a_script_of_0_6_is_read() -> None:
-    told = {**Order.as_json(replace(ORDER, payload=replace(PAYLOAD, command=COMMAND)))["command"], "processes": 4}
-    raw = {**OF_0_6, "spec": {"environment": {"A": "1"}}, "command": told}
-
-    order = Order.from_json(raw)
-
-    assert (order.payload.kind, order.offer.processes) == ("script", 4)
-    assert {name: order.as_json()[name] for name in raw} == raw

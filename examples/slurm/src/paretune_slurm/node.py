@@ -15,12 +15,8 @@ _DEFAULT_ROUTE = "00000000"
 
 
 def record_of(folder: Path) -> Path:
-    """Return the folder of what the launcher knows of a job, outside the job's own `folder`, which the job may write.
-
-    For a job that version 0.6 submitted, this is the job's own folder.
-    """
-    record = folder.parents[1] / "launched" / folder.name
-    return folder if not record.exists() and (folder / "order.json").exists() else record
+    """Return the folder of what the launcher knows of a job: the job may not write there, as it may in `folder`."""
+    return folder.parents[1] / "launched" / folder.name
 
 
 def main(hosts: str, folder: str, *words: str) -> None:

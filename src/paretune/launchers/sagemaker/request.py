@@ -1,21 +1,20 @@
 """Builds the CreateTrainingJob request of an order, and reads it back. `request_rules.py` checks it."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paretune.core.tags import AWS_PREFIX
 from paretune.launchers import archive
 from paretune.launchers.base import checkpoint_folder
-from paretune.launchers.disk import LARGEST_VOLUME_GIB
 from paretune.launchers.sagemaker.account import PREFIX
 from paretune.launchers.sagemaker.jobs import OUR_TRAINING, RUN_VARIABLE, USER_VARIABLE, bucket_in
 from paretune.specification import catalog
 from paretune.specification.container import RUNNER
 from paretune.specification.identity import owned_request
 from paretune.specification.inputs import CHANNELS
-from paretune.specification.order import Offer, Order
+from paretune.specification.order import Order
 
 if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
@@ -117,14 +116,10 @@ def read_back(description: "Description", document: Mapping[str, Any], asked: Or
     """Return a later attempt of a job: its first order, with the attempt, clusters and batch of `asked`.
 
     All that was sent for the first attempt is read from its `description` in AWS and its `document` in S3. The later
-    one has no other code, data, role, network or time. Only in a job of version 0.6, whose document has no offers, the
-    image of another instance type is that of `asked`.
+    one has no other code, data, role, network or time.
     """
     first, resources = Order.from_json(document), description["ResourceConfig"]
     offers, payload = {offer.instance_type: offer for offer in first.offers}, first.payload
-    if "offers" not in document:
-        offers = {offer.instance_type: offer for offer in _offers_of_0_6(description, document, asked)}
-        payload = replace(payload, strategy=asked.payload.strategy)
     known = [replace(offers[each.instance_type], batch=each.batch) for each in asked.offers]
     kept_s, is_spot = resources.get("KeepAlivePeriodInSeconds", 0), description.get("EnableManagedSpotTraining", False)
     return replace(
@@ -134,20 +129,6 @@ def read_back(description: "Description", document: Mapping[str, Any], asked: Or
         payload=payload,
         place={**_place_in(description), "tags": asked.place.get("tags", asked.tags)},
     )
-
-
-def _offers_of_0_6(description: "Description", document: Mapping[str, Any], asked: Order) -> Iterator[Offer]:
-    """Yield the clusters that are asked for, with what is known of the first attempt of a job of version 0.6."""
-    resources = description["ResourceConfig"]
-    ran = str(resources.get("SelectedInstanceType", resources.get("InstanceType", "")))
-    for offer in asked.offers:
-        most_gib = catalog.instance(offer.instance_type).local_storage_gib or LARGEST_VOLUME_GIB
-        volume_gib = min(document["volume_gib"], most_gib)
-        offer = replace(offer, instance_count=resources["InstanceCount"], volume_gib=volume_gib)
-        if offer.instance_type == ran:
-            image, packages = description["AlgorithmSpecification"]["TrainingImage"], tuple(document["packages"])
-            offer = replace(offer, image=image, packages=packages)
-        yield offer
 
 
 def _place_in(description: "Description") -> dict[str, Any]:

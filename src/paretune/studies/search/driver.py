@@ -57,7 +57,7 @@ from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run
 
 ROUND_S = 600.0  # virtual seconds between two commands with `once`, in a study of simulated jobs
-_RETRIED_BY_ANYBODY = frozenset({Cause.CAPACITY, Cause.INTERNAL})  # see `schema.RETRIES`
+_RETRIED_BY_ANYBODY = frozenset({Cause.CAPACITY, Cause.INTERNAL})  # the study alone retries others
 
 
 class TrialJob:
@@ -467,7 +467,6 @@ class Driver:
         asked = asked.at_worst(trial.worst_usd)
         tags = opening_tags(asked.identity, asked.card.command_line, self.workplace)
         tags |= {schema.PARENT: self.run_id, schema.TRIAL: str(number)}
-        tags[schema.RETRIES] = ", ".join(sorted(cause.value for cause in _RETRIED_BY_ANYBODY))
         if trial.repeats is not None:
             tags[schema.REPEATS] = str(trial.repeats)
         # Whether the training gets the seed is known once a job of the study has ended.

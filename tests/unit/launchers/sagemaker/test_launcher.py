@@ -693,29 +693,6 @@ def test_a_later_attempt_on_a_type_that_the_first_did_not_name_is_refused(
     assert aws.count("CreateTrainingJob") == 1
 
 
-@pytest.mark.parametrize("offers", [slice(None), slice(2, None)], ids=["on the same type", "on another type"])
-def test_a_job_of_0_6_is_tried_again_with_the_image_that_ran_or_that_of_the_other_type(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, offers: slice
-) -> None:
-    launcher.submit(order(**FALLBACKS))
-    first, document = sent(aws), document_of(aws)
-    of_0_6 = {name: value for name, value in document.items() if name not in ("offers", "kind", "strategy")}
-    aws.put(f"paretune/jobs/{NAME}/job.json", json.dumps({**of_0_6, "volume_gib": 40}).encode())
-    aws.end(NAME, "Failed", reason="CapacityError: x")
-    whole = order(**FALLBACKS)
-    asked = whole.next(attempt=2, spent_s=0.0, offers=whole.offers[offers])
-
-    launcher.submit(forged(asked, image="new:1", volume_gib=0) if offers == slice(None) else asked)
-
-    image = sent(aws)["AlgorithmSpecification"]["TrainingImage"]
-    if offers == slice(None):
-        assert image == first["AlgorithmSpecification"]["TrainingImage"]
-    else:
-        assert image == asked.offer.image
-        assert sent(aws)["ResourceConfig"]["VolumeSizeInGB"] == 40
-    assert document_of(aws, "paretune-run1-2")["max_seconds"] == document["max_seconds"]
-
-
 def test_the_default_bucket_is_made_once_in_the_right_region(
     aws: Aws, order: Make, clock: FakeClock, package: Path
 ) -> None:
