@@ -73,6 +73,7 @@ _MOST_LEVELS = 20  # of lists and mappings in a parameter
 _SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # what agents see of a parameter
 _JOB = re.compile(r"^(?:simulated )?job ([\w-]+)", re.MULTILINE)  # the job's name, as `launch` announces it
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
+_STARTER = "starter.txt"  # the server that starts a command, of which nothing else is known yet
 
 
 class McpOptions(Parameters):
@@ -273,7 +274,7 @@ class Tools:
         if name not in self._names:
             raise BadInput([f"nothing was launched under the name {name!r}: status lists all"])
         # This is checked before the document is read, because a command writes the document at its end.
-        has_ended = is_alive(_text(folder / _PROCESS)) is False
+        has_ended = is_alive(_text(folder / _PROCESS) or _text(folder / _STARTER)) is False
         lines = _text(folder / _LOG).splitlines()[-10:]
         try:
             result = json.loads(_text(folder / _DOCUMENT))
@@ -288,6 +289,7 @@ def start(folder: Path, parameters: Mapping[str, str]) -> None:
     """Start `paretune train --key=value ... --json` as a process that outlives this one."""
     folder.mkdir(parents=True)
     words = [f"--{key}={text}" for key, text in parameters.items()]  # a value such as --help stays a value
+    (folder / _STARTER).write_text(process_text())
     with (folder / _DOCUMENT).open("wb") as output, (folder / _LOG).open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "paretune", "train", *words, "--json"],
@@ -318,6 +320,9 @@ def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str
             faults.append(f"{name} must be a value with at most {_MOST_LEVELS} levels of lists and mappings")
             continue
         text = texts[name] = ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
+        if "\0" in text:
+            faults.append(f"{name} must be text without NUL characters")
+            continue
         root, _, inner = name.partition(".")
         if root not in _JOB_OF_AGENTS:
             is_ours = root in JobSpec.model_fields

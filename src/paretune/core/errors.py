@@ -182,5 +182,13 @@ def last_words(lines: Sequence[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the error's text, or the name of its class if it has no text."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Return the first line of the error's text, or the name of its class if it has no text.
+
+    If a database's driver has raised the error, return what the driver says: SQLAlchemy and MLflow write advice first.
+    """
+    text = str(error).strip()
+    found = _OF_DRIVER.search(text)
+    return found[1].strip() if found else (text.splitlines() or [type(error).__name__])[0]
+
+
+_OF_DRIVER = re.compile(r"\((?:sqlite3|psycopg2?|pymysql|MySQLdb)\.(?:errors\.)?\w+\)[ \t]*([^\n]+)")

@@ -42,6 +42,8 @@ _WITH_AT = re.compile(r"(?<![^\s'\"])[^\s'\"@]*@[^\s'\"]*")  # a whole word with
 _BEFORE_USER = re.compile(r"(//|(?<=\w:)/)[^/@:]*:")
 """The beginning of a user and password in an address. The password ends at the last @ of the word, because it may even
 contain /, : and @. If the address was handled as a path, it has only one slash left."""
+_SIGNED = re.compile(r"([?&](?:sig|x-amz-(?:signature|credential|security-token))=)[^&\s\"']+", re.IGNORECASE)
+"""What gives access to an address of Azure's or Amazon's storage."""
 _BASIC = re.compile(r"(authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?basic\s{1,3})[\w+/-]{6,}=*", re.IGNORECASE)
 _KEY = re.compile(
     r"\bhf_\w{20,}|\b(AKIA|ASIA)[A-Z0-9]{16}|\bgh[pousr]_\w{30,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}|\bsk-[\w-]{20,}"
@@ -63,8 +65,20 @@ _OF_ENVIRONMENT = re.compile(r"(?P<bare>[^\s\"']\S*)")  # the value in `NAME=val
 _VALUE = re.compile(
     r"""\\?"(?P<double>(?:[^"\\\n]|\\[^"\n])*)\\?"|\\?'(?P<single>(?:[^'\\\n]|\\[^'\n])*)\\?'|(?P<bare>[^\s"',;)\]}]+)"""
 )
-_SECRET_HINT = re.compile("secret|pas|pwd|credential|key|token", re.IGNORECASE)  # in all that _SENSITIVE_NAME finds
-_SENSITIVE_NAME = re.compile(_SENSITIVE.replace("secret|", "secret(?!ar)|", 1), re.IGNORECASE)
+_SECRET_HINT = re.compile(r"secret|pas|pa\$|pwd|credential|key|token", re.IGNORECASE)  # in all that is found below
+_SENSITIVE_NAME = re.compile(
+    _SENSITIVE.replace("secret|", "secret(?!ar)|", 1)
+    + r"|(?-i:^[A-Z0-9_]+_(PASS|KEY)$)|account.?key",  # variables of a shell, and keys of Azure
+    re.IGNORECASE,
+)
+_SAID = re.compile(
+    r"(?P<lead>(?<![\w-])--?[\w-]*(?:pass(?:w|phrase)|secret|api[-_]?key|token)[\w-]*[ \t]+"
+    r"|\bpass(?:word|phrase)[ \t]+is[ \t]+|\bpa\$\$w(?:or)?d[ \t]*[:=][ \t]*"
+    r"|\bmachine[ \t]+\S+[ \t]+login[ \t]+\S+[ \t]+password[ \t]+)(?P<quote>[\"']?)(?P<value>[^\s\"']{4,})",
+    re.IGNORECASE,
+)
+"""A secret without a sign after its name: `--password hunter2`, `the password is hunter2`, a line of a .netrc."""
+_PLAIN_WORD = re.compile(r"[a-z]+|[A-Z_]+|-.*|.*[\[\]<>{}].*")  # `is stored`, `--token TOKEN`, the next option
 _ABOUT_A_SECRET = re.compile(  # `password_length` and `token_file` are about a secret and hold none
     r"[-_.](len(gth)?|counts?|size|num|files?|path|dir|folder|name|types?|field|loss|acc(uracy)?|f1|scores?|rates?|prompt"
     r"|policy|ttl|age|expir\w*|enabled|required|ids?|mode|index|prob\w*|embed\w*|class\w*)$",
@@ -131,7 +145,15 @@ def without_named_secrets(text: str, *, in_code: bool = False) -> str:
     return "\n".join(_without_values(line, in_code) if _SECRET_HINT.search(line) else line for line in lines)
 
 
+def _hidden(match: re.Match[str]) -> str:
+    value = match["value"]
+    is_about = _ABOUT_A_SECRET.search(match["lead"].strip())
+    is_harmless = is_about or _PLAIN_WORD.fullmatch(value) or _NO_VALUE.fullmatch(value)
+    return match[0] if is_harmless else f"{match['lead']}{match['quote']}..."
+
+
 def _without_values(line: str, in_code: bool) -> str:
+    line = line if in_code else _SAID.sub(_hidden, line)
     parts, end, seen = list[str](), 0, 0
     for match in _NAMED.finditer(line):
         name = match["name"]
@@ -151,7 +173,8 @@ def _without_values(line: str, in_code: bool) -> str:
 
 def _is_secret(name: str, value: str) -> bool:
     """Return whether a value with this name, somewhere in a text, is a secret."""
-    if not _SENSITIVE_NAME.search(name) or _ABOUT_A_SECRET.search(name) or _NO_VALUE.fullmatch(value) or value == "...":
+    is_about = _ABOUT_A_SECRET.search(name) and name.lower() != "private_key_id"
+    if not _SENSITIVE_NAME.search(name) or is_about or _NO_VALUE.fullmatch(value) or value == "...":
         return False
     if _is_word(value) and _SENSITIVE_NAME.search(value):  # `password=self.password`, as tracebacks show it
         return False
@@ -182,7 +205,7 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("postgresql://ann:pass/wo@rd@host/studies")
     'postgresql://host/studies'
     """
-    return _KEY.sub("...", _BASIC.sub(r"\1...", _WITH_AT.sub(_without_password, text)))
+    return _KEY.sub("...", _BASIC.sub(r"\1...", _SIGNED.sub(r"\1...", _WITH_AT.sub(_without_password, text))))
 
 
 def _without_password(match: re.Match[str]) -> str:

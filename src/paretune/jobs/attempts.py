@@ -27,7 +27,7 @@ from paretune.core.reading import at_home
 from paretune.core.shell import command_line
 from paretune.jobs.bill import Bill
 from paretune.jobs.outcome import JobOutcome, end_job
-from paretune.jobs.plan import completed, planned_again
+from paretune.jobs.plan import PLAN, completed, planned_again
 from paretune.jobs.record import JobRecord
 from paretune.jobs.remaining import Course, Remaining, remaining
 from paretune.jobs.run_names import run_name, trial_in_name
@@ -98,7 +98,8 @@ class Attempts:
         self.record.name_attempt(self.order.job_name)  # so that any later process can find the job
         is_new, follows_from_run = not self.record.is_adopted, self.record.job == self.record.run.run_id
         if is_new and self.order.attempt == 1 and self.record.run.has_gap and not follows_from_run:
-            text = f"MLflow did not record the name of job {self.order.job_name}"
+            what = "the name" if self.record.run.is_waiting else f"{PLAN}, an artifact of the run,"
+            text = f"MLflow did not record {what} of job {self.order.job_name}"
             raise TrackingUnavailable(f"{text}: nothing was launched; run the same command again")
         try:
             self.current = self._find()

@@ -90,14 +90,15 @@ def shared_ledgers(
 
     Raises TrackingUnavailable.
     """
-    groups = defaultdict[tuple[str, str | None], list[RecordedRun]](list)
+    groups = defaultdict[str, list[RecordedRun]](list)
     for run in tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT, deleted=True):
-        groups[run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)].append(run)
-    for (budget, _), runs in groups.items():
+        groups[run.tags[schema.BUDGET]].append(run)
+    for budget, runs in groups.items():
         ledger, faults, is_open = None, list[str](), False
         for run in runs:
             with of_one_run(faults.append):  # any run will do, even one whose job is in another AWS account
                 ledger, is_open = workplace_of(run, workplace_at).budget_ledger(run.budget), True
+            if ledger is not None:  # jobs that are not billed have no ledger
                 break
         yield SharedLedger(budget=budget, runs=runs, ledger=ledger, fault="" if is_open else faults[0])
     named = {absolute(run.budget) for runs in groups.values() for run in runs if run.budget}

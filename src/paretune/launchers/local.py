@@ -19,6 +19,7 @@ import math
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -51,6 +52,7 @@ from paretune.specification.order import Order, job_of
 from paretune.specification.price import Price
 
 _READ_LINES = 200  # lines of the log in which the reason of a silent end is searched
+_LEAST_FREE = 2**20  # bytes of a disk on which a job cannot write its report
 _SIGNALED = 128  # exit codes above this name the signal that ended a process
 STOP_GRACE_S = 70.0  # seconds from `stop` until a running job is killed; torchrun kills its processes after 60
 
@@ -204,16 +206,22 @@ class LocalJob(FolderJob):
             return Cause.OUT_OF_MEMORY, "the system killed it because the machine ran out of memory"
         if code is None and self._begun.starter is not None and living(*self._begun.starter) is None:
             return Cause.ERROR, "the process that started it has ended, and the job with it"
+        if code == errno.ENOSPC or self._is_disk_full():
+            return Cause.DISK_FULL, f"the disk that holds {self.folder.root} is full"
         if code in (0, None):
             return Cause.ERROR, "its process has ended and left no report that can be read"
-        if code == errno.ENOSPC:
-            return Cause.DISK_FULL, f"the disk that holds {self.folder.root} is full"
         if code > _SIGNALED:  # the program that runs a user's own training passes on how that ended
             code = _SIGNALED - code
         if code < 0:
             why = ", usually because the machine ran out of memory: reduce its memory use" * (code == -signal.SIGKILL)
             return Cause.ERROR, f"its process was killed by {signal.Signals(-code).name}{why}"
         return Cause.ERROR, f"its process ended with exit code {code} and left no report"
+
+    def _is_disk_full(self) -> bool:
+        """Return whether there is no room for a report in the job's folder."""
+        with suppress(OSError):
+            return shutil.disk_usage(self.folder.root).free < _LEAST_FREE
+        return False
 
     def _living(self) -> psutil.Process | None:
         """Return the job's process, or None if it has ended.

@@ -1,5 +1,6 @@
 """SQLite and PostgreSQL databases: checks of addresses and files, engines, and transactions that run one at a time."""
 
+import os
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ if TYPE_CHECKING:  # imported when an engine is opened: this import takes as lon
     import sqlalchemy
 
 _ADDRESS = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
+_USUAL_STORE = "sqlite:///mlflow.db"  # of MLflow 3, in the current folder
 _LOCK = 7_205_759_403  # key of our advisory lock in PostgreSQL: any number that nothing else in the database uses
 
 
@@ -71,6 +73,8 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
     # This error, and that of a connection to a host with an @, would show a part of the password.
     if url is None or "@" in (url.host or ""):
         raise sa.exc.ArgumentError("its port must be a number; in a password, write %40 for @ and %3A for :")
+    if url.drivername.startswith("sqlite") and url.database and _is_of_mlflow(Path(url.database)):
+        raise sa.exc.ArgumentError("it is MLflow's own database, which MLflow could not use afterwards: name another")
     if url.drivername.startswith("postgresql+psycopg"):  # AWS's NAT gateways forget a connection idle for 350 s
         url = url.set(query={"keepalives_idle": "60", **url.query})
     engine = sa.create_engine(url, poolclass=sa.NullPool)
@@ -79,6 +83,19 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
         sa.event.listen(engine, "connect", begin_by_hand)
         sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return engine
+
+
+def _is_of_mlflow(path: Path) -> bool:
+    """Return whether MLflow keeps its runs in an SQLite file, or will do so: its address says so, or its tables."""
+    stores = (os.environ.get("MLFLOW_TRACKING_URI", ""), _USUAL_STORE)
+    if any(uri.startswith("sqlite:///") and path.resolve() == Path(uri[10:]).resolve() for uri in stores):
+        return True
+    with suppress(sqlite3.Error):
+        if path.is_file():
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=0, uri=True)) as database:
+                row = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'latest_metrics'"
+                return database.execute(row).fetchone() is not None
+    return False
 
 
 def with_driver(address: str) -> str:

@@ -82,6 +82,11 @@ class Run:
         self._headlines: dict[str, float] = {}
         self._is_held = False
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether values wait to be written, because MLflow did not answer."""
+        return bool(self._waiting)
+
     @contextlib.contextmanager
     def later(self) -> Iterator[None]:
         """Hold back the params, tags, metrics and inputs that are recorded in the block.

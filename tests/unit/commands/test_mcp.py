@@ -290,6 +290,26 @@ def test_stop_ends_a_job_whose_launch_has_lost_contact_with_it(
     assert MlflowClient().get_run(job.record.run.run_id).info.status == "KILLED"
 
 
+def test_a_server_that_was_killed_while_it_started_a_command_leaves_nothing_running(
+    workplace: Path, agent: Agent
+) -> None:
+    folder = workplace / "agents" / "train-1"
+    folder.mkdir(parents=True)
+    (folder / "starter.txt").write_text(f"{socket.gethostname()} 4194304 1")  # no process has this id
+    (folder / "document.json").touch()
+
+    (launched,) = agent.call("status", name="train-1")["launched"]
+
+    assert launched["state"] == "ended"
+    assert launched["result"]["error"]["message"] == "no answer"
+
+
+@pytest.mark.parametrize("name", ["dataset", "model"])
+def test_a_nul_in_an_argument_of_an_agent_is_a_refusal(agent: Agent, name: str) -> None:
+    for tool in ("preview", "launch"):
+        assert "must be text without NUL characters" in str(agent.call(tool, parameters={name: "a\0b.csv"}))
+
+
 @pytest.mark.trains
 def test_an_unknown_model_is_refused_before_rows_are_prepared(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = list[object]()

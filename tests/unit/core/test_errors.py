@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.core.errors import BadInput, OutOfMemory, is_error_in_code, last_words
+from paretune.core.errors import BadInput, OutOfMemory, first_line, is_error_in_code, last_words
 
 
 def test_a_failed_job_says_its_name_reason_log_and_where_to_look() -> None:
@@ -53,3 +53,23 @@ def test_an_error_in_the_code_is_known_by_its_class_or_that_of_its_cause(error: 
 def test_one_fault_is_the_message_and_several_are_a_list() -> None:
     assert str(BadInput(["seed must be at least 0"])) == "seed must be at least 0"
     assert str(BadInput(["no data", "no model"])).splitlines() == ["2 faults:", "  - no data", "  - no model"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "(raised as a result of Query-invoked autoflush; consider using a session.no_autoflush block)\n"
+            "(sqlite3.OperationalError) database or disk is full\n[SQL: INSERT INTO tags]",
+            "database or disk is full",
+        ),
+        (
+            "The following error happened in the commit: this typically happens due to invalid data in the commit. "
+            "(psycopg.OperationalError) server closed the connection unexpectedly\n\tThis probably means",
+            "server closed the connection unexpectedly",
+        ),
+        ("quota exceeded\nmore", "quota exceeded"),
+    ],
+)
+def test_what_a_database_s_driver_says_is_the_reason(text: str, line: str) -> None:
+    assert first_line(ValueError(text)) == line

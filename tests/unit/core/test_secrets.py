@@ -183,3 +183,40 @@ def test_code_in_a_page_stands_between_one_backtick_more_than_it_has_in_a_row(te
 )
 def test_a_secret_is_known_by_its_name_and_source_code_is_none(name: str, is_secret: bool) -> None:
     assert is_secret_name(name) is is_secret
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "DB_PASS={}",
+        "KAGGLE_KEY={}",
+        "AccountName=ann;AccountKey={};EndpointSuffix=core",
+        "mysql --password {} -u ann",
+        "--api-key '{}'",
+        "the password is {}",
+        "Pa$$word: {}",
+        "https://ann.blob.core.windows.net/c?sv=2020&sig={}&se=1",
+        "https://b.s3.amazonaws.com/k?X-Amz-Date=1&X-Amz-Signature={}",
+        "machine api.wandb.ai login user password {}",
+        '"private_key_id": "{}",',
+    ],
+)
+def test_no_form_in_which_a_secret_is_printed_stays_in_a_log(line: str) -> None:
+    value = "aB3dE5gH7jK9mN1pQ3sT"
+
+    assert without_named_secrets(line.format(value)) == line.format("...")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "usage: train.py [--password PASSWORD] [--token TOKEN] [--token_count N]",
+        "password is required",
+        "the password is stored elsewhere",
+        "signature: inputs",
+        "significance=0.05 key=value primary_key=id",
+        "--token_count 5120",
+    ],
+)
+def test_words_about_secrets_stay(line: str) -> None:
+    assert without_named_secrets(line) == line

@@ -322,3 +322,16 @@ def test_train_leaves_the_running_job_of_another_user_alone_if_this_store_does_n
     job.ending = DONE
     assert user.types_again().has_completed
     assert user.place().tracking.recorder_of(run_id) is not None
+
+
+def test_a_removed_job_is_listed_once_although_runs_of_two_launchers_name_the_budget_file(user: Owner) -> None:
+    user.launcher.endings = [DONE, ENDLESS, DONE]
+    rehearsed = user.type(budget=str(user.budget)).run_id
+    user.client.set_tag(rehearsed, "paretune.launcher", "simulated")
+    other = user.is_killed(budget=str(user.budget), watched_by=DEAD, instance_count=2)
+    user.is_killed(budget=str(user.budget), watched_by=DEAD, instance_count=3)
+    remove_for_good(user, other)
+
+    rows = [row["run_id"] for row in user.status()]
+
+    assert rows.count(other) == 1

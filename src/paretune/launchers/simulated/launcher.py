@@ -91,7 +91,13 @@ class SimulatedLauncher(Launcher):
         return {"timeline": TIMELINE.dump_python(timelines[0], mode="json")}
 
     def preview(self, order: Order) -> Mapping[str, Any]:
+        """Return the metrics that the job has if it does not fail by `simulation.failure_rate`."""
         report = self._timeline(order)["report"]
+        spec = JobSpec.read(order.training)
+        if report is None and spec.simulation.failure_rate:
+            certain = spec.replace(simulation=spec.simulation.replace(failure_rate=0.0))
+            completed = self._timeline_of(certain, order.batch, order.attempt).report
+            report = None if completed is None else completed.model_dump()
         return {"metrics": {} if report is None else report["metrics"]}
 
     def _timeline(self, order: Order) -> dict[str, Any]:

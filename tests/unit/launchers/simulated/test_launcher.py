@@ -1,6 +1,7 @@
 """The simulated launcher: the contract, and what only jobs on a virtual clock can do."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,12 @@ def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
     assert limits_of(spec.replace(instance_type="local"), launcher, {}).billed_after_s == STOP_SECONDS
     assert job.state() is JobState.COMPLETED
     assert job.status().billable_seconds == pytest.approx(80.0)
+
+
+def test_a_job_that_fails_by_chance_still_says_which_metrics_it_would_have(home: Path, clock: VirtualClock) -> None:
+    launcher = SimulatedLauncher(home, clock, {}, timeline_of)
+    spec, inputs = job_of("quick")
+    order = planned(launcher, spec.replace(simulation=spec.simulation.replace(failure_rate=1.0)), inputs)
+    fails = replace(order, place={"timeline": {**order.place["timeline"], "report": None}})
+
+    assert launcher.preview(fails)["metrics"] == {"f1": 0.75}
