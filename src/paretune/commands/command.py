@@ -48,6 +48,11 @@ class Command(Generic[Request]):
         return {name: model for name, model in models.items() if name not in self.excluded}
 
 
+def names_of(*models: type[Parameters]) -> dict[str, bool]:
+    """Return the names of the parameters of these models, each with whether it has parameters inside, as `lora.r`."""
+    return {name: model.schema_at([name]).get("type") == "object" for model in models for name in model.model_fields}
+
+
 def command_of(options: type[Options], run: Callable[[Options], CommandOutput | Result]) -> Command[Options]:
     """Return a command whose options are the fields of a model."""
     return Command(read=options.read, run=run, options=options)

@@ -8,8 +8,9 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from paretune.commands.command import Command
+from paretune.commands.command import Command, names_of
 from paretune.core.errors import BadInput, NoAccount, collecting, did_you_mean, refuse
 from paretune.core.reading import is_folder
 from paretune.core.result import CommandOutput, Result
@@ -22,7 +23,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
 from paretune.specification.profile import CHARGED, FILE, read_profile, sets_value, with_profile
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile, StudyRequest, skeleton, unknown_option
-from paretune.studies.definition.objectives import Objective, stated_direction
+from paretune.studies.definition.objectives import Objective, direction_of, stated_direction
 from paretune.user_code.inputs import with_own_options
 from paretune.user_code.script import Script
 
@@ -58,8 +59,11 @@ def _read(texts: Mapping[str, str]) -> StudyFile | StudyRequest:
     if not path and (texts.get("dataset") or texts.get("entry_script")):
         return _requested(texts)
     if not path and texts.get("project"):
-        quality = next((str(texts[name]) for name in _OF_QUALITY if texts.get(name)), "METRIC")
-        file = skeleton({"project": str(texts["project"])}, {"PARAMETER": {"choices": [1, 2]}}, quality)
+        option, metric = next(((name, str(texts[name])) for name in _OF_QUALITY if texts.get(name)), ("", "METRIC"))
+        direction = option if option in ("minimize", "maximize") else direction_of(metric) or "minimize or maximize"
+        of_study = {name: text for name, text in texts.items() if name in StudyFile.model_fields}
+        search, quality = {"PARAMETER": {"choices": [1, 2]}}, Objective(metric=metric, direction=direction)
+        file = skeleton({"project": str(texts["project"])}, search, quality, {"budget_usd": 20, **_terms(of_study)})
         raise BadInput(
             [f"a study of a project needs a study file, which says what to search, with one line such as {file}"]
         )
@@ -89,8 +93,7 @@ def _requested(texts: Mapping[str, str]) -> StudyRequest:
     typed = {name: text for name, text in texts.items() if sets_value(name, text) and name not in own}
     of_study = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
     job = {name: text for name, text in typed.items() if name not in of_study}
-    known_names = {*JobSpec.model_fields, *StudyFile.model_fields, *StudyOptions.model_fields}
-    job = with_own_options(job, known_names, listed_by="study")
+    job = with_own_options(job, names_of(JobSpec, StudyFile, StudyOptions), listed_by="study")
     strange = [name for name in job if name.partition(".")[0] not in JobSpec.model_fields]
     types: Sequence[str] | None = None
     kind, launcher = job.get("instance_type", ""), known().get(job.get("launcher", ""))
@@ -106,7 +109,7 @@ def _requested(texts: Mapping[str, str]) -> StudyRequest:
     script = job.get("entry_script")
     faults = [with_own_argument(unknown_option(name, StudyOptions), name, script) for name in strange]
     spec, quality = None, None
-    terms = dict[str, object]()
+    terms: Mapping[str, Any] = {}
     if "budget_usd" not in of_study:
         faults.append("budget_usd is missing: say how many dollars the study may spend, such as --budget_usd 20")
     with collecting(faults):
@@ -116,11 +119,16 @@ def _requested(texts: Mapping[str, str]) -> StudyRequest:
         quality = None if spec is None else _quality(spec, texts)
     if not faults:
         with collecting(faults):  # check the keys of the study, such as n_trials=abc
-            study = StudyFile.read({"name": "x", "search": {"learning_rate": {"choices": [1e-5]}}, **of_study})
-            terms = {name: value for name, value in study.given().items() if name in of_study}
+            terms = _terms(of_study)
     refuse(faults)
     assert spec is not None
     return StudyRequest(job=spec, types=types, terms=terms, quality=quality)
+
+
+def _terms(of_study: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of a study's keys that were typed. Raises BadInput for values such as n_trials=abc."""
+    study = StudyFile.read({"name": "x", "search": {"learning_rate": {"choices": [1e-5]}}, **of_study})
+    return {name: value for name, value in study.given().items() if name in of_study}
 
 
 def _quality(spec: JobSpec, texts: Mapping[str, str]) -> Objective | None:

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paretune.commands.command import Command, read_with_profile
-from paretune.core.errors import BadInput, refuse
+from paretune.commands.command import Command, names_of, read_with_profile
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.reading import LARGEST_SETTINGS, is_file, read_text
 from paretune.core.result import CommandOutput, Result
 from paretune.core.shell import command_line, options
@@ -17,7 +17,7 @@ from paretune.specification.declaration import Parameters, parameter
 from paretune.specification.inputs import data_faults, missing_files, model_faults
 from paretune.specification.job import JobSpec
 from paretune.specification.training_arguments import name_faults
-from paretune.user_code.inputs import script_faults, with_own_options
+from paretune.user_code.inputs import naming_both, script_faults, with_own_options
 
 
 class TrainOptions(Parameters):
@@ -37,11 +37,15 @@ class TrainRequest(NamedTuple):
 def _read(values: Mapping[str, Any]) -> TrainRequest:
     if not values and "MLFLOW_RUN_ID" not in os.environ and not _is_clone(Path.cwd()):
         raise BadInput([_untold()])
-    own, job = ({n: v for n, v in values.items() if (n == "wait") is is_own} for is_own in (True, False))
-    waits, spec = (
-        TrainOptions.read(own).wait,
-        JobSpec.read(with_own_options(job, JobSpec.model_fields, listed_by="train")),
-    )
+    # A script's own --wait: ours is true or false.
+    idle = {name for name in ("wait",) if str(values.get(name, "true")) not in ("true", "false", "")}
+    ours = names_of(JobSpec, TrainOptions)
+    job = with_own_options(values, ours, listed_by="train", idle=idle)
+    waits = TrainOptions.read({name: job.pop(name) for name in ("wait",) if name in job}).wait
+    faults = list[str]()
+    with collecting(faults):
+        spec = JobSpec.read(job)
+    refuse(naming_both(faults, job, ours))
     refuse(missing_files(spec.as_text()))
     faults = list[str]()
     if not spec.runs_user_code:

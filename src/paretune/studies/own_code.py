@@ -17,19 +17,22 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import OF_OWN_CODE, StudyFile, skeleton
+from paretune.studies.definition.objectives import Objective
 from paretune.studies.definition.space import INSIDE, Choices, Range, why_not_searched
-from paretune.user_code.binding import OF_SCRIPTS, argument_of, must_ask
+from paretune.user_code.binding import OF_SCRIPTS, argument_of, must_ask, value_faults
 from paretune.user_code.script import Script
 
 _FACTOR = 8.0  # factor between a script's learning rate and either end of the searched range
 _RATES = {"low": 1e-5, "high": 1e-2, "log": True}  # for a rate without a known default; the user adapts it
 _BATCHES = {"choices": [8, 32, 128]}  # the same for a batch size
+_NEAR_1 = 0.9  # a share above this is searched by its distance from 1
 _SMALL = 0.01  # a number below this is searched on a log scale
 _NO_SETTING = re.compile(
     r"log(ging|dir|s)?|print|save|saves|interval|every|freq|frequency|num_workers|workers?|port|seed|device|gpus?|cuda"
     r"|mps|accel|rank|dry|verbose|debug|profile|cache|dir|path|file|folder|root|name|url|id|resume|checkpoint|ckpt"
     r"|out|outf|output|eval|evaluate|test|wandb|tensorboard|mlflow|project|entity|host|backend|threads?|jobs|download"
     r"|version|help|config|local|world|dist|distributed|tokenizer|compile|amp|fp16|bf16|hub|token"
+    r"|devices|nodes?|strategy|env|envs|trials|trajectory|img|image|images|channels?|resolution|classes"
 )
 """Words in the names of arguments that do not change what a model learns."""
 _MOST_NAMED = 30  # arguments that a message lists at most
@@ -39,20 +42,25 @@ def with_own_code(file: StudyFile) -> StudyFile:
     """Return the study with the arguments that it searches in the user's script as the script spells and reads them.
 
     A range of an argument that the script reads as a float gets floats as its ends. Raises BadInput if a project cannot
-    be read or does not declare a searched parameter.
+    be read or does not declare a searched parameter, and for each value that the script's parser would refuse.
     """
     job = file.job
     if job.project is not None:
         file.refuse(_undeclared(file, str(job.project)))
     if job.entry_script is None:
         return file
-    script, search = Script.of(job.code_source), dict[str, Choices | Range]()
+    script, search, faults = Script.of(job.code_source), dict[str, Choices | Range](), list[Fault]()
     for name, entry in file.search.items():
         _, of_script, own_name = name.rpartition(OF_OWN_CODE)
         found = script.find(own_name) if of_script else None
         if found is not None and found.is_float and isinstance(entry, Range):
             entry = replace(entry, low=float(entry.low), high=float(entry.high))
+        values = entry.values if isinstance(entry, Choices) else (entry.low, entry.high)
+        faults += [
+            Fault(("search", name), text) for value in values for text in value_faults(script, {own_name: value})
+        ]
         search[f"{of_script}{own_name if found is None else found.spelled(own_name)}"] = entry
+    file.refuse(faults)
     return file.model_copy(update={"search": search})
 
 
@@ -100,8 +108,10 @@ class ScriptSearch:
     left_out: Sequence[LeftOut]
 
 
-def search_of_script(job: JobSpec, metric: str, *, has_types: bool) -> ScriptSearch:
+def search_of_script(job: JobSpec, quality: Objective, *, has_types: bool, terms: Mapping[str, Any]) -> ScriptSearch:
     """Return what to search for a script: a range of learning rates and choices of batch sizes, around its defaults.
+
+    `terms` are the keys of the study that were typed, which the study file in a message repeats.
 
     The request sets them by paretune's names or by the script's own; the search is empty if it sets both. Raises
     BadInput if neither can be searched, unless the request sets one of them or the study has instance types to
@@ -135,7 +145,7 @@ def search_of_script(job: JobSpec, metric: str, *, has_types: bool) -> ScriptSea
         left_out.append(LeftOut(name="global_batch_size", why="the script declares no argument for it"))
     left_out += _others({*job.training_arguments, *job.model_fields_set}, script)
     if not (search or sets_rate or sets_batch or has_types):
-        raise BadInput([script.syntax_fault or _nothing(job.given(), script, lacking, left_out, metric)])
+        raise BadInput([script.syntax_fault or _nothing(job.given(), script, lacking, left_out, quality, terms)])
     return ScriptSearch(search=search, left_out=left_out)
 
 
@@ -144,7 +154,12 @@ def _unseen(argument: str) -> str:
 
 
 def _nothing(
-    given: Mapping[str, Any], script: Script, lacking: Sequence[str], left_out: Sequence[LeftOut], metric: str
+    given: Mapping[str, Any],
+    script: Script,
+    lacking: Sequence[str],
+    left_out: Sequence[LeftOut],
+    quality: Objective,
+    terms: Mapping[str, Any],
 ) -> str:
     """Return the fault of a script whose text shows nothing to search, with a study file to start from."""
     if script.parser == "none":
@@ -160,7 +175,7 @@ def _nothing(
         else "it declares no learning rate and no batch size"
     )
     search = {each.name: each.entry for each in left_out if each.entry is not None}
-    file = skeleton(given, dict(list(search.items())[:3]) or {"learning_rate": _RATES}, metric)
+    file = skeleton(given, dict(list(search.items())[:3]) or {"learning_rate": _RATES}, quality, terms)
     arguments = f"(its arguments: {', '.join(names[:_MOST_NAMED]) or 'none'}{more})"
     return f"{script.path.name}: {why} {arguments}: list what to search in a study file, with one line such as {file}"
 
@@ -207,14 +222,16 @@ def _around(default: float) -> dict[str, Any]:
         return {"choices": sorted({max(1, default // 2), default, 2 * default}) if default else [0, 1, 2]}
     if not default:
         return {"choices": [0.0, 0.01, 0.1]}
+    if _NEAR_1 <= default < 1:  # such as the decay of Adam's averages: half and twice as far from 1
+        return {"low": _rounded(1 - 2 * (1 - default), 6), "high": _rounded(1 - (1 - default) / 2, 6)}
     if default < _SMALL:
         return {"low": _rounded(default / 10), "high": _rounded(default * 10), "log": True}
     highest = min(2 * default, (1 + default) / 2) if default < 1 else 2 * default  # a share stays below 1
     return {"low": _rounded(default / 2), "high": _rounded(highest)}
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.3g}")
+def _rounded(value: float, digits: int = 3) -> float:
+    return float(f"{value:.{digits}g}")
 
 
 def _positive(script: Script, argument: str) -> float | None:

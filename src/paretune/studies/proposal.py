@@ -137,7 +137,7 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "")
     given: dict[str, Any] = dict(job.given())
     if job.entry_script is not None:
         assert request.quality is not None
-        of_script = search_of_script(job, request.quality.metric, has_types=bool(request.types))
+        of_script = search_of_script(job, request.quality, has_types=bool(request.types), terms=request.terms)
         search |= of_script.search
         left_out += [*_of_cluster(request), *of_script.left_out]
         reasons = (

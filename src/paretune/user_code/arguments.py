@@ -641,6 +641,10 @@ _OPTION_OF_HELP = re.compile(r"--(\[no-?\])?([A-Za-z][\w.-]*)")
 _VALUE_OF_HELP = re.compile(
     r"(?:\s+-\w\b)*(?:[ =]|\s{2,})(?:\[?<(?!bool>)[^>]+>|\{[^}]*\}|\[\w[\w.-]*\||[A-Z][A-Z_]+(?=\s{2}|\s*$))"
 )
+_DEFAULT_IN_HELP = re.compile(
+    r"[(\[](?:type: (?P<type>[\w.]+), )?default:? (?P<value>[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)[)\],]", re.IGNORECASE
+)
+"""A number as a default, as argparse, Click, Typer, tyro and jsonargparse write it."""
 _BETWEEN_NAMES = re.compile(r"[\s,/|]*(?:-\w)?[\s,/|]*(?:[^\s-][^\s]*)?[\s,/|]*")
 
 
@@ -651,12 +655,14 @@ def accepted_by_help(text: str, parser: str = "") -> Accepted:
     its name. `is_complete` is True if the text was not written by fire and names at least one option besides those that
     every program has, such as --help.
     """
-    arguments = dict[str, Argument]()
+    arguments, last_name = dict[str, Argument](), ""
     for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines():
         in_box = line.lstrip().startswith(("│", "|"))
         margin = _MARGIN.match(line)
         body = line[margin.end() if margin else 0 :].rstrip(" │|")
         if not re.match(r"--?[\w\[]", body) or body.startswith("---"):
+            if (known := arguments.get(last_name)) is not None:  # the description may go on in the next line
+                arguments[last_name] = _with_default(known, body)
             continue
         head = body if in_box else re.split(r"\s{2,}", body, maxsplit=1)[0]
         names, last = list[str](), 0
@@ -681,7 +687,8 @@ def accepted_by_help(text: str, parser: str = "") -> Accepted:
             is_required="*" in (margin[0] if margin else "") or "[required]" in body,
         )
         if not _OF_EVERY_HELP & {*names}:
-            arguments.setdefault(names[0], argument)
+            last_name = names[0]
+            arguments.setdefault(last_name, _with_default(argument, body))
     is_complete = bool(arguments) and not re.search(r"^SYNOPSIS$", text, re.MULTILINE)  # fire lists others elsewhere
     trailing = _trailing_in_help(text)
     by_place = [Argument(names=(trailing,), many=SEVERAL, is_positional=True)] if trailing else []
@@ -693,6 +700,15 @@ def accepted_by_help(text: str, parser: str = "") -> Accepted:
         commands=(commands := _commands_in_help(text)),
         needs_command=bool(commands),
     )
+
+
+def _with_default(argument: Argument, description: str) -> Argument:
+    """Return an argument with the number that its description names as its default, if it has none yet."""
+    found = _DEFAULT_IN_HELP.search(description)
+    if found is None or argument.default is not None or argument.switch is not None:
+        return argument
+    is_whole = re.fullmatch(r"[-+]?\d+", found["value"]) and found["type"] != "float"
+    return replace(argument, default=int(found["value"]) if is_whole else float(found["value"]))
 
 
 def _trailing_in_help(text: str) -> str:

@@ -317,7 +317,12 @@ def _faults(request: CodeRequest, script: Script, values: Mapping[str, Any], wor
         return [f"{script.path.name} {text} these two lines\n    project: {where}\n    entry_point: {script.path.name}"]
     if faults := start_faults(script, names, own):
         return [*faults, *(_unknown_arguments(script, names) if script.commands else ())]
-    faults = [*_misplaced(script, names, own), *_unknown_arguments(script, names), *_value_faults(script, names)]
+    faults = [
+        *_given_twice(request, script),
+        *_misplaced(script, names, own),
+        *_unknown_arguments(script, names),
+        *value_faults(script, names),
+    ]
     faults += _batch_faults(request, script, words)
     if not (script.has_hugging_face_parser or script.declares_all):
         return faults
@@ -333,6 +338,20 @@ def _faults(request: CodeRequest, script: Script, values: Mapping[str, Any], wor
         faults.append(
             f"{script.path.name} does not run without {shown}: add {options(**dict.fromkeys(added, 'VALUE'))}"
         )
+    return faults
+
+
+def _given_twice(request: CodeRequest, script: Script) -> list[str]:
+    """Return a fault for each option of a script that was given two values: as a parameter, and by its own name."""
+    own = {name.replace("-", "_"): name for name in request.options}
+    faults = list[str]()
+    for name in (*OF_SCRIPTS, *OF_THE_BATCH):
+        option = argument_of(script, name) if name in request.given and name != "seed" else None
+        if option is None or (found := script.find(option)) is None:
+            continue
+        also = next((own[each] for each in (n.replace("-", "_") for n in found.spellings) if each in own), None)
+        if also is not None and request.options[also] != request.given[name]:
+            faults.append(f"{name} and {also} are the same option of {script.path.name}, --{option}: give one of them")
     return faults
 
 
@@ -432,7 +451,7 @@ def _is_added(script: Script, name: str) -> bool:
     )
 
 
-def _value_faults(script: Script, values: Mapping[str, Any]) -> list[str]:
+def value_faults(script: Script, values: Mapping[str, Any]) -> list[str]:
     """Return a fault for each value that the script's parser would refuse: of a switch, a number, or a choice."""
     faults = list[str]()
     for name, value in values.items():

@@ -15,6 +15,7 @@ next to it in a job.
 
 from __future__ import annotations
 
+import ast
 import atexit
 import contextlib
 import errno
@@ -47,13 +48,17 @@ def main(words: list[str]) -> None:
     _end_on_sigterm()
     atexit.register(finish_loggers)  # it is called last
     _finish_before_exit()
+    folder, module = module_of(script)
     sys.argv = [script, *words[1:]]
-    sys.path[0] = os.path.dirname(script)
+    sys.path[0] = folder
     for name in ("PYTHONSAFEPATH", WRITTEN, RUNNER):
         os.environ.pop(name, None)
     ending = os.environ.get(ENDING, "")
     try:
-        runpy.run_path(script, run_name="__main__")
+        if module:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):
             write_ending(ending, end, script)
@@ -65,6 +70,23 @@ def main(words: list[str]) -> None:
         sys.stdout.flush()
         traceback.print_exception(type(error), error, from_script(error, script))
         sys.exit(errno.ENOSPC if classify(error)[0] == "disk_full" else 1)
+
+
+def module_of(script: str) -> tuple[str, str]:
+    """Return the folder from which a script's imports begin, and its name as a module; "" if it runs as a file.
+
+    A script of a package that imports with dots, such as `from . import data`, runs as `python -m` would run it.
+    """
+    folder, name = os.path.split(script)
+    module, is_relative = os.path.splitext(name)[0], False
+    with contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError), open(script, "rb") as file:
+        is_relative = any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(ast.parse(file.read())))
+    if not is_relative or not os.path.isfile(os.path.join(folder, "__init__.py")):
+        return folder, ""
+    while os.path.isfile(os.path.join(folder, "__init__.py")):
+        folder, name = os.path.split(folder)
+        module = f"{name}.{module}"
+    return folder, module
 
 
 def spread(grace_s: float, arguments: list[str], words: list[str]) -> None:

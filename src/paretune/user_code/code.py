@@ -30,7 +30,7 @@ class Code:
     """The code of a job's `entry_script`: a project with one entry point, which is the script.
 
     Attributes:
-        root: the folder that has its files.
+        root: the folder that has its files; of a script in a package, the folder that has the package.
         script: the Python script that runs; None if the entry point of a project runs another command.
         folder: where its files are in a job to which they travel.
     """
@@ -43,20 +43,23 @@ class Code:
     def of(cls, request: CodeRequest) -> "Code":
         """Read the code of a job."""
         script = Script.of(request.source)
-        return cls(root=script.path.parent, script=script)
+        return cls(root=Path(child.module_of(str(script.path))[0]), script=script)
 
     def bind(self, request: CodeRequest, home: Path) -> Bound:
         """Return what a job runs and reads; `home` gets the files on servers that its command reads."""
         assert self.script is not None  # only a project may have none
         inputs, moved = _channels(request)
         path = self.script.path
-        place = f"{CHANNELS}/code/{self.folder}/{path.name}" if request.files_travel else str(path)
+        name = path.relative_to(self.root).as_posix()
+        place = f"{CHANNELS}/code/{self.folder}/{name}" if request.files_travel else str(path)
         return replace(bind(request, self.script, place=place, moved=moved), inputs=inputs)
 
     def files(self, *, travels: bool) -> dict[str, Path]:
         """Return the files that the job gets, by name below `root`; none for a script that runs where it is."""
         path = self.root if self.script is None else self.script.path
-        return {**archive.project_files(self.root), path.name: path} if travels and path.is_file() else {}
+        if not (travels and path.is_file()):
+            return {}
+        return {**archive.project_files(self.root), path.relative_to(self.root).as_posix(): path}
 
     def linked(self, files: Mapping[str, Path]) -> dict[str, Path]:
         """Return the files and folders that a job on this machine finds beside `files`, and beside their folder."""

@@ -5,7 +5,7 @@ files that travel, and the data that the command reads.
 """
 
 import posixpath
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.core.reading import at_home, exists, is_file
-from paretune.core.shell import split_words
+from paretune.core.shell import options, split_words
 from paretune.launchers import archive
 from paretune.specification.container import Command, JobInputs, UserCode
 from paretune.specification.inputs import SCRIPT_CHANNELS, missing_files
@@ -29,14 +29,20 @@ def script_faults(request: CodeRequest) -> list[str]:
     return list(bind(request, Script.of(request.source)).faults)
 
 
-def with_own_options(values: Mapping[str, Any], ours: Collection[str], *, listed_by: str) -> dict[str, Any]:
+def with_own_options(
+    values: Mapping[str, Any], ours: Mapping[str, bool], *, listed_by: str, idle: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the values of a request in which the options of its script are `training_arguments`.
 
-    `ours` has the names of all parameters, which the help of the command `listed_by` lists. Any other name is passed to
+    `ours` has the names of all parameters, which the help of the command `listed_by` lists, and says which of them have
+    parameters inside, as `lora.r`. Any other name is passed to
     the script if the script's text or --help shows an option of that name, or if `bind` says how the script can get it.
+    So are `idle` names, parameters without an effect on this job, if the script has such an option; and names inside
+    of a parameter that has no inside, such as `model.learning_rate`.
+
     Raises BadInput for names that are neither, with the nearest of all names, if the script's names are all known.
     """
-    others = [name for name in values if name.partition(".")[0] not in ours]
+    others = [name for name in values if _may_be_own(name, ours) or name in idle]
     given, project = (str(values.get(name) or "") for name in ("entry_script", "project"))
     words, entry = split_words(str(values.get("script_words") or "")), str(values.get("entry_point") or "main")
     declared, script = list[str](), None
@@ -45,6 +51,8 @@ def with_own_options(values: Mapping[str, Any], ours: Collection[str], *, listed
 
         declared = list(declared_parameters(project, entry))
         given = str(Path(project) / entry)
+    if others and project and not declared and entry.endswith(".sh"):  # a shell script does not say what it reads
+        return {name if name not in others else f"training_arguments.{name}": value for name, value in values.items()}
     if not (others and (declared or (given.endswith(".py") and is_file(given)))):
         return dict(values)
     path, names = at_home(given).resolve(), declared
@@ -58,7 +66,7 @@ def with_own_options(values: Mapping[str, Any], ours: Collection[str], *, listed
     own = {name: f"training_arguments.{found}" for name, found in spelled.items() if found}
     faults = [f"{name} is given twice, also as {key}" for name, key in own.items() if key in values]
     for name in others if script is None or script.is_complete else ():
-        if name not in own:
+        if name not in own and name not in idle:
             has = f"it has {', '.join(sorted(names))}" if names else "it reads no options"
             meant = did_you_mean(name, [*names, *ours], most=1)
             meant = meant or f"{has}; `paretune {listed_by} --help all` lists all parameters"
@@ -66,6 +74,26 @@ def with_own_options(values: Mapping[str, Any], ours: Collection[str], *, listed
             faults.append(f"unknown parameter {name}, which {owner} does not have either: {meant}")
     refuse(faults)
     return {own.get(name, name): value for name, value in values.items()}
+
+
+def _may_be_own(name: str, ours: Mapping[str, bool]) -> bool:
+    """Return whether a name is no parameter of a job: unknown, or inside of a parameter that is a single value."""
+    outer, dot, _ = name.partition(".")
+    return outer not in ours or bool(dot and not ours[outer])
+
+
+def naming_both(faults: Sequence[str], values: Mapping[str, Any], ours: Collection[str]) -> list[str]:
+    """Return faults of parameters; one of a name that the script has, too, says how the script's option is given."""
+    script = str(values.get("entry_script") or "")
+    if not (script.endswith(".py") and is_file(script)):
+        return [*faults]
+    own, named = Script.read(at_home(script).resolve()), list[str]()
+    for fault in faults:
+        name = fault.partition(" ")[0]
+        both = name in ours and own.find(name) is not None
+        passes = options(**{f"training_arguments.{name}": "VALUE"})
+        named.append(f"{fault}; {passes} is the option of {Path(script).name}" if both else fault)
+    return named
 
 
 def training_in_script(request: CodeRequest) -> ScriptTraining | None:

@@ -57,12 +57,13 @@ _LARGEST_BEGIN, _LARGEST_END = 4_000_000, 1_000_000  # bytes of the begin and th
 _PROGRESS_S = (1.0, 10.0)  # seconds between two events about progress: at first, and after two minutes
 _PROGRESS_SHARE = 0.01  # least share of the time so far between two of them, so that long jobs do not send too many
 _MOST_NAMED = 5  # metrics that a sentence of the report names
-_LAST_LINES = 60  # printed lines in which the reason of a failure is looked for
+_LAST_LINES = 200  # printed lines in which the reason of a failure is looked for
 _ENDED = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning|NotFound|Missing))\b(?::|$)"
 )
 """The last line of a traceback."""
 _ERROR_LINE = re.compile(r"^(?:\S+: )?(?:error|ERROR|Error):\s*(\S.*)$")  # of argparse, fire and others
+_OF_TORCHRUN = re.compile(r"^[EWI]\d{4} .* torch/distributed/|bin/torchrun\", line|/torch/distributed/run\.py\", line")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _USAGE = re.compile(
     r"\b(?:no such (?:option|command)|unrecognized arguments|unknown (?:command.line flag|option)|missing option"
@@ -384,7 +385,7 @@ class Output:
 
     def reason(self) -> str:
         """Return why the command failed according to its last lines: its exception, an error, or its last words."""
-        lines = [_COLOR.sub("", line).rstrip() for line in self._last_lines]
+        lines = _before_torchrun([_COLOR.sub("", line).rstrip() for line in self._last_lines])
         while lines and not re.search(r"\w", lines[-1]):
             lines.pop()
         starts = [number for number, line in enumerate(lines) if line.lstrip().startswith("Traceback (most recent")]
@@ -437,6 +438,14 @@ class Output:
         while self._end_size > _LARGEST_END and len(self._end) > 1:
             size = len(self._end.popleft())
             self._end_size, self._left_out = self._end_size - size, self._left_out + size
+
+
+def _before_torchrun(lines: list[str]) -> list[str]:
+    """Return the lines before those that torchrun prints after a failure, which say nothing of the reason."""
+    first = next((at for at, line in enumerate(lines) if _OF_TORCHRUN.search(line)), len(lines))
+    while first and lines[first - 1].lstrip().startswith(("File ", "Traceback (most recent", "sys.exit(", "^")):
+        first -= 1
+    return lines[:first] if any(re.search(r"\w", line) for line in lines[:first]) else lines
 
 
 class Events:

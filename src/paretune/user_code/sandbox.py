@@ -22,6 +22,7 @@ from paretune.core.errors import BadInput
 from paretune.core.shell import options
 from paretune.presentation.text import duration
 from paretune.user_code.arguments import Accepted, accepted_by_help
+from paretune.user_code.child import module_of
 
 LONGEST_S = 60.0  # seconds after which the script is killed: importing torch and transformers may take half of them
 _MOST_OUTPUT = 1_000_000  # bytes of its output that are read
@@ -40,11 +41,12 @@ def ask_options(script: Path, command: str = "") -> Accepted:
 
     If there is a subcommand `command`, return the options of it.
     """
-    words = [script.name, *filter(None, [command])]
-    shown = options(script_words=" ".join([*words[1:], "--NAME", "VALUE"]))
+    root, module = module_of(str(script))
+    words = [*(["-m", module] if module else [script.name]), *filter(None, [command])]
+    shown = options(script_words=" ".join([*filter(None, [command]), "--NAME", "VALUE"]))
     instead = f"give {shown}, with a name that `python {' '.join(words)} --help` shows, in place of --ask_script true"
     try:
-        code, text = help_of([sys.executable, *words], script.parent)
+        code, text = help_of([sys.executable, *words], Path(root))
     except subprocess.TimeoutExpired:
         raise BadInput([f"{script.name} --help did not end within {duration(LONGEST_S)}: {instead}"]) from None
     except OSError as error:

@@ -59,22 +59,14 @@ def test_a_script_cannot_blame_a_service_for_its_failure(word: str, run: Run) ->
     assert tags_of(recorded)["paretune.state"] == "Failed"
 
 
-@pytest.mark.parametrize("has_folder_of_0_6", [False, True])
 @pytest.mark.parametrize("name", ["end.json", "process.json"])
-def test_a_broken_record_of_a_job_is_no_error_and_sync_closes_its_run(
-    name: str, has_folder_of_0_6: bool, run: Run
-) -> None:
+def test_a_broken_record_of_a_job_is_no_error_and_sync_closes_its_run(name: str, run: Run) -> None:
     Path("train.py").write_text("print('val_f1: 0.8')")
     run("train", "train.py")
     client = MlflowClient()
     (recorded,) = client.search_runs(["0"])
     run_id, job = recorded.info.run_id, tags_of(recorded)["paretune.job_name"]
     (record,) = Path(".paretune").glob(f"launched/{job}")
-    if has_folder_of_0_6:  # which kept these files in the job's folder
-        for path in record.iterdir():
-            path.replace(Path(".paretune", "jobs", job, path.name))
-        record.rmdir()
-        record = Path(".paretune", "jobs", job)
     for broken in {"end.json", name}:
         (record / broken).write_text("{not json")
     client.set_tag(run_id, "paretune.state", "Running")  # as a command leaves it that is killed

@@ -21,8 +21,8 @@ SPEC = JobSpec(
 HERE = Place(store="0 1700000000000", location={"account": "1", "region": "eu-west-1"})
 
 
-def test_a_job_that_version_0_6_launched_is_found_under_the_name_tags_and_document_that_it_has() -> None:
-    identity = replace(SPEC.identity, data_key="rows")  # the digests below were made with version 0.6.0
+def test_a_job_is_found_under_the_same_name_tags_and_document_in_every_commit() -> None:
+    identity = replace(SPEC.identity, data_key="rows")
 
     assert identity.computation == "728e03530de0"
     assert identity.name_at(HERE) == "e79508c048105beae1ceceaa"

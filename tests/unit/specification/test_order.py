@@ -1,6 +1,5 @@
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -106,24 +105,3 @@ def test_offers_of_one_request_go_together_and_each_has_its_own_training() -> No
     assert [offer.instance_type for offer in ORDER.together] == ["ml.g5.xlarge", "ml.g5.2xlarge"]
     assert ORDER.training == PAYLOAD.training
     assert ORDER.next(attempt=2, spent_s=0.0, offers=OFFERS[2:]).training == {"instance_type": "ml.g4dn.xlarge"}
-
-
-OF_0_6: dict[str, Any] = {
-    "job_name": "paretune-run1-2",
-    "spec": {"instance_type": "ml.g5.xlarge", "instance_count": 2, "strategy": "fsdp", "environment": {"A": "1"}},
-    "plan": {
-        "per_device_train_batch_size": 16,
-        "gradient_accumulation_steps": 1,
-        "devices": 2,
-        "learning_rate": 5e-05,
-        "global_batch_size": 32,
-    },
-    "attempt": 2,
-    "spent_seconds": 100.0,
-    "deadline_s": 3000.0,
-    "run_id": "run1",
-    "command": None,
-    "launcher": SAGEMAKER,
-    "instances": [],
-    "max_seconds": 3500.0,
-}

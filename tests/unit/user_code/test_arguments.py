@@ -286,3 +286,19 @@ def test_help_of_argparse_shows_the_argument_that_takes_any_number_of_words(coun
     parser.add_argument("--opts" if count == "option" else "opts", nargs="*" if count == "option" else count)
 
     assert accepted_by_help(parser.format_help()).trailing == name
+
+
+def test_the_defaults_in_a_help_text_are_those_of_the_arguments() -> None:
+    text = """usage: main.py [-h]
+
+  --model.learning_rate LEARNING_RATE
+                        (type: float, default: 0.0001)
+  --batch_size INTEGER  rows  [default: 32]
+  --epochs N            passes over the rows (default: 3)
+  --name TEXT           (type: str, default: adam)
+  --fast                quick [default: 1]
+"""
+
+    defaults = {each.name: each.default for each in accepted_by_help(text).arguments}
+
+    assert defaults == {"model.learning_rate": 0.0001, "batch_size": 32, "epochs": 3, "name": None, "fast": None}

@@ -415,3 +415,21 @@ def test_a_completed_training_has_a_report_even_if_a_part_of_it_cannot_be_writte
     assert run.report.metrics == {"val_f1": 0.9}
     assert "curves.jsonl" in run.report.facts["metrics_fault"]
     assert run.report.facts["models"] == "model.pt (7 bytes)"
+
+
+def test_the_reason_of_torchrun_is_the_exception_above_what_it_prints_itself(tmp_path: Path) -> None:
+    footer = [
+        "E1201 15:56:52.974000 218 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 2)",
+        "Traceback (most recent call last):",
+        '  File "/env/bin/torchrun", line 10, in <module>',
+        "    sys.exit(main())",
+        '  File "/env/site-packages/torch/distributed/run.py", line 1028, in main',
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html",
+        "============================================================",
+    ]
+    for line in ("/env/bin/python: can't open file 'main.py': [Errno 2] No such file", "ValueError: no rows"):
+        output = Output(tmp_path / "log.txt", PrintedNumbers(), None, [], ProgressReader(), None)
+        output.take("\n".join(["epoch 1", line, *footer, ""]).encode())
+        output.finish()
+        assert output.reason() == line

@@ -160,4 +160,4 @@ def test_the_time_to_read_a_script_grows_with_its_length(tmp_path: Path, name: s
         return time.process_time() - began
 
     seconds(10)
-    assert seconds(8000) < 12 * max(min(seconds(1000) for _ in range(3)), 0.01)
+    assert seconds(8000) < 30 * max(min(seconds(1000) for _ in range(3)), 0.01)

@@ -50,7 +50,6 @@ from paretune.studies.definition.objectives import (
     Objective,
     bounds_faults,
     default_objectives,
-    direction_of,
     judged_by,
     objective_faults,
     with_quality,
@@ -541,10 +540,13 @@ def _as_in_file(document: Mapping[str, Any], name: str) -> str:
     return next((known for known in names if known.replace("-", "_") == name.replace("-", "_")), name)
 
 
-def skeleton(job: Mapping[str, Any], search: Mapping[str, Any], metric: str) -> str:
-    """Return a study file in one line, for a message to a user who has none: she changes it and saves it."""
-    objectives = {metrics.COST_USD: "minimize", metric: direction_of(metric) or "minimize or maximize"}
-    values = {"name": "my study", "job": dict(job), "search": dict(search), "objectives": objectives, "budget_usd": 20}
+def skeleton(job: Mapping[str, Any], search: Mapping[str, Any], quality: "Objective", terms: Mapping[str, Any]) -> str:
+    """Return a study file in one line, for a message to a user who has none: she changes it and saves it.
+
+    `terms` has the keys of the study that were typed, such as budget_usd.
+    """
+    objectives = {metrics.COST_USD: "minimize", quality.metric: quality.direction}
+    values = {"name": "my study", "job": dict(job), "search": dict(search), "objectives": objectives, **terms}
     return as_yaml(values, in_one_line=True).strip()
 
 
