@@ -64,6 +64,19 @@ def with_own_code(file: StudyFile) -> StudyFile:
     return file.model_copy(update={"search": search})
 
 
+def defaults_of(file: StudyFile) -> dict[str, Any]:
+    """Return the script's own defaults of what a study searches in it, by the searched name, as far as they show."""
+    if file.job.entry_script is None:
+        return {}
+    script, defaults = Script.of(file.job.code_source), dict[str, Any]()
+    for name in file.search:
+        of_script = name.rpartition(OF_OWN_CODE)[2]
+        found = script.find(argument_of(script, name) or of_script)
+        if found is not None and found.default is not None:
+            defaults[name] = found.default
+    return defaults
+
+
 def _undeclared(file: StudyFile, project: str) -> list[Fault]:
     """Return a fault for each searched parameter that the entry point of a project does not declare.
 

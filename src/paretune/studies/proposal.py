@@ -159,6 +159,9 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "")
         quality = _quality(job)
         search |= _of_training(job, inputs, is_judged=metrics.JOB_SECONDS not in quality)
         reasons = [_rate_reason(job.fine_tuning)] if "learning_rate" in search else []
+        if search.get("global_batch_size", {}).get("choices") == [_BATCHES[0]]:
+            few = f"a batch of more than {_BATCHES[0]} rows would leave fewer than {_FEWEST_STEPS} steps"
+            reasons.append(f"one batch size: {few}; more rows or epochs would compare several")
         if metrics.JOB_SECONDS in quality:
             measured = metrics.TASKS[job.task].quality
             reasons.append(

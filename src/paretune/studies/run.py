@@ -43,7 +43,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
 from paretune.studies.definition.file import StudyFile, full_name
 from paretune.studies.definition.space import INSIDE
-from paretune.studies.own_code import with_own_code
+from paretune.studies.own_code import defaults_of, with_own_code
 from paretune.studies.preview import check_study, preview_study, refuse_expensive_rows, remarks_on, storage_of
 from paretune.studies.record import StudyRecord
 from paretune.studies.results.answer import StudyAnswer
@@ -197,6 +197,7 @@ class StudyRun:
     ) -> None:
         self._say, self._show = say, show
         self._table, self._tracking, self._file = table, workplace.tracking, file
+        self._defaults = {} if file.design is not None else defaults_of(file)
         self._workplace = workplace
         self.record = StudyRecord(file, given, table, workplace)
         self.run_id = self.record.run.run_id
@@ -306,6 +307,7 @@ class StudyRun:
             n_trials=file.n_trials,
             prices=self._doubtful_prices(trials),
             search={} if file.design is not None else file.search,
+            defaults=self._defaults,
             beliefs=() if self._split is None else self._split.beliefs(),
             estimated=None if self._split is None else self._split.chosen_for_nothing,
             running=tuple(job.shown() for job in self.driver.running),

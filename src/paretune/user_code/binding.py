@@ -200,10 +200,20 @@ def _described(request: CodeRequest, script: Script, shown: Sequence[str]) -> di
         "passes": shlex.join(words) or "no arguments",
         "its own defaults": ", ".join(left_out[:most]) + more,
         "reports": ", ".join(reports),
-        "logs with": ", ".join(script.reported.loggers),
+        "logs with": _loggers(script, words),
         "keeps": kept_in_words(request),
         "unclear": "; ".join(unclear),
     }
+
+
+_OF_LOGGERS = re.compile(r"tensor_?board|wandb|mlflow|tb_?log|report_to", re.IGNORECASE)
+
+
+def _loggers(script: Script, words: Sequence[str]) -> str:
+    """Return the loggers that a script uses, and the options that turn on others, whose names have groups and steps."""
+    offered = [name for name in _left_out(script, words) if _OF_LOGGERS.search(name.replace("-", "_"))]
+    shown = f"{' and '.join(f'--{name}' for name in offered[:2])} would log with more than printed lines"
+    return "; ".join(filter(None, [", ".join(script.reported.loggers), shown if offered else ""]))
 
 
 def kept_in_words(request: CodeRequest) -> str:

@@ -119,3 +119,29 @@ def test_a_script_of_a_package_with_relative_imports_runs_as_a_module(workplace:
     assert code == 0, err + out
     assert "val_f1" in out
     assert "0.2" in out
+
+
+def test_a_study_that_ends_at_the_defaults_says_so_and_nothing_of_clusters(script: Path, run: Run) -> None:
+    script.write_text(SCRIPT.replace('print("val_f1:", 0.5)', 'print("val_f1:", 0.9 - abs(options.lr - 0.1))'))
+    study = script.with_name("s.yaml")
+    study.write_text(
+        "name: x\njob: {entry_script: train.py}\nsearch: {lr: {choices: [0.1, 0.3]}}\n"
+        "objectives: {val_f1: maximize, cost_usd: minimize}\nbudget_usd: 0.05\nn_trials: 2\n"
+    )
+
+    code, out, err = run("study", "s.yaml")
+
+    assert code == 0, err
+    assert "These are the defaults of train.py" in out
+    assert "price of the cluster" not in out
+
+
+def test_a_dry_run_names_the_option_that_turns_on_a_logger(workplace: Path, run: Run) -> None:
+    (workplace / "ppo.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--tensorboard-log', default='')\n"
+        "parser.parse_args()\nprint('mean_reward:', 1)\n"
+    )
+
+    _, out, _ = run("train", "ppo.py", "--dry_run")
+
+    assert "logs with            --tensorboard-log would log with more than printed lines" in out

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import PurePath
 
 from paretune.core.shell import options
 from paretune.presentation.text import aligned, plain, usd
@@ -52,6 +53,12 @@ def _counted_reason(count: int, status: str, reason: str) -> str:
     return f"{count} {status}" + (f": {rest}" if rest else "")
 
 
+def _is_same(default: Value, value: Value) -> bool:
+    if isinstance(default, str) or isinstance(value, str):
+        return str(default) == str(value)
+    return math.isclose(default, value, rel_tol=1e-3)  # a rate at the default may have few digits
+
+
 _MOST_LINES = 20  # rows of a table in a terminal
 
 
@@ -73,6 +80,8 @@ class StudyAnswer:
     """In a designed experiment, number of a trial to the level of each factor."""
     search: Search = field(default_factory=dict)
     """What the study searches."""
+    defaults: Mapping[str, Value] = field(default_factory=dict)
+    """The script's own default of each searched parameter, as far as it shows one."""
     estimated: Mapping[str, Value] | None = None
     """The point that the answer for 0 USD recommends; None if nothing was known."""
     beliefs: Sequence[str] = ()
@@ -196,13 +205,22 @@ class StudyAnswer:
         over = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
         lines = [self.picks[0].risk] * bool(self.picks[0].risk) + [over] * bool(self.over_budget_usd)
         lines += [f"Warning about its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
-        lines += self.edges()
+        lines += self.edges() + self._at_defaults()
         doubt = self.prices.get(self.picks[0].point.trial.spec.instance_type)
         lines += [f"Its dollars are in doubt: {doubt}."] * bool(doubt)
         types = [trial.spec.instance_type for trial in self.front.trials or [self.picks[0].point.trial]]
         if not self.front.is_foreign and not any(owner(name).is_billed for name in types):
             lines.append("Its dollars are notional: this machine's time at a cloud price. You are not billed for it.")
         return lines
+
+    def _at_defaults(self) -> list[str]:
+        """Return a sentence if the first recommendation has the script's own defaults in all that was searched."""
+        trial = self.picks[0].point.trial
+        searched = {name: trial.point[name] for name in self.search if name in trial.point and name in self.defaults}
+        if not searched or any(not _is_same(self.defaults[name], value) for name, value in searched.items()):
+            return []
+        script = PurePath(trial.spec.entry_script or "").name
+        return [f"These are the defaults of {script}: nothing that was tried is recommended in their place."]
 
     def edges(self) -> list[str]:
         """Return a sentence for each number of the first recommendation that lies at an end of what was searched."""

@@ -101,7 +101,9 @@ class SecondsModel:
         return seconds, deviation * training_s / seconds
 
     def beliefs(self) -> dict[str, tuple[float, float, float, float]]:
-        """Return what was assumed and learned, by name, see `Process.beliefs`."""
+        """Return what was assumed and learned, by name, see `Process.beliefs`; nothing of clusters if there is one."""
+        if not self._is_estimated and np.ptp(self._space.listed.usd_per_s) == 0:
+            return {}
         return {f"seconds grow with a power of the {self._name}": self._process.beliefs()[self._name]}
 
     @property
