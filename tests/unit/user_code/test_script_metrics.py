@@ -135,6 +135,18 @@ def test_lines_of_several_ranks_are_points_in_their_order() -> None:
     assert points_of(printed) == {"Eval_Loss": [(1, 1.0), (1, 1.1), (2, 0.0), (2, 0.1)]}
 
 
+def test_what_two_processes_print_into_one_line_are_two_values() -> None:
+    line = "[RANK0] Epoch 1 | Iter 0 | Train Loss 1.5[RANK1] Epoch 1 | Iter 0 | Train Loss 2.5"
+
+    assert points_of(after(line, "")) == {"Train_Loss": [(1, 1.5), (1, 2.5)]}
+
+
+def test_the_number_of_a_mini_batch_is_a_step() -> None:
+    printed = after("Loss after mini-batch     6: 2.303", "Loss after mini-batch    12: 2.171")
+
+    assert points_of(printed) == {"Loss": [(6, 2.303), (12, 2.171)]}
+
+
 def stable_baselines(step: int, reward: float) -> list[str]:
     return [
         "---------------------------------",

@@ -40,6 +40,7 @@ _LONGEST_BLOCK = 200  # rows of a printed table of names and values
 _MOST_LINES = 100_000  # newest lines that are kept for metric_definitions
 _NO_STEP = -1  # of a value before which no step was printed
 _DIGITS = re.compile(r"\d+")
+_OF_A_RANK = re.compile(r"(?<=\S)(?=\[(?:rank|RANK) ?\d+\])")  # where a line of another process begins in a line
 _TRACEBACK = "Traceback (most recent call last):"  # its first line
 PRINTED, IN_PER_CENT = "printed", "printed in percent and recorded as a share"
 
@@ -163,6 +164,10 @@ class PrintedNumbers:
 
         With `has_curve`, only the last value of each number is kept, because events already record its curve.
         """
+        for part in _OF_A_RANK.split(line) if line.count("[") > 1 else (line,):  # processes print into one line
+            self._read_line(part, has_curve=has_curve)
+
+    def _read_line(self, line: str, *, has_curve: bool) -> None:
         states = line.rstrip("\r\n").split("\r")[-_MOST_STATES:]
         text = "\r".join(map(shortened, states))
         if self._definitions and text.strip():

@@ -35,7 +35,7 @@ _DECIMAL_POINT = re.compile(r"\d\.\d")
 _CAMEL = re.compile(r"(?<=[a-z]{3})(?=[A-Z])")  # between the words of `bestIteration`
 _WORD = r"[A-Za-z_µ][\w./@'²-]*"
 _SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # data split of a metric
-_COUNTED = r"(?:epoch|step|iter(?:ation)?|round|update|batch(?:[ _]id)?|trial|fold)s?"
+_COUNTED = r"(?:epoch|step|iter(?:ation)?|round|update|(?:mini-?)?batch(?:[ _]id)?|trial|fold)s?"
 
 # Escape sequences of a terminal, which set colors, titles and character sets.
 COLOR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
@@ -205,7 +205,27 @@ _SETTINGS_FOLLOW = re.compile(
 )
 _CONTEXT = re.compile(rf"^\W*({_SPLIT})(?:\s+(?:set|data|results?|metrics|split))?\W*$", re.IGNORECASE)
 _HAS_SPLIT = re.compile(rf"(?:^|[^a-z])({_SPLIT})(?:$|[^a-z])", re.IGNORECASE)
-_FILLERS = {"the", "a", "an", "and", "with", "we", "got", "reached", "has", "have", "of", "on", "in", "to", "at", "for"}
+_FILLERS = {
+    *(
+        "the",
+        "a",
+        "an",
+        "and",
+        "with",
+        "we",
+        "got",
+        "reached",
+        "has",
+        "have",
+        "of",
+        "on",
+        "in",
+        "to",
+        "at",
+        "for",
+        "after",
+    ),
+}
 _VERBS = re.compile(r"^(?:overwriting|overriding|setting|using|loading|loaded|saving|saved|creating|running|found)\b")
 _CLASS_ROW = re.compile(r"^\s*((?!\S*\d\.\d)\S(?:.*?\S)?)\s{2,}([01]\.\d+)\s+([01]\.\d+)\s+([01]\.\d+)\s+\d+\s*$")
 _YOLO_ROW = re.compile(r"^\s*all\s+\d+\s+\d+((?:\s+[01]?\.?\d+){4,})\s*$")
