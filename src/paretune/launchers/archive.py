@@ -34,6 +34,7 @@ _NEVER = {
 }
 _CODE = (".py", ".sh", ".yaml", ".yml", ".toml", ".json", "requirements.txt", "MLproject")  # ends of names
 _JOURNAL = re.compile(r"\.(?:db|sqlite3?)-(?:journal|wal|shm)$")  # ends of SQLite's files beside a database
+_OF_SQLITE = (".db", ".sqlite", ".sqlite3")
 _TABLES = ({"paretune_reservations"}, {"studies", "trials", "study_directions"}, {"runs", "latest_metrics"})
 """Tables by which the database of a ledger, of Optuna's studies, and of MLflow's runs are known."""
 _STUDY_KEYS = {
@@ -151,9 +152,7 @@ def _is_paretunes(path: Path) -> bool:
             keys = set(_KEY.findall(text))
             is_study = keys <= _STUDY_KEYS and keys & {"search", "points"} and keys & {"job", "budget_usd"}
             return bool(is_study) or (keys <= {"budgets", "storage"} and "budgets" in keys and "usd_per_month" in text)
-        with path.open("rb") as file:
-            is_database = file.read(16) == b"SQLite format 3\0"
-        return is_database and any(each <= _tables_of(path) for each in _TABLES)
+        return path.suffix in _OF_SQLITE and any(each <= _tables_of(path) for each in _TABLES)
     return False
 
 

@@ -56,6 +56,7 @@ class Notes:
 
     def __init__(self, data: Path) -> None:
         self._data = data
+        self._earlier: set[Path] = set()  # notes of jobs that had ended before this one began
 
     def begin(self, folders: Iterable[Path]) -> None:
         """Note that the job begins, and runs in `folders`."""
@@ -100,12 +101,13 @@ class Notes:
         """Yield the folder of each job that has run at the same time, and whether it still runs."""
         began = self.began
         for path in self._data.parents[2].glob(f"*/output/data/{_WORKING}"):
-            other = _read(path)
-            if path.parent == self._data or not other:
+            if path.parent == self._data or path in self._earlier or not (other := _read(path)):
                 continue
             is_running = "ended" not in other and _is_alive(other.get("pid"))
             if is_running or float(other.get("ended", _last_written(path.parent))) >= began:
                 yield path.parent, is_running
+            else:
+                self._earlier.add(path)
 
 
 def _note(data: Path) -> Note:

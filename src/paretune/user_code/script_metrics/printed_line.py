@@ -206,25 +206,8 @@ _SETTINGS_FOLLOW = re.compile(
 _CONTEXT = re.compile(rf"^\W*({_SPLIT})(?:\s+(?:set|data|results?|metrics|split))?\W*$", re.IGNORECASE)
 _HAS_SPLIT = re.compile(rf"(?:^|[^a-z])({_SPLIT})(?:$|[^a-z])", re.IGNORECASE)
 _FILLERS = {
-    *(
-        "the",
-        "a",
-        "an",
-        "and",
-        "with",
-        "we",
-        "got",
-        "reached",
-        "has",
-        "have",
-        "of",
-        "on",
-        "in",
-        "to",
-        "at",
-        "for",
-        "after",
-    ),
+    *("the", "a", "an", "and", "with", "we", "got", "reached", "has", "have"),
+    *("of", "on", "in", "to", "at", "for", "after"),
 }
 _VERBS = re.compile(r"^(?:overwriting|overriding|setting|using|loading|loaded|saving|saved|creating|running|found)\b")
 _CLASS_ROW = re.compile(r"^\s*((?!\S*\d\.\d)\S(?:.*?\S)?)\s{2,}([01]\.\d+)\s+([01]\.\d+)\s+([01]\.\d+)\s+\d+\s*$")
