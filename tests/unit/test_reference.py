@@ -20,7 +20,7 @@ from tests.support.tags import tags_of
 ROOT = Path(__file__).parents[2]
 CODE = "\n".join(path.read_text() for path in (ROOT / "src" / "paretune").rglob("*.py"))
 OF_OUR_OWN = {
-    *("PARETUNE_STARTED_AT", "PARETUNE_RUN", "PARETUNE_STARTER", "PARETUNE_COMPLETE"),
+    *("PARETUNE_STARTED_AT", "PARETUNE_RUN", "PARETUNE_LAUNCHED_BY", "PARETUNE_STARTER", "PARETUNE_COMPLETE"),
     *("PARETUNE_ENDING", "PARETUNE_WRITTEN", "PARETUNE_RUNNER"),
 }
 """Variables that one process of paretune, or a shell, sets for another process."""
