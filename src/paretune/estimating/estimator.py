@@ -13,7 +13,7 @@ from typing import Any
 from paretune.core.shell import options
 from paretune.estimating import counting, memory, timing
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.counting import Work
+from paretune.estimating.counting import UNMEASURED, Work
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.memory import Footprint, MemoryModel, MemoryPrediction
 from paretune.estimating.phases import Seconds, phases_of
@@ -48,10 +48,21 @@ class Estimate:
     changes: Mapping[str, Any] = field(default_factory=dict)  # changed parameters, if it is a remedy for another job
     largest_batch: int | None = None  # largest per-device batch that fits, a power of two; 0 if none, None if unknown
     find_remedy: Callable[[], "Estimate | None"] | None = field(default=None, compare=False, repr=False)
+    find_unsaved: Callable[[], "Estimate | None"] | None = field(default=None, compare=False, repr=False)
 
     def usd(self, seconds: float) -> float | None:
         """Return the dollars of this many billable seconds."""
         return cost_usd(self.price, seconds, self.spec.instance_count)
+
+    @property
+    def samples_per_second(self) -> float:
+        """Training rows per second during the training, of all devices together."""
+        return self.plan.global_batch_size / self.time.step_seconds
+
+    @cached_property
+    def unsaved(self) -> "Estimate | None":
+        """The same job without checkpoints; None if it leaves none."""
+        return None if self.find_unsaved is None else self.find_unsaved()
 
     @property
     def cost_usd(self) -> float | None:
@@ -172,7 +183,7 @@ class Estimator:
             time=time,
             memory=peak,
             price=price,
-            basis="; ".join([self._basis(setting, work), *offloads, *loses]),
+            basis="; ".join([self._basis(setting, work), *offloads, *loses, *_unmeasured(work)]),
             program=spec.trained_by,
             did_not_fit=did_not_fit,
             tokens=work.tokens if spec.task == metrics.CAUSAL_LM else None,
@@ -250,6 +261,12 @@ def _fits(peak: MemoryPrediction | None, did_not_fit: Footprint | None) -> str:
     if did_not_fit is not None:
         return "no"
     return "unsure" if peak is None else peak.fits
+
+
+def _unmeasured(work: Work) -> list[str]:
+    """Return what to know of a kind of job that nobody has measured; empty for other kinds."""
+    name = UNMEASURED.get(work.kind)
+    return [f"no published rate of {name} is known, so the interval is half as wide again"] if name else []
 
 
 def _count(runs: Sequence[Measurement]) -> str:

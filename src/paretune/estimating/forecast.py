@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -133,16 +133,19 @@ class Forecast:
         built: Architecture,
         price: Price | None,
         probe: Measurement | None = None,
+        facts: Mapping[str, float] | None = None,
     ) -> Estimate | None:
         """Estimate a job that runs a script from what the script says of its training, and from a probe of the script.
 
-        `probe` is the result of `measured_script`.
+        `probe` is the result of `measured_script`, and `facts` are those of its rows, if they were counted.
         """
         if probe is None:
-            item = self.estimator.estimate(described, built, price)
+            item = self.estimator.estimate(described, built, price, facts=facts)
         else:
             times = [*self.evidence.times, probe]
-            item = Estimator(replace(self.evidence, times=times)).estimate(described, built, price, stack=_PROBED)
+            item = Estimator(replace(self.evidence, times=times)).estimate(
+                described, built, price, stack=_PROBED, facts=facts
+            )
         if item is None:
             return None
         read = f"{described.trained_by.title}, read from {Path(spec.entry_script or '').name}"

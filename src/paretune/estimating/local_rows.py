@@ -1,13 +1,27 @@
 """Rows before they are prepared: counted in a local file, with tokens by their characters, or padded from a mean."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import NormalDist
 
+from paretune.core.packages import can_be_imported
+from paretune.core.reading import at_home
 from paretune.core.shell import options
-from paretune.specification.inputs import text_lengths
+from paretune.specification.inputs import texts_in
 
-_CHARACTERS_PER_TOKEN = 4.2  # of English texts: the bundled reviews have 4.2. A guess for other texts
+_CHARACTERS_PER_TOKEN = 4.2  # of English texts: the bundled reviews have 4.2
+_SCRIPTS = {
+    "Chinese, Japanese or Korean": (re.compile("[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]"), 1.0),
+    "Cyrillic or Greek": (re.compile("[\u0370-\u052f]"), 2.5),
+    "Arabic or Hebrew": (re.compile("[\u0590-\u08ff]"), 2.2),
+    "Indic or Thai": (re.compile("[\u0900-\u0eff]"), 1.6),
+}
+"""Letters of scripts, and characters of a token. BERT's Chinese vocabulary has one; the others are guesses, between
+vocabularies of many languages and those that are mostly English, which need a token for each letter."""
+_SAMPLED = 500  # texts whose tokens are counted with the model's tokenizer, if that is here
 _VALIDATION_SHARE = 0.1  # of the rows of a data set without a validation split
 _FEW_CUT = 0.01  # share of the tokens from which on it is said that rows are cut
 
@@ -29,11 +43,19 @@ class CountedRows:
     """The rows of a file: facts like those of prepared data, and a sentence if max_seq_length cuts many tokens off."""
 
     facts: Mapping[str, float]
+    by: str = ""  # how tokens were counted
     cuts: tuple[str, ...] = ()
 
 
 def count_rows(
-    dataset: str, *, text_column: str, max_seq_length: int, most_rows: int | None, joins_rows: bool, validates: bool
+    dataset: str,
+    *,
+    text_column: str,
+    max_seq_length: int,
+    most_rows: int | None,
+    joins_rows: bool,
+    validates: bool,
+    model: str = "",
 ) -> CountedRows | None:
     """Return the rows of a local file; None if `dataset` is something else, or too large to be read here.
 
@@ -41,11 +63,12 @@ def count_rows(
     most_rows: the training rows that are used; None for all.
     joins_rows: whether texts are joined and cut into rows of max_seq_length tokens.
     validates: whether a tenth of the rows is kept for validation, because there is no file for it.
+    model: folder of the model, whose tokenizer counts if it is there.
     """
-    characters = text_lengths(dataset, text_column)
-    if not characters:
+    texts = texts_in(dataset, text_column)
+    if not texts:
         return None
-    tokens = [length / _CHARACTERS_PER_TOKEN + 2 for length in characters]  # with the two special tokens of a row
+    tokens, by = _tokens_of(texts, model)
     share = 1 - _VALIDATION_SHARE if validates else 1.0
     rows, mean = max(1.0, round(share * len(tokens))), sum(min(each, max_seq_length) for each in tokens) / len(tokens)
     used = min(rows, most_rows or rows)
@@ -66,4 +89,34 @@ def count_rows(
         "train_tokens": used * mean,
         "validation_rows": rows * _VALIDATION_SHARE / share,
     }
-    return CountedRows(facts=facts, cuts=cuts)
+    return CountedRows(facts=facts, cuts=cuts, by=by)
+
+
+def _tokens_of(texts: Sequence[str], model: str) -> tuple[list[float], str]:
+    """Return the tokens of each text with the two special ones of a row, and how they were counted."""
+    counted, others = [_by_characters(text) for text in texts], set[str]()
+    for text in texts[:: max(1, len(texts) // _SAMPLED)]:
+        others |= {name for name, (letters, _) in _SCRIPTS.items() if not text.isascii() and letters.search(text)}
+    by = "tokens are estimated from its characters"
+    if others:
+        by += f" ({', '.join(sorted(others))}: a guess, until the rows are prepared)"
+    path = at_home(model) / "tokenizer.json" if model else Path()
+    if model and path.is_file() and can_be_imported("tokenizers"):
+        from tokenizers import Tokenizer  # comes with transformers
+
+        with suppress(Exception):  # its errors have no class of their own
+            sample = texts[:: max(1, len(texts) // _SAMPLED)]
+            exact = sum(len(each.ids) for each in Tokenizer.from_file(str(path)).encode_batch([*sample]))
+            share = exact / sum(counted[:: max(1, len(texts) // _SAMPLED)])
+            return [share * each for each in counted], "tokens are counted with the model's tokenizer"
+    return counted, by
+
+
+def _by_characters(text: str) -> float:
+    if text.isascii():
+        return len(text) / _CHARACTERS_PER_TOKEN + 2
+    tokens, rest = 2.0, len(text)
+    for letters, each in _SCRIPTS.values():
+        count = len(letters.findall(text))
+        tokens, rest = tokens + count / each, rest - count
+    return tokens + rest / _CHARACTERS_PER_TOKEN

@@ -48,11 +48,17 @@ from dataclasses import dataclass, field
 from paretune.core.noise import Z80
 from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
-from paretune.estimating.trainer import Optimizer, kept_score_bytes, optimizer_of, runs_in_one_process
+from paretune.estimating.trainer import (
+    Optimizer,
+    is_in_half_by_apex,
+    kept_score_bytes,
+    optimizer_of,
+    runs_in_one_process,
+)
 from paretune.estimating.workload import PACKED_BYTES, SCALE_BYTES, Setting, frozen_weight_bytes, share_in_layers
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
-from paretune.specification.parallelism import SHARDED, BatchPlan
+from paretune.specification.parallelism import SHARDED, ZERO2, BatchPlan
 
 GIB = 2**30
 
@@ -71,6 +77,8 @@ CHUNK_TOKENS = 1024
 """Tokens whose logits paretune's own training computes at once, enough for a GPU to be fast."""
 _OF_LAST_NORM = 16 / 45
 """What the norm before the output layer keeps in fp32 and in half precision, as a share of a layer's activations."""
+_WITH_TORCH_2 = (4, 28)
+"""Version of transformers of March 2023, when torch 2.0 came, whose `zero_grad` frees gradients (`set_to_none`)."""
 _TOLERANCE = 1.001  # allows for rounding errors of sizes that were summed in different orders
 
 
@@ -96,6 +104,8 @@ class MemorySetting:
     fixed_update_bytes: float = 0.0  # further bytes during the update only that do not depend on the number of weights
     whole_bytes: float = 0.0  # bytes that devices do not share: constants of 4-bit weights
     gathered_bytes: float = 0.0  # bytes of gathered weights and their gradients; none during the update
+    undivided_bytes: float = 0.0  # of `state_bytes`, those that each device holds in full, as in stage 2 of ZeRO
+    divides_frozen: bool = True  # whether the devices share the weights that are not trained
     offloads_weights: bool = False  # whether weights and state are kept in main memory, not in the GPU's
     usable_gib: float = math.inf  # memory of the device that the job may use
     unsure_gib: float = 0.0  # further memory that a GPU without a data sheet may have
@@ -157,6 +167,8 @@ def describe(setting: Setting) -> MemorySetting:
         fixed_update_bytes=optimizer.of_largest * built.vocabulary * built.hidden_size / parts,
         whole_bytes=SCALE_BYTES * work.packed_weights / parts,
         gathered_bytes=_gathered_bytes(setting) / parts,
+        undivided_bytes=BYTES[formats.compute] if spec.strategy in ZERO2 else 0.0,
+        divides_frozen=spec.strategy not in ZERO2,
         offloads_weights=spec.cpu_offload and not share.on_processor,
         sharers=share.sharers,
         units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
@@ -221,9 +233,10 @@ def _gradient_bytes(setting: Setting) -> tuple[float, float]:
     """Return the bytes per trained weight of gradients that exist beside all activations, and of further ones.
 
     The further ones exist after the backward pass only, when there are no activations. Gradients are freed after a
-    step, so none exist when the first micro-batch of the next one has computed its loss. paretune's own training adds
-    up those of bf16 weights in fp32, and converts them for masters. By default, DDP keeps copies of all gradients
-    (`gradient_as_bucket_view`); in paretune's own training it does not.
+    step, so none exist when the first micro-batch of the next one has computed its loss, unless the program has a torch
+    before 2.0, which keeps them and sets them to 0. paretune's own training adds up those of bf16 weights in fp32, and
+    converts them for masters. By default, DDP keeps copies of all gradients (`gradient_as_bucket_view`); in paretune's
+    own training it does not.
     """
     spec, share, formats = setting.spec, setting.share, setting.formats
     each, is_own = BYTES[formats.weights], spec.trained_by.is_paretune
@@ -235,7 +248,10 @@ def _gradient_bytes(setting: Setting) -> tuple[float, float]:
     copies = each if not is_own and spec.strategy == "ddp" and share.instances * share.devices > 1 else 0.0
     if in_fp32:
         return 4.0, each
-    return (copies + each, masters) if is_summed else (copies, each + masters)
+    if is_summed or not spec.trained_by.is_before(*_WITH_TORCH_2):
+        return (copies + each, masters) if is_summed else (copies, each + masters)
+    stays = 2.0 if is_in_half_by_apex(spec) else each
+    return copies + stays, each - stays + masters
 
 
 def _kept_of_a_layer(setting: Setting) -> float:
@@ -286,8 +302,11 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
     activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
     trained = setting.trained_parameters
     each = setting.state_bytes + setting.kept_bytes  # bytes of a trained weight
-    held = (each * trained + setting.frozen_bytes * (setting.parameters - trained)) + setting.fixed_state_bytes
-    held = setting.whole_bytes + (0.0 if setting.offloads_weights else held / setting.sharers)
+    frozen = setting.frozen_bytes * (setting.parameters - trained)
+    in_full = setting.undivided_bytes * trained + (0.0 if setting.divides_frozen else frozen)
+    held = each * trained + frozen + setting.fixed_state_bytes
+    held = in_full + (held - in_full) / setting.sharers
+    held = setting.whole_bytes + (0.0 if setting.offloads_weights else held)
     casts = setting.cast_bytes * trained / setting.sharers
     passed = activations + setting.logit_bytes + setting.score_bytes + setting.gathered_bytes + casts
     updated = (setting.update_bytes * trained + setting.fixed_update_bytes) / setting.sharers

@@ -14,7 +14,7 @@ model is not part of the usual seconds. The longest upload that a worst case all
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from statistics import NormalDist
@@ -86,7 +86,7 @@ def phases_of(
 
     `factor` is the time that earlier jobs took before and after their steps, divided by the usual time.
     `upload_seconds` is the time to upload the model. Without an instance, or if its launcher uploads no files,
-    `training` is the only phase.
+    `training` is the only phase. A billed phase takes at most what the whole job may take without the others.
     """
     if instance is None or not owner(instance.instance_type).files_travel:
         return {"training": total}
@@ -98,7 +98,11 @@ def phases_of(
     share = min(1.0, _MOST_OVERHEAD * total.seconds / overhead)
     billed = {phase: seconds.scaled(share) for phase, seconds in billed.items()}
     training = total.scaled(1 - share * overhead / total.seconds) if total.seconds else total
-    seconds = {phase: usual(phase, kind) for phase in ("waiting", "starting")} | billed | {"training": training}
+    billed["training"] = training
+    lows = sum(phase.seconds_low for phase in billed.values())
+    most = {name: total.seconds_high - (lows - phase.seconds_low) for name, phase in billed.items()}
+    billed = {name: replace(phase, seconds_high=min(phase.seconds_high, most[name])) for name, phase in billed.items()}
+    seconds = {phase: usual(phase, kind) for phase in ("waiting", "starting")} | billed
     return {phase: seconds[phase] for phase in PHASES}
 
 

@@ -74,6 +74,8 @@ CALIBRATION: Mapping[str, float] = {
     "language model, adapters": 0.89,
     "language model, full": 1.03,
     "language model, long rows": 1.39,
+    "language model, experts": 1.39,
+    "language model, 4 bits in fp16": 1.39,
     "one GPU": 0.74,
     "several GPUs": 0.8,
     "several machines": 0.86,
@@ -118,7 +120,7 @@ def seconds(work: Work, constants: Mapping[str, Any]) -> dict[str, Any]:
     whole, launching = computing + traffic, work.kernels * c["launch"]
     busy = np.where(work.is_ahead, (whole**3 + launching**3) ** (1 / 3), whole + launching)
     waiting = work.bubble * busy + (1 + work.bubble) * sent(work.blocking_link, work.blocking_network)
-    waiting = waiting + _exposed(sent(work.micro_link, work.micro_network), whole)
+    waiting = waiting + _exposed(sent(work.micro_link, work.micro_network), busy)
     return {
         "compute": work.accumulation * computing,
         "memory": work.accumulation * traffic + c["update"] * work.updated / work.memory,

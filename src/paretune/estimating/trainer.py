@@ -17,7 +17,7 @@ from typing import Any
 
 from paretune.estimating.formats import BYTES
 from paretune.estimating.workload import Schedule, Setting
-from paretune.specification.job import ADAPTERS
+from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import DATA_PARALLEL, SHARDED
 from paretune.specification.user_code import MODEL_FOLDER
@@ -29,9 +29,9 @@ _TORCH_OPTIMIZER, _FUSED_OPTIMIZER = (4, 29), (5, 0)
 _HEAD_WIDTH = 64  # of BERT and similar models
 _AUTOCAST_SCORE_BYTES = 11.0
 """Bytes that are kept of a score under autocast, which computes the softmax in fp32: its input (4) and its result (4),
-a mask of bytes (1), and the result of the dropout in half precision (2). 66 published peaks of classifiers agree at
-128, 256 and 512 tokens. torch 2.13 does not keep the input, so that 7 remain (measured on a CPU)."""
-_HALF_SOFTMAX = ("O2", "O3")  # optimization levels of apex with a model in half precision, whose softmax is, too
+a mask of bytes (1), and the result of the dropout in half precision (2). 66 published peaks of classifiers grow
+like this with 128, 256 and 512 tokens. torch 2.13 does not keep the input, so that 7 remain (measured on a CPU)."""
+_IN_HALF = ("O2", "O3")  # optimization levels of apex with a model in half precision, whose softmax is, too
 _PASSES = 19.5
 """Number of times that a training step reads or writes a matrix of scores if every operation does so. The forward
 pass takes 8.25: the product (1), the mask (2), the softmax (2), the dropout (2.25, because its mask is a byte) and the
@@ -108,9 +108,14 @@ def kept_score_bytes(setting: Setting) -> float:
     layers = 1 if setting.work.recomputes else setting.built.layers
     formats = setting.formats
     each = 5.0 if formats.is_half else 9.0  # the softmax, its dropout, and a mask of bytes
-    if formats.autocast and spec.training_arguments.get("fp16_opt_level") not in _HALF_SOFTMAX:
+    if formats.autocast and not is_in_half_by_apex(spec):
         each = _AUTOCAST_SCORE_BYTES
     return each * _scores(setting) * layers / setting.built.layers
+
+
+def is_in_half_by_apex(spec: JobSpec) -> bool:
+    """Return whether apex holds the model, and so its gradients, in half precision."""
+    return spec.training_arguments.get("fp16_opt_level") in _IN_HALF
 
 
 def _scores(setting: Setting) -> float:

@@ -182,8 +182,8 @@ def data_faults(data: DataArguments) -> list[str]:
     return faults
 
 
-def text_lengths(dataset: str, text_column: str) -> list[int]:
-    """Return the number of characters of each text in a local file; empty if `dataset` is none, or too large.
+def texts_in(dataset: str, text_column: str) -> list[str]:
+    """Return the text of each row in a local file; empty if `dataset` is none, or too large.
 
     The texts are in `text_column` or, if there is no such column, in those of conversations or in the longest one.
     """
@@ -192,12 +192,12 @@ def text_lengths(dataset: str, text_column: str) -> list[int]:
     if not is_file(path) or not (is_parquet or path.suffix.lower() in _TEXT) or path.stat().st_size > _LARGEST:
         return []
     columns = _parquet_columns(path) if is_parquet else _columns(path, "dataset", drops=True)
-    sizes = {name: [len(str(cell or "")) for cell in cells] for name, cells in columns.items()}
-    chosen = [name for name in (text_column,) if name in sizes] or [
-        name for name in (PROMPT, COMPLETION, MESSAGES) if name in sizes
+    texts = {name: [str(cell or "") for cell in cells] for name, cells in columns.items()}
+    chosen = [name for name in (text_column,) if name in texts] or [
+        name for name in (PROMPT, COMPLETION, MESSAGES) if name in texts
     ]
-    chosen = chosen or sorted(sizes, key=lambda name: -sum(sizes[name]))[:1]
-    return [sum(lengths) for lengths in zip(*(sizes[name] for name in chosen), strict=True)]
+    chosen = chosen or sorted(texts, key=lambda name: -sum(map(len, texts[name])))[:1]
+    return ["".join(parts) for parts in zip(*(texts[name] for name in chosen), strict=True)]
 
 
 def _parquet_columns(path: Path) -> dict[str, Sequence[object]]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from paretune.core.errors import BadInput
 
 DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
-DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
+ZERO2 = ("deepspeed",)  # it divides gradients and optimizer states, and each device holds all weights
+DEEPSPEED = (*ZERO2, ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
 DATA_PARALLEL = "dp"  # torch's DataParallel: one process computes on all GPUs of an instance
 SHARDED = ("fsdp", "smp", ZERO3)  # strategies that shard the weights over devices
 DIVISIONS = ("tensor_parallel_degree", "pipeline_parallel_degree", "hybrid_shard_degree", "cpu_offload")

@@ -374,7 +374,9 @@ def test_a_terminal_of_80_columns_shows_all_columns_in_tables_that_fit_it(
     shown = {}
     for width in (80, 300):
         monkeypatch.setenv("COLUMNS", str(width))
-        shown[width] = str(table(remedied, *rows[1:])).partition("\n\nestimated")[0].splitlines()[1:]
+        lines = str(table(remedied, *rows[1:])).partition("\n\nestimated")[0].splitlines()
+        assert max(map(len, lines)) <= width
+        shown[width] = lines[next(number for number, line in enumerate(lines) if line.startswith("   cluster")) :]
 
     assert max(map(len, shown[80])) <= 80
     assert max(map(len, shown[300])) > 80
@@ -543,3 +545,87 @@ def test_the_command_above_the_table_of_bills_prints_its_first_row(
     assert code == 0
     assert table.splitlines()[3].split(" | ")[-1].removesuffix(" |") in out
     assert out.startswith("assumes Hugging Face's Trainer of transformers 4.6\n")
+
+
+def test_a_type_that_is_dearer_and_faster_by_a_second_that_nobody_can_tell_is_not_on_the_front() -> None:
+    short: dict[str, Any] = {"max_train_samples": 2700, "max_seq_length": 16}
+    cheap = estimate(**short)
+    dear = estimate(replace(PRICE, usd_per_hour=4 * PRICE.usd_per_hour), **short, instance_type="ml.p3.2xlarge")
+
+    assert dear.time.seconds < cheap.time.seconds
+    assert on_front([dear, cheap]) == [False, True]
+    assert "start-up and transfer are 9" in str(table(dear, cheap))
+
+
+def test_checkpoints_that_take_more_than_a_tenth_of_a_job_have_a_line_that_saves_them(
+    run: Command, workplace: Path
+) -> None:
+    job = {"model": "roberta-base", "max_train_samples": "45000", "program": "trainer", "instance_type": "ml.g5.xlarge"}
+
+    _, out, _ = run(**job)
+    _, none, _ = run(**job, **{"training_arguments.save_strategy": "no"})
+
+    line = " ".join(out.split())
+    assert """of it: --training_arguments '{"save_strategy": "no"}' saves that and """ in line
+    assert "checkpoints" in line
+    assert "checkpoints" not in none
+
+
+def test_the_table_has_samples_per_second_and_no_time_of_a_program_that_does_not_fit() -> None:
+    item = estimate(max_train_samples=100_000)
+    other = estimate(max_train_samples=900_000, program="trainer", per_device_train_batch_size=4096, max_seq_length=512)
+    assert other.fits == "no"
+
+    text = str(replace(table(item), others=[other]))
+
+    assert f"{item.plan.global_batch_size / item.time.step_seconds:.0f}" in text
+    assert "samples/s" in text
+    assert "with trainer" in text
+    assert "does not fit" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"model": "MOE", "fine_tuning": "lora"}, "a mixture of experts"),
+        ({"fine_tuning": "qlora", "precision": "fp16", "instance_type": "ml.g4dn.xlarge"}, "4-bit weights in fp16"),
+    ],
+)
+def test_a_kind_of_job_that_nobody_has_measured_says_so(
+    run: Command, workplace: Path, changes: dict[str, str], named: str
+) -> None:
+    moe = {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "hidden_size": 1024,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "vocab_size": 50_000,
+        "intermediate_size": 3072,
+        "moe_intermediate_size": 512,
+        "num_experts": 16,
+        "num_experts_per_tok": 2,
+    }
+    (workplace / "MOE").mkdir()
+    (workplace / "MOE" / "config.json").write_text(json.dumps(moe))
+    usual = {"model": "Qwen2.5-1.5B", "task": "causal-lm", "max_train_samples": "1000", "instance_type": "ml.g5.xlarge"}
+
+    code, out, err = run(**{**usual, **changes})
+
+    assert code == 0, err
+    assert f"no published rate of {named} is known, so the interval is half as wide again" in " ".join(out.split())
+
+
+def test_rows_of_a_data_file_are_counted_for_a_script_with_the_trainer(run: Command, workplace: Path) -> None:
+    (workplace / "rows.csv").write_text("text,label\n" + "a good film,1\n" * 400)
+    (workplace / "train.py").write_text(
+        "from transformers import AutoModelForSequenceClassification, HfArgumentParser, Trainer, TrainingArguments\n"
+        "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+        "model = AutoModelForSequenceClassification.from_pretrained('roberta-base')\n"
+        "Trainer(model=model, args=args).train()\n"
+    )
+
+    _, out, _ = run(entry_script="train.py", dataset="rows.csv", instance_type="ml.g5.xlarge")
+
+    assert "360 rows counted in rows.csv" in out

@@ -305,3 +305,19 @@ def test_sharded_weights_fit_on_more_devices_where_they_did_not_on_fewer() -> No
     assert held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=1).why_full(full)
     assert not held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=4).why_full(full)
     assert not held(16, "ml.g5.12xlarge", strategy="ddp", instance_count=1).why_full(full)
+
+
+@pytest.mark.parametrize(("fine_tuning", "whole"), [("full", 2 * 1500), ("lora", 2 * 1500)])
+def test_stage_2_of_zero_divides_gradients_and_states_and_no_weights(fine_tuning: str, whole: float) -> None:
+    job: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "precision": "bf16", "program": "trainer-4.57"}
+    stage_2, stage_3 = (
+        MemoryModel().predict(described(**job, fine_tuning=fine_tuning, strategy=name)).gib * GIB
+        for name in ("deepspeed", "deepspeed_zero3")
+    )
+    gathered = described(**job, fine_tuning=fine_tuning, strategy="deepspeed_zero3").gathered_bytes
+
+    setting = described(**job, fine_tuning=fine_tuning, strategy="deepspeed")
+    in_full = setting.undivided_bytes * setting.trained_parameters
+    in_full += setting.frozen_bytes * (setting.parameters - setting.trained_parameters)
+    assert in_full >= 0.9 * whole
+    assert stage_2 - stage_3 == pytest.approx(in_full * 7 / 8 - gathered, rel=0.05)

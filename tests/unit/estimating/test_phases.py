@@ -14,6 +14,13 @@ def divide(total: Seconds = HOUR, *, instance_type: str = "ml.g5.xlarge", **more
     return dict(phases_of(total, None if instance_type == "local" else instance(instance_type), **more))
 
 
+def test_no_billed_phase_takes_longer_than_the_whole_job_leaves_to_it() -> None:
+    phases = divide(instance_type="ml.p5.48xlarge", upload_seconds=2400)
+
+    assert phases["uploading"].seconds_high <= HOUR.seconds_high - phases["training"].seconds_low
+    assert phases["uploading"].seconds_high >= phases["uploading"].seconds
+
+
 def test_the_billed_phases_add_up_to_the_seconds_of_the_job_and_a_large_model_takes_longer_to_upload() -> None:
     phases, small, large = divide(), divide(upload_seconds=0), divide(upload_seconds=25)
 

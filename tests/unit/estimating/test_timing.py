@@ -114,7 +114,7 @@ def test_one_device_is_the_sum_by_hand() -> None:
         (tcp(step_network=1e8), exchanging(1e8 / (1e9 * 0.4))),
         (tcp(step_network=1e8, flow=4e9), exchanging(1e8 / 1e9)),  # not faster than the network of a small instance
         # What travels in every micro-batch is hidden behind that micro-batch, and counts once for each.
-        (several(micro_link=7e8), 2 * (busy(ONCE) + exposed(7e8 / (1e10 * 0.5), ONCE)) + UPDATE),
+        (several(micro_link=7e8), 2 * (busy(ONCE) + exposed(7e8 / (1e10 * 0.5), busy(ONCE))) + UPDATE),
         # 4 stages with 4 micro-batches wait for each other, and products wait for activations of other devices.
         (several(blocking_link=1e7, bubble=0.75), 2 * 1.75 * (busy(ONCE) + 1e7 / (1e10 * 0.5)) + UPDATE),
     ],

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from paretune.commands.estimate import OF_THE_DATA, EstimateRequest
 from paretune.commands.estimate.table import EstimateTable
@@ -19,7 +20,7 @@ from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of, length_faults
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.forecast import Forecast, described_by, estimate_user_code
-from paretune.estimating.local_rows import count_rows, padded_tokens
+from paretune.estimating.local_rows import CountedRows, count_rows, padded_tokens
 from paretune.estimating.remedy import with_remedy
 from paretune.estimating.timing import Measurement
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS, data_of
@@ -32,6 +33,7 @@ from paretune.presentation.text import usd
 from paretune.pricing import PriceList
 from paretune.specification.catalog import rows, usual_region
 from paretune.specification.container import JobInputs
+from paretune.specification.inputs import DataArguments
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.price import Price
@@ -51,7 +53,7 @@ class _Known:
     built: Architecture
     facts: _Facts  # such as the number of rows, or None
     cuts: Sequence[str] = ()  # sentences about texts that are cut
-    is_counted: bool = False  # whether the rows were counted in a file, and not prepared
+    counted_by: str = ""  # how the tokens of a file's rows were counted, if these are not prepared
 
 
 def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateTable:
@@ -133,6 +135,7 @@ def estimated(request: EstimateRequest, is_recorded: bool = False, probe: Measur
         item = estimator.estimate(spec, of_job.built, price, facts=of_job.facts)
         if item is not None:
             item = with_remedy(item, estimator, of_job.built, of_job.facts, price_of)
+            item = replace(item, find_unsaved=partial(_without_checkpoints, item, estimator, of_job))
         disk = bytes_on_disk(spec, JobInputs(), of_job.built)
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
     estimates = [job.estimate for job in jobs if job.estimate is not None]
@@ -142,6 +145,15 @@ def estimated(request: EstimateRequest, is_recorded: bool = False, probe: Measur
     remarks = [f"data: {'; '.join(dict.fromkeys(data))}", *_remarks(estimates), *_without_region(estimates)]
     warnings = [*warnings_of(jobs), *dict.fromkeys(cut for of_job in known for cut in of_job.cuts)]
     return EstimateTable(jobs=pairs, region=all_regions, remarks=remarks, warnings=warnings, others=others)
+
+
+def _without_checkpoints(item: Estimate, estimator: Estimator, known: _Known) -> Estimate | None:
+    """Estimate a Trainer's job that saves no checkpoint; None if it saves none anyway."""
+    spec = item.spec
+    if spec.trained_by.is_paretune or spec.training_arguments.get("save_strategy") == "no":
+        return None
+    other = spec.replace(training_arguments={**spec.training_arguments, "save_strategy": "no"})
+    return estimator.estimate(other, known.built, item.price, facts=known.facts)
 
 
 def _with_other_program(item: Estimate, estimator: Estimator, known: _Known) -> Estimate | None:
@@ -170,8 +182,27 @@ def _of_script(
         return known
     with suppress(BadInput):  # the model's architecture is unknown
         built = architecture_of(training.model, training.task, environment)
-        return forecast.of_script(spec, training, built, price, probe)
+        is_open = training.max_train_samples is None and "dataset" in training.model_fields_set
+        counted = _counted(training.data_arguments, training.model) if is_open else None
+        item = forecast.of_script(spec, training, built, price, probe, None if counted is None else counted.facts)
+        if item is None or counted is None:
+            return item
+        rows = f"{counted.facts['train_rows']:,.0f} rows counted in {spec.dataset}, whose {counted.by}"
+        return replace(item, basis=f"{item.basis}; {rows}")
     return None
+
+
+def _counted(data: DataArguments, model: str) -> CountedRows | None:
+    """Return the rows of a job's data file, counted for the tokenizer of a model if that is here."""
+    return count_rows(
+        data.dataset,
+        text_column=data.text_column,
+        max_seq_length=data.max_seq_length,
+        most_rows=data.max_train_samples,
+        joins_rows=data.task == CAUSAL_LM,
+        validates=data.validation_file is None,
+        model=model,
+    )
 
 
 def _known(specs: Sequence[JobSpec], environment: Mapping[str, str], row_tokens: float | None) -> list[_Known]:
@@ -189,19 +220,18 @@ def _known(specs: Sequence[JobSpec], environment: Mapping[str, str], row_tokens:
     for spec, local in zip(specs, of_data, strict=True):
         inputs = load_cached_inputs(spec, home) or load_cached_inputs(local, home)  # for the cluster, or this machine
         prepared = None if inputs is None or inputs.dataset is None else inputs.dataset.facts
-        counted = None
-        if not prepared and "dataset" in spec.model_fields_set:
-            counted = count_rows(
-                spec.dataset,
-                text_column=spec.text_column,
-                max_seq_length=spec.max_seq_length,
-                most_rows=spec.max_train_samples,
-                joins_rows=spec.task == CAUSAL_LM,
-                validates=spec.validation_file is None,
-            )
+        is_open = not prepared and "dataset" in spec.model_fields_set
+        counted = _counted(spec.data_arguments, spec.model) if is_open else None
         facts = _imagined(spec, row_tokens) or prepared or (None if counted is None else counted.facts)
         cuts = inputs.findings.warnings if inputs and prepared else counted.cuts if counted else ()
-        known.append(_Known(built=built[spec.model, spec.task], facts=facts, cuts=cuts, is_counted=counted is not None))
+        known.append(
+            _Known(
+                built=built[spec.model, spec.task],
+                facts=facts,
+                cuts=cuts,
+                counted_by="" if counted is None else counted.by,
+            )
+        )
     for spec, item in zip(specs, known, strict=True):
         faults += [*_faults(spec, item), *length_faults(spec.model, item.built.positions, spec.max_seq_length)]
     refuse(list(dict.fromkeys(faults)))
@@ -233,8 +263,8 @@ def _data(spec: JobSpec, known: _Known) -> str:
     assert data is not None  # `_faults` has refused jobs with an unknown number of rows
     counts = f"{data.rows:,.0f} rows of {data.tokens:,.0f} tokens"
     if "dataset" in spec.model_fields_set:
-        if known.is_counted:
-            return f"{spec.dataset}, {counts}, counted in the file; tokens are estimated from its characters"
+        if known.counted_by:
+            return f"{spec.dataset}, {counts}, counted in the file; {known.counted_by}"
         return f"{spec.dataset}, {counts}" + (
             "" if known.facts or spec.dataset in BUNDLED_ROWS else " (not prepared yet)"
         )

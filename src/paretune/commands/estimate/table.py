@@ -1,5 +1,6 @@
 """The table of estimates: its rows, its CSV, and how a terminal and a notebook show it."""
 
+import json
 import math
 import re
 import shutil
@@ -9,14 +10,13 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from paretune.core import pareto
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.core.shell import options
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.phases import PHASES
 from paretune.estimating.timing import PARTS
-from paretune.presentation.text import aligned, dollars, duration, plain
+from paretune.presentation.text import aligned, dollars, duration, plain, usd
 from paretune.pricing import dates_of
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
@@ -54,9 +54,14 @@ own training.
 """
 MAIN_COLUMNS = COLUMNS[: COLUMNS.index("fits") + 1]
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
-_MARK = "* = on the predicted Pareto front of seconds and dollars"
+_MARK = "* = on the predicted Pareto front of seconds and dollars, as far as the estimate can tell types apart"
+_TOLD_APART = 1 / 8
+"""Power of an interval's width by which one type must be faster than a cheaper one: a quarter of the interval on either
+side, because types share most of what is unknown. A guess."""
+_MUCH, _MOST = 0.1, 0.5  # shares of a job: of checkpoints that are worth a line, and of what is no training
 _DAY_S = 24 * 3600.0
 _LEAST_WIDTH = 80  # columns of the narrowest terminal; also assumed if the output is not a terminal
+_NO_TERMINAL = 100_000  # columns of what is no terminal
 _INDENT = "     "
 _HARD_SPACE = "\u00a0"
 _OPTION = re.compile(r"--\S+ [^\s-]\S*")
@@ -138,6 +143,10 @@ class EstimateTable(Result):
             for plan in parts[:1]
             for rows in [plan.per_device_train_batch_size]
         ]
+        around = [_share_around(item) for _, item in self.jobs]
+        if around and min(around) > _MOST:
+            share = f"{min(around):.0%} or more of the time"
+            sentences.append(f"start-up and transfer are {share}: a faster type gains little")
         sentences += [*self.remarks, *(f"warning: {text}" for text in self.warnings)]
         sentences += [self.open_command] if self.open_command else []
         if not any(spec.has_instances for spec, _ in self.jobs):
@@ -154,8 +163,10 @@ class EstimateTable(Result):
             header += "\n" + "\n".join([line, *_under_row(item, width)])
         ending = f"{self.title}; {_MARK}" if any(columns.get("", ())) else self.title
         blocks = ["\n".join(block) for block in others]
-        first = [line] if (line := self.program()) else []
-        return "\n\n".join(["\n".join([*first, header]), *blocks, "\n".join([ending, *self._bases(), *self.notes()])])
+        of_words = shutil.get_terminal_size((_NO_TERMINAL, 24)).columns  # a file or pipe gets whole sentences
+        first = _wrapped(line, of_words, "") if (line := self.program()) else []
+        last = [line for text in (ending, *self._bases(), *self.notes()) for line in _wrapped(text, of_words, "")]
+        return "\n\n".join(["\n".join([*first, header]), *blocks, "\n".join(last)])
 
     def _varying(self) -> list[str]:
         """Return the names of the settings that differ between rows."""
@@ -198,7 +209,8 @@ class EstimateTable(Result):
         text = ""
         if item is not None and other is not None:
             ratio = other.time.seconds / item.time.seconds
-            text = duration(other.time.seconds) if max(ratio, 1 / ratio) > _DIFFERENT else ""
+            if max(ratio, 1 / ratio) > _DIFFERENT:
+                text = "does not fit" if other.fits == "no" else duration(other.time.seconds)
         return {f"with {programs.pop()}": text}
 
     def _shown(self) -> "DataFrame":
@@ -210,15 +222,21 @@ class EstimateTable(Result):
 def on_front(estimates: Sequence[Estimate | None]) -> list[bool]:
     """Return whether each estimate is on the front of seconds and dollars.
 
-    Estimates that may not fit in memory or have no price are not on it.
+    Estimates that may not fit in memory or have no price are not on it, and neither is one that is dearer than another
+    and faster by less than the estimate can tell.
     """
-    points = {
-        index: (item.time.seconds, item.cost_usd)
+    able = [
+        (item.cost_usd, item.time.seconds, index)
         for index, item in enumerate(estimates)
         if item is not None and item.cost_usd is not None and (item.memory is None or item.fits == "yes")
-    }
-    marks = dict(zip(points, pareto.front(list(points.values()), maximize=(False, False)), strict=True))
-    return [marks.get(index, False) for index in range(len(estimates))]
+    ]
+    marks, fastest_s = set[int](), math.inf
+    for _, seconds, index in sorted(able):
+        time = estimates[index].time  # type: ignore[union-attr]  # the able ones exist
+        if not marks or seconds * (time.seconds_high / time.seconds_low) ** _TOLD_APART < fastest_s:
+            marks.add(index)
+            fastest_s = min(fastest_s, seconds)
+    return [index in marks for index in range(len(estimates))]
 
 
 def _row(spec: JobSpec, item: Estimate | None, is_best: bool, other: Estimate | None) -> Row:
@@ -291,6 +309,7 @@ def _of_ours(item: Estimate) -> dict[str, str]:
     steps, usd_of_tokens = item.plan.gradient_accumulation_steps, item.usd_per_billion_tokens
     return {
         "batch": f"{item.plan.per_device_train_batch_size}{f' x {steps}' if steps > 1 else ''}",
+        "samples/s": plain(item.samples_per_second, 2),
         "GiB per device": f"{memory.gib:.1f} of {_usable(memory)}",
         "largest batch": {None: "-", 0: "none surely"}.get(item.largest_batch, str(item.largest_batch)),
         "USD per billion tokens": "" if not item.tokens else "-" if usd_of_tokens is None else dollars(usd_of_tokens),
@@ -314,19 +333,37 @@ def _under_row(item: Estimate | None, width: int) -> list[str]:
         if item.did_not_fit is not None:
             sentence += f" (batch {item.did_not_fit.rows} ran out of memory before)"
         sentences.append("; ".join(filter(None, [sentence, item.remedy_in_words()])))
+    sentences += _of_checkpoints(item)
     if item.price and (doubts := item.price.doubts(date.today())):
         sentences.append(f"price {', '.join(doubts)}")
     return [line for sentence in sentences for line in _wrapped(sentence, width)]
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _of_checkpoints(item: Estimate) -> list[str]:
+    """Return what checkpoints take, and how to save that, if it is more than a tenth of the job."""
+    without = item.unsaved
+    if without is None or (saved_s := item.time.seconds - without.time.seconds) <= _MUCH * item.time.seconds:
+        return []
+    given = options(training_arguments=json.dumps({"save_strategy": "no"}))
+    saved = "" if item.cost_usd is None else f" and {usd(item.cost_usd - (without.cost_usd or 0.0))}"
+    return [f"checkpoints and their upload are {duration(saved_s)} of it: {given} saves that{saved}"]
+
+
+def _share_around(item: Estimate | None) -> float:
+    """Return the share of a job's time before its first step and after its last one; 0 on this machine."""
+    if item is None or not item.spec.has_instances:
+        return 0.0
+    return (item.time.parts.get("start", 0.0) + item.time.parts.get("upload", 0.0)) / item.time.seconds
+
+
+def _wrapped(text: str, width: int, indent: str = _INDENT) -> list[str]:
     """Return a text as indented lines. An option stays on one line with its value, so that it can be copied."""
     kept = _OPTION.sub(lambda match: match[0].replace(" ", _HARD_SPACE), text)
     lines = textwrap.wrap(
         kept,
         width,
-        initial_indent=_INDENT,
-        subsequent_indent=f"{_INDENT}  ",
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
         break_long_words=False,
         break_on_hyphens=False,
     )
