@@ -182,7 +182,7 @@ def describe(setting: Setting, *, stack: str | None = None) -> Work:
 
 UNMEASURED = {
     "language model, experts": "a mixture of experts",
-    "language model, 4 bits in fp16": "4-bit weights in fp16",
+    "language model, 4 bits without bf16": "4-bit weights on a GPU without bf16",
     "language model, long rows": f"rows of {LONG_ROWS:,} tokens or more",
 }
 """Kinds of jobs of which no published rate is known, in words."""
@@ -195,8 +195,8 @@ def _kind(setting: Setting) -> str:
         return ""
     if spec.task == CAUSAL_LM and setting.built.experts:
         return "language model, experts"
-    if spec.task == CAUSAL_LM and spec.fine_tuning == "qlora" and setting.formats.compute == "fp16":
-        return "language model, 4 bits in fp16"
+    if spec.task == CAUSAL_LM and spec.fine_tuning == "qlora" and not share.device.has_bf16:
+        return "language model, 4 bits without bf16"
     if spec.task == CAUSAL_LM and setting.work.tokens >= LONG_ROWS:
         return "language model, long rows"
     if share.instances > 1:

@@ -75,7 +75,7 @@ CALIBRATION: Mapping[str, float] = {
     "language model, full": 1.03,
     "language model, long rows": 1.39,
     "language model, experts": 1.39,
-    "language model, 4 bits in fp16": 1.39,
+    "language model, 4 bits without bf16": 1.39,
     "one GPU": 0.74,
     "several GPUs": 0.8,
     "several machines": 0.86,

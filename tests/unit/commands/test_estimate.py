@@ -588,7 +588,10 @@ def test_the_table_has_samples_per_second_and_no_time_of_a_program_that_does_not
     ("changes", "named"),
     [
         ({"model": "MOE", "fine_tuning": "lora"}, "a mixture of experts"),
-        ({"fine_tuning": "qlora", "precision": "fp16", "instance_type": "ml.g4dn.xlarge"}, "4-bit weights in fp16"),
+        (
+            {"fine_tuning": "qlora", "precision": "fp16", "instance_type": "ml.g4dn.xlarge"},
+            "4-bit weights on a GPU without bf16",
+        ),
     ],
 )
 def test_a_kind_of_job_that_nobody_has_measured_says_so(
