@@ -31,6 +31,9 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 if "PYTEST_XDIST_WORKER" in os.environ:  # if threads outnumber cores, they busy-wait
     os.environ["OMP_NUM_THREADS"] = "1"
 
+for _name in ("COLUMNS", "LINES"):  # a shell may export them, and readline sets them: tests print to no terminal
+    os.environ.pop(_name, None)
+
 if VARIABLE in os.environ:
     hide()
 
