@@ -250,7 +250,7 @@ def _gradient_bytes(setting: Setting) -> tuple[float, float]:
         return 4.0, each
     if is_summed or not spec.trained_by.is_before(*_WITH_TORCH_2):
         return (copies + each, masters) if is_summed else (copies, each + masters)
-    stays = 2.0 if is_in_half_by_apex(spec) else each
+    stays = 2.0 if is_in_half_by_apex(setting) else each
     return copies + stays, each - stays + masters
 
 

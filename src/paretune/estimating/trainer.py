@@ -17,7 +17,7 @@ from typing import Any
 
 from paretune.estimating.formats import BYTES
 from paretune.estimating.workload import Schedule, Setting
-from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.job import ADAPTERS
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import DATA_PARALLEL, SHARDED
 from paretune.specification.user_code import MODEL_FOLDER
@@ -108,14 +108,14 @@ def kept_score_bytes(setting: Setting) -> float:
     layers = 1 if setting.work.recomputes else setting.built.layers
     formats = setting.formats
     each = 5.0 if formats.is_half else 9.0  # the softmax, its dropout, and a mask of bytes
-    if formats.autocast and not is_in_half_by_apex(spec):
+    if formats.autocast and not is_in_half_by_apex(setting):
         each = _AUTOCAST_SCORE_BYTES
     return each * _scores(setting) * layers / setting.built.layers
 
 
-def is_in_half_by_apex(spec: JobSpec) -> bool:
+def is_in_half_by_apex(setting: Setting) -> bool:
     """Return whether apex holds the model, and so its gradients, in half precision."""
-    return spec.training_arguments.get("fp16_opt_level") in _IN_HALF
+    return setting.spec.training_arguments.get("fp16_opt_level") in _IN_HALF
 
 
 def _scores(setting: Setting) -> float:
