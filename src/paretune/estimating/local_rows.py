@@ -105,9 +105,11 @@ def _tokens_of(texts: Sequence[str], model: str) -> tuple[list[float], str]:
         from tokenizers import Tokenizer  # comes with transformers
 
         with suppress(Exception):  # its errors have no class of their own
-            sample = texts[:: max(1, len(texts) // _SAMPLED)]
-            exact = sum(len(each.ids) for each in Tokenizer.from_file(str(path)).encode_batch([*sample]))
-            share = exact / sum(counted[:: max(1, len(texts) // _SAMPLED)])
+            tokenizer, every = Tokenizer.from_file(str(path)), max(1, len(texts) // _SAMPLED)
+            tokenizer.no_truncation()  # files of sentence encoders ask for both
+            tokenizer.no_padding()
+            exact = sum(len(each.ids) for each in tokenizer.encode_batch([*texts[::every]]))
+            share = exact / sum(counted[::every])
             return [share * each for each in counted], "tokens are counted with the model's tokenizer"
     return counted, by
 

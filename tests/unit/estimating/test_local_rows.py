@@ -58,6 +58,7 @@ def test_a_tokenizer_that_is_here_counts(tmp_path: Path) -> None:
 
     words = Tokenizer(WordLevel({"a": 0, "b": 1, "[UNK]": 2}, "[UNK]"))
     words.pre_tokenizer = Whitespace()
+    words.enable_truncation(2)  # as in the files of sentence encoders, which would hide the length of texts
     words.save(str(tmp_path / "tokenizer.json"))
 
     rows = counted(tmp_path / "rows.csv", "a b " * 10, "a " * 40, model=str(tmp_path))
