@@ -6,7 +6,7 @@
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,14 @@ from paretune.specification.inputs import DATA_FILES, data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
 from paretune.specification.profile import CHARGED, FILE, read_profile, sets_value, with_profile
-from paretune.studies.definition.file import IN_THE_FILE, StudyFile, StudyRequest, skeleton, unknown_option
+from paretune.studies.definition.file import (
+    IN_THE_FILE,
+    StudyFile,
+    StudyRequest,
+    paid_with,
+    skeleton,
+    unknown_option,
+)
 from paretune.studies.definition.objectives import Objective, direction_of, stated_direction
 from paretune.user_code.inputs import with_own_options
 from paretune.user_code.script import Script
@@ -63,7 +70,7 @@ def _read(texts: Mapping[str, str]) -> StudyFile | StudyRequest:
         direction = option if option in ("minimize", "maximize") else direction_of(metric) or "minimize or maximize"
         of_study = {name: text for name, text in texts.items() if name in StudyFile.model_fields}
         search, quality = {"PARAMETER": {"choices": [1, 2]}}, Objective(metric=metric, direction=direction)
-        file = skeleton({"project": str(texts["project"])}, search, quality, {"budget_usd": 20, **_terms(of_study)})
+        file = skeleton({"project": str(texts["project"])}, search, quality, _terms(of_study))
         raise BadInput(
             [f"a study of a project needs a study file, which says what to search, with one line such as {file}"]
         )
@@ -71,7 +78,7 @@ def _read(texts: Mapping[str, str]) -> StudyFile | StudyRequest:
         raise BadInput(
             [
                 "study must name a study file, such as studies/smoke.yaml, or a script; or give a data set and a "
-                "budget: `paretune study --dataset reviews.csv --budget_usd 20`"
+                "budget: `paretune study --dataset reviews.csv --budget_hours 2`"
             ]
         )
     for name in _OF_QUALITY:
@@ -110,19 +117,30 @@ def _requested(texts: Mapping[str, str]) -> StudyRequest:
     faults = [with_own_argument(unknown_option(name, StudyOptions), name, script) for name in strange]
     spec, quality = None, None
     terms: Mapping[str, Any] = {}
-    if "budget_usd" not in of_study:
-        faults.append("budget_usd is missing: say how many dollars the study may spend, such as --budget_usd 20")
     with collecting(faults):
         spec = JobSpec.read(with_profile({name: job[name] for name in job if name not in strange}, os.environ))
         faults += missing_files(spec.as_text()) or ([] if spec.runs_user_code else data_faults(spec.data_arguments))
     with collecting(faults):
         quality = None if spec is None else _quality(spec, texts)
+    if spec is not None and (missing := _missing_budget(spec, of_study, has_types=types is not None)):
+        faults.insert(0, missing)
     if not faults:
         with collecting(faults):  # check the keys of the study, such as n_trials=abc
             terms = _terms(of_study)
     refuse(faults)
     assert spec is not None
     return StudyRequest(job=spec, types=types, terms=terms, quality=quality)
+
+
+def _missing_budget(spec: JobSpec, of_study: Collection[str], *, has_types: bool) -> str:
+    """Return a fault if no limit of the study was typed: hours or dollars where nobody bills, else dollars."""
+    if "budget_usd" in of_study:
+        return ""
+    if paid_with(spec.given(), has_types=has_types) != metrics.JOB_SECONDS:
+        return "budget_usd is missing: say how many dollars the study may spend, such as --budget_usd 20"
+    if "budget_hours" in of_study:
+        return ""
+    return "budget_hours is missing: say how long the study's jobs may take together, such as --budget_hours 2"
 
 
 def _terms(of_study: Mapping[str, str]) -> dict[str, Any]:

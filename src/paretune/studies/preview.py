@@ -31,8 +31,8 @@ from paretune.studies.results.front import StudyFront, front_of
 from paretune.studies.results.tables import configurations_table, pareto_csv
 from paretune.studies.results.trials import label
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.limits import LEAST_S
-from paretune.studies.search.money import Money, refuse_small_budget
+from paretune.studies.search.limits import LEAST_OF_ALL_S, LEAST_S
+from paretune.studies.search.money import Money, dollars_as_time, refuse_small_budget
 from paretune.studies.search.next_job import Split, some_jobs
 from paretune.studies.search.table import StudyTable, stored
 from paretune.tracking import schema
@@ -88,8 +88,9 @@ class StudyPreview:
         if self.script:
             details = ["", "the first of them:", *(f"  {name}: {text}" for name, text in self.script.items())]
         count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
-        budget = "not set" if file.budget_usd is None else f"{file.budget_usd:g}"
-        head = f"{file.name}: {count}, budget_usd {budget}; some of its jobs:"
+        budgets = {"budget_usd": file.budget_usd, "budget_hours": file.budget_hours}
+        given = [f"{name} {value:g}" for name, value in budgets.items() if value is not None]
+        head = f"{file.name}: {count}, {', '.join(given) or 'no budget'}; some of its jobs:"
         words = [f"{name}: {text}" for name, text in self.words.items()]
         lines, known = [trial.line() for trial in self.trials], list[str]()
         if self.known is not None:
@@ -187,21 +188,24 @@ def _money_in_words(
         return {"where": types}
     (cheapest, least_usd), (_, most_usd) = (pick(worst, key=itemgetter(1)) for pick in (min, max))
     shortest_s, longest_s = (60 * pick(spec.max_runtime_minutes for spec, _ in worst) for pick in (min, max))
-    probe_usd = least_usd
-    if not cheapest.runs_user_code:  # a study of paretune's own training may begin with a probe, which is short
-        probe_usd = min(least_usd, money.worst_usd(cheapest.replace(max_runtime_minutes=LEAST_S / 60)) or 0.0)
+    # The first job may be short: a probe of paretune's own training, or a script with a part of the budget.
+    first_s = min(shortest_s, LEAST_OF_ALL_S if cheapest.runs_user_code else LEAST_S)
+    first_usd = min(least_usd, money.worst_usd(cheapest.replace(max_runtime_minutes=first_s / 60)) or 0.0)
     budget_usd = file.budget_usd
-    if is_new and budget_usd and probe_usd > budget_usd:
+    if is_new and budget_usd and first_usd > budget_usd:
         raise BudgetRefused(
             f"no job's worst case fits the budget ({usd(budget_usd)}): the least is {limit_usd(least_usd)}; "
             "raise the budget, or lower max_runtime_minutes, which bounds each job"
         )
     price = workplace.launcher.price(cheapest)
+    limit = {"limit of a job": f"it is stopped after {_span(duration(shortest_s), duration(longest_s))}"}
+    if file.spending.is_time:
+        return {"where": types, **limit, **_time_in_words(file, money, workplace, (shortest_s, longest_s))}
     notional = " (notional: nobody bills this machine)" if price is not None and price.confidence == "notional" else ""
     words = {
         "where": types,
         "worst case of a job": f"{_span(limit_usd(least_usd), limit_usd(most_usd))}{notional}",
-        "limit of a job": f"it is stopped after {_span(duration(shortest_s), duration(longest_s))}",
+        **limit,
     }
     if budget_usd:
         counts = [math.floor(budget_usd / each) for each in (most_usd, least_usd) if each]
@@ -209,6 +213,25 @@ def _money_in_words(
         more = ", and more once the first ones have shown how long they take" if cheapest.runs_user_code else ""
         words["budget"] = f"{covered}{more}" if covered else usd(budget_usd)
     return words
+
+
+def _time_in_words(
+    file: StudyFile, money: Money, workplace: Workplace, limits_s: tuple[float, float]
+) -> dict[str, str]:
+    """Return how many jobs the budget covers where nobody bills, and what time its dollars stand for, by heading.
+
+    `limits_s` are the shortest and the longest time limit of a job, in seconds.
+    """
+    words = {"dollars": text} if (text := dollars_as_time(file, workplace)) else dict[str, str]()
+    if (budget_s := money.total_s) is None:
+        return words
+    if budget_s < limits_s[1]:
+        text = "are less than that limit, so jobs get shorter ones"
+    else:
+        counts = _span(*(f"{math.floor(budget_s / each):,}" for each in limits_s[::-1]))
+        text = f"cover {counts} such jobs at their time limits"
+        text += ", and more once the first ones have shown how long they take" * file.job.runs_user_code
+    return {**words, "budget": f"{duration(budget_s)} of job time {text}"}
 
 
 def _span(low: str, high: str) -> str:
@@ -222,7 +245,7 @@ def check_study(file: StudyFile, jobs: list[JobSpec], workplace: Workplace, say:
     """
     has_account, is_users = workplace.offline is None, jobs[0].runs_user_code
     if file.design is None and not stored(file.name, storage_of(file, workplace)):
-        refuse_small_budget(file.budget_usd, jobs, workplace)
+        refuse_small_budget(file.budget_usd, file.budget_hours, jobs, workplace)
     if has_account:
         _check_terms(file, workplace)
         if workplace.launcher.reads_inputs and not is_users:

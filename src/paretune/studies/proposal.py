@@ -39,7 +39,7 @@ from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE
 from paretune.specification.price import Price
 from paretune.storage.files import as_yaml
-from paretune.studies.definition.file import StudyFile, StudyRequest
+from paretune.studies.definition.file import StudyFile, StudyRequest, paid_with
 from paretune.studies.definition.objectives import OBJECTIVES, Objective
 from paretune.studies.definition.space import read_entry
 from paretune.studies.own_code import LeftOut, search_of_script
@@ -124,7 +124,7 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "")
 
     Raises BadInput if nothing is left to search, for example because the budget covers too few jobs.
     """
-    job, budget_usd = request.job, request.terms["budget_usd"]
+    job, budget_usd, budget_hours = request.job, *(request.terms.get(name) for name in ("budget_usd", "budget_hours"))
     name = request.terms.get("name") or Path(job.entry_script or job.dataset.partition(":")[2] or job.dataset).stem
     storage = request.terms.get("storage") or usual_storage(workplaces.home, workplaces.environment)
     if (begun := stored(name, storage)) and "search" in begun:
@@ -135,6 +135,7 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "")
     if request.types:
         search["instance_type"] = {"choices": list(request.types)}
     given: dict[str, Any] = dict(job.given())
+    paid = paid_with(given, has_types=request.types is not None)
     if job.entry_script is not None:
         assert request.quality is not None
         of_script = search_of_script(job, request.quality, has_types=bool(request.types), terms=request.terms)
@@ -145,12 +146,12 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "")
             if of_script.search
             else []
         )
-        objectives = _objectives(request.quality)
+        objectives = _objectives(paid, request.quality)
         reasons.append(f"{request.quality.metric} is {request.quality.direction}d")
     else:
         workplace = workplaces.offline(job, offline) if offline else workplaces.of(job)
         if not has_open_types:
-            refuse_small_budget(budget_usd, [job], workplace)
+            refuse_small_budget(budget_usd, budget_hours, [job], workplace)
         inputs = _inputs(job, workplaces)
         if job.is_simulated and inputs.dataset is not None:
             # A simulation does not read the rows; it needs only their number.
@@ -174,7 +175,7 @@ def propose(request: StudyRequest, workplaces: Workplaces, *, offline: str = "")
             if "max_runtime_minutes" not in job.model_fields_set:
                 longest_s = max(item.time.seconds_high for _, item in chosen.values())
                 given["max_runtime_minutes"] = math.ceil(_ROOM * longest_s / 60)
-        objectives = {metrics.COST_USD: "minimize", **quality}
+        objectives = {paid: "minimize", **quality}
     if not search:
         raise BadInput(["nothing is left to search: leave learning_rate or the batch size open, or write a study file"])
     if "instance_type" in search:
@@ -208,7 +209,8 @@ def _continued(begun: Mapping[str, Any], request: StudyRequest) -> dict[str, Any
     if request.types:
         search["instance_type"] = {"choices": list(request.types)}
     if request.quality is not None:
-        objectives = _objectives(request.quality)
+        paid = next(name for name in (metrics.COST_USD, metrics.JOB_SECONDS) if name in objectives)
+        objectives = _objectives(paid, request.quality)  # a study that has begun with dollars goes on with them
     search = {name: entry for name, entry in search.items() if name not in given}
     proposed = {name: value for name, value in begun.get("job", {}).items() if name in _PROPOSED}
     return {"job": {**proposed, **given}, "search": search, "objectives": objectives}
@@ -230,8 +232,8 @@ def _quality(job: JobSpec) -> dict[str, str]:
     return {quality: OBJECTIVES[quality].direction}
 
 
-def _objectives(quality: Objective) -> dict[str, str]:
-    return {metrics.COST_USD: "minimize", quality.metric: quality.direction}
+def _objectives(paid: str, quality: Objective) -> dict[str, str]:
+    return {paid: "minimize", quality.metric: quality.direction}
 
 
 def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[str, Any]:
@@ -257,7 +259,7 @@ def _rate_reason(fine_tuning: str) -> str:
 
 
 def _instance_types(
-    job: JobSpec, inputs: JobInputs, workplace: Workplace, budget_usd: float
+    job: JobSpec, inputs: JobInputs, workplace: Workplace, budget_usd: float | None
 ) -> dict[str, tuple[str, Estimate]]:
     """Return the instance types to search: the estimated Pareto front of dollars and hours.
 
@@ -276,13 +278,14 @@ def _instance_types(
             left_out[_NO_ESTIMATE] += 1
         elif estimate.fits == "no":
             left_out[_NO_MEMORY] += 1
-        elif _FEWEST_JOBS * estimate.cost_usd > budget_usd:
+        elif budget_usd is not None and _FEWEST_JOBS * estimate.cost_usd > budget_usd:
             too_expensive.append((estimate.cost_usd, name))
         else:
             estimates[name] = estimate
     if not estimates and too_expensive:
         least_usd, cheapest = min(too_expensive)
-        few = f"budget_usd, {usd(budget_usd)}, pays for fewer than {_FEWEST_JOBS} of these jobs on any suitable type"
+        fewer = f"pays for fewer than {_FEWEST_JOBS} of these jobs on any suitable type"
+        few = f"budget_usd, {usd(budget_usd or 0.0)}, {fewer}"
         least = f"the cheapest, on {cheapest}, costs about {usd(least_usd)}"
         raise BadInput([f"{few}: {least}; raise budget_usd, or lower max_train_samples or num_train_epochs"])
     if not estimates:

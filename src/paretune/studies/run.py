@@ -35,7 +35,7 @@ from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.offers import region_of
 from paretune.launchers.processes import process_text
 from paretune.ledger.lock import locked
-from paretune.presentation.text import usd
+from paretune.presentation.text import duration, usd
 from paretune.pricing import price_remarks
 from paretune.specification import metrics
 from paretune.specification.declaration import spell
@@ -52,6 +52,7 @@ from paretune.studies.results.page import live_chart
 from paretune.studies.results.result import StudyResult
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.driver import ROUND_S, Driver, Propose
+from paretune.studies.search.money import dollars_as_time
 from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs
 from paretune.studies.search.table import StudyTable
 from paretune.studies.trial_status import TrialStatus
@@ -176,7 +177,8 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         ):
             is_new = not any(table.trials())
             if is_new or not file.once:  # otherwise an earlier command has printed them
-                for text in remarks_on(jobs, workplace, is_new=is_new):
+                remarks = [dollars_as_time(file, workplace), *remarks_on(jobs, workplace, is_new=is_new)]
+                for text in filter(None, remarks):
                     say(text)
             show = live_chart() if say is say_on_stderr else None
             return StudyRun(file, table, workplace, given=uncharged, say=say, show=show).work()
@@ -269,11 +271,9 @@ class StudyRun:
         """Print how a trial ended and update the chart; if the last page is old enough, write page and table again."""
         result = ", ".join(starmap(_in_words, trial.values.items())) or trial.reason[:120]
         outcome = f"{trial.shown_status}{': ' if result else ''}{result} ({trial.setting()})"
-        self.record.is_stale, balance = True, self._table.balance()
+        self.record.is_stale = True
         repeat = "" if trial.repeats is None else f", which repeats trial {trial.repeats}:"
-        left = "" if self._file.budget_usd is None else f", left {usd(balance.left_usd(self._file.budget_usd))}"
-        committed = f", reserved {usd(balance.committed_usd)}" if balance.committed_usd else ""
-        progress = f"{counted([*self.driver.trials.values()])}; spent {usd(balance.spent_usd)}{committed}{left}"
+        progress = f"{counted([*self.driver.trials.values()])}; {self._spent()}"
         since = f"; {text}" if self._split is not None and (text := self._split.since_growth()) else ""
         self._say(f"trial {trial.number}{repeat} {outcome}; {progress}{since}")
         began = time.monotonic()
@@ -281,6 +281,16 @@ class StudyRun:
             self._show(self._answer())
         if self.record.is_page_due:
             self.record.write_in_passing(self._answer(), began)
+
+    def _spent(self) -> str:
+        """Return what is spent, reserved and left, in words."""
+        file, text, balance = self._file, self._file.spending.text, self._table.balance()
+        spent, committed, budget = balance.spent_usd, balance.committed_usd, file.budget_usd
+        if file.spending.is_time:
+            (spent, committed), budget = self._table.seconds(), self.driver.money.total_s
+        reserved = f", reserved {text(committed)}" if committed else ""
+        left = "" if budget is None else f", left {text(budget - spent - committed)}"
+        return f"spent {text(spent)}{reserved}{left}"
 
     def _show_progress(self) -> None:
         """Write the page again if jobs have progressed since it was written, at most once a minute."""
@@ -303,7 +313,9 @@ class StudyRun:
             levels=levels,
             front=front,
             budget_usd=file.budget_usd,
+            budget_s=self.driver.money.total_s if file.spending.is_time else None,
             committed_usd=balance.committed_usd,
+            committed_s=self._table.seconds()[1],
             n_trials=file.n_trials,
             prices=self._doubtful_prices(trials),
             search={} if file.design is not None else file.search,
@@ -384,4 +396,6 @@ class StudyRun:
 
 
 def _in_words(name: str, value: float) -> str:
-    return f"cost {usd(value)}" if name == metrics.COST_USD else f"{name} {value:.4g}"
+    if name == metrics.COST_USD:
+        return f"cost {usd(value)}"
+    return f"job time {duration(value)}" if name == metrics.JOB_SECONDS else f"{name} {value:.4g}"

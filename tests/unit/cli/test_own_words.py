@@ -91,7 +91,7 @@ def test_a_study_file_to_paste_has_the_budget_and_the_trials_that_were_typed(wor
     file = yaml.safe_load(err[err.index("{name: my study") :].strip())
     assert (file["budget_usd"], file["n_trials"]) == (0.05, 4)
     assert file["search"] == {"training_arguments.b2": {"low": 0.998, "high": 0.9995}}
-    assert file["objectives"] == {"cost_usd": "minimize", "mean_reward": "maximize"}
+    assert file["objectives"] == {"job_seconds": "minimize", "mean_reward": "maximize"}
 
 
 def test_a_script_of_a_package_with_relative_imports_runs_as_a_module(workplace: Path, run: Run) -> None:

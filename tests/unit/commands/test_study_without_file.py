@@ -1,7 +1,6 @@
 """A study without a file: its search follows from the data set or the script, and from the budget."""
 
 import json
-import math
 import re
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 import yaml
 
 from paretune.cli import main
-from paretune.presentation.text import limit_usd
 from paretune.studies.definition.file import StudyFile
 
 SCRIPT = """import argparse
@@ -38,7 +36,7 @@ def test_a_dry_run_prints_the_study_file_which_runs_as_it_is(
     values = yaml.safe_load(text)
     assert values["search"]["learning_rate"] == {"low": 0.0125, "high": 0.8, "log": True}
     assert values["search"]["per_device_train_batch_size"] == {"choices": [8, 16, 32, 64, 128]}
-    assert values["objectives"] == {"cost_usd": "minimize", "val_f1": "maximize"}
+    assert values["objectives"] == {"job_seconds": "minimize", "val_f1": "maximize"}
     assert values["budget_usd"] == 20
     (workplace / "saved.yaml").write_text(text)
     assert StudyFile.read("saved.yaml").takes_split
@@ -90,7 +88,7 @@ def test_the_direction_of_a_script_s_metric_follows_from_its_name_and_is_stated(
     assert main(["study", "train.py", "--budget_usd", "20", "--metric", metric, "--dry_run"]) == 0
 
     text = capsys.readouterr().out
-    assert yaml.safe_load(text)["objectives"] == {"cost_usd": "minimize", metric: direction}
+    assert yaml.safe_load(text)["objectives"] == {"job_seconds": "minimize", metric: direction}
     assert f"# {metric} is {direction}d\n" in text
 
 
@@ -107,7 +105,10 @@ def test_a_metric_whose_name_leaves_doubt_is_asked_for_its_direction(
 
     for words in (["--minimize", "val_rae"], ["--metric", "val_rae", "--minimize", "val_rae"]):
         assert main([*ASKED, *words]) == 0
-        assert yaml.safe_load(capsys.readouterr().out)["objectives"] == {"cost_usd": "minimize", "val_rae": "minimize"}
+        assert yaml.safe_load(capsys.readouterr().out)["objectives"] == {
+            "job_seconds": "minimize",
+            "val_rae": "minimize",
+        }
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_a_project_gets_a_study_file_to_start_from(workplace: Path, capsys: pyte
     assert "a study of a project needs a study file" in error
     values = yaml.safe_load(error[error.index("{") :])
     assert values["job"] == {"project": "nanogpt"}
-    assert values["objectives"] == {"cost_usd": "minimize", "val_loss": "minimize"}
+    assert values["objectives"] == {"job_seconds": "minimize", "val_loss": "minimize"}
 
 
 def test_instance_types_are_searched_even_if_rate_and_batch_of_the_script_are_given(
@@ -326,8 +327,11 @@ def test_a_rehearsal_is_not_continued_by_a_command_that_names_no_simulation(
     ("words", "sentence"),
     [
         ([], "study must name a study file, such as studies/smoke.yaml, or a script"),
-        (["train.py", "--metric", "val_f1"], "budget_usd is missing: say how many dollars the study may spend"),
-        (["trian.py", "--metric", "val_f1"], "budget_usd is missing"),
+        (
+            ["train.py", "--metric", "val_f1"],
+            "budget_hours is missing: say how long the study's jobs may take together",
+        ),
+        (["trian.py", "--metric", "val_f1"], "budget_hours is missing"),
         (["trian.py", "--metric", "val_f1"], "did you mean train.py"),
         (["train.py", "--budget_usd", "3"], "say which metric judges the model of train.py"),
         (["train.py", "--budget_usd", "3"], "found in the script: val_f1"),
@@ -456,8 +460,9 @@ def test_a_dry_run_states_the_worst_case_of_a_job_and_how_many_the_budget_covers
     text = capsys.readouterr().out
     assert "# where: this machine\n" in text
     assert "# limit of a job: it is stopped after 30 m\n" in text
-    assert f"# worst case of a job: {limit_usd(*worst)} (notional: nobody bills this machine)\n" in text
-    assert f"# budget: 3.00 USD cover {math.floor(3 / worst.pop()):,} such jobs" in text
+    stands = "nobody bills these jobs: 3.00 USD stand for 26 h 5 m of job time, at the price of an ml.m5.large"
+    assert f"# dollars: {stands} (0.115 USD per hour)\n" in text
+    assert "# budget: 26 h 5 m of job time cover 52 such jobs at their time limits, and more once" in text
     assert "# reports: val_f1\n" in text
 
     (workplace / "saved.yaml").write_text(text)

@@ -222,7 +222,7 @@ def test_for_0_dollars_a_script_of_which_nothing_is_known_says_what_to_give(
     assert main(["study", "study.yaml", "--budget_usd", "0"]) == 3
     output = capsys.readouterr().out
     assert (
-        "nothing is known of the seconds of these jobs before one has run: give the study dollars for a job" in output
+        "nothing is known of the seconds of these jobs before one has run: give the study a budget for a job" in output
     )
 
 

@@ -65,6 +65,7 @@ from paretune.studies.definition.space import (
     make_spec,
     read_entry,
 )
+from paretune.studies.definition.spending import Spending, spending_of
 
 _LONGEST_NAME = 80  # characters
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric", "metric_definitions")
@@ -93,11 +94,14 @@ class StudyFile(Parameters):
     points: Points | None = parameter(None, example={"full": {"precision": ["fp32", "bf16"]}, "replicates": 3})
     """a designed experiment instead of search: full, d_optimal or table"""
     objectives: dict[str, str] = parameter({}, example={"f1": "maximize"})
-    """metrics to minimize or maximize; by default less cost_usd and more f1"""
+    """metrics to minimize or maximize; by default less cost_usd and more f1; where nobody bills, less job_seconds"""
     constraints: dict[str, dict[str, float]] = parameter({}, example={"f1": {"min": 0.9}})
     """maps each metric to its bounds"""
     budget_usd: float | None = parameter(None, ge=0)
     """dollars that all jobs of the study may cost in total; required if jobs are billed"""
+    budget_hours: float | None = parameter(None, gt=0)
+    """hours that all jobs of the study may take in total, a second limit beside the dollars; the only one that a study
+    needs where nobody bills"""
     n_trials: int | None = parameter(None, ge=1)
     """limit on trials, not counting repeats of recommended ones; by default as many as the budget or the grid allows"""
     n_parallel: int = parameter(1, ge=1, le=1000)
@@ -159,6 +163,12 @@ class StudyFile(Parameters):
         if located := [*map(self._source.located, faults)]:
             raise _in_order(located)
 
+    @cached_property
+    def spending(self) -> Spending:
+        """What the study spends: dollars, or the time of jobs that nobody bills."""
+        is_billed = any(item.is_billed or item.is_simulated for item in _launchers(self))
+        return spending_of(self.objectives, is_billed=is_billed)
+
     @property
     def command(self) -> str:
         """The command line that starts or continues this study; empty if the study was not read from a file."""
@@ -178,7 +188,9 @@ class StudyFile(Parameters):
             if isinstance(values.get("search"), Mapping):
                 values["search"] = {full_name(job, str(name)): entry for name, entry in values["search"].items()}
         if not values.get("objectives") and isinstance(job, Mapping):
-            values["objectives"] = default_objectives(job)
+            searched = values.get("search")
+            types = searched.get("instance_type") if isinstance(searched, Mapping) else None
+            values["objectives"] = default_objectives(job, paid=paid_with(job, has_types=types is not None))
         return super()._typed(values)
 
     @field_validator("search", mode="before")
@@ -419,14 +431,28 @@ def _one_launcher(study: StudyFile) -> Iterator[Fault]:
         yield Fault(path, f"all jobs of a study must have the same launcher, got {got}")
 
 
+def paid_with(job: Mapping[str, Any], *, has_types: bool = False) -> str:
+    """Return the metric that quality is traded against by default: dollars, or the job's seconds where nobody bills.
+
+    `has_types` says whether the study searches instance types, all of which are billed with launcher=auto.
+    """
+    launcher = str(job.get("launcher") or AUTO)
+    if launcher != AUTO and launcher not in known():  # another rule refuses it
+        return metrics.COST_USD
+    traits = chosen(launcher, str(job.get("instance_type") or ""))
+    is_free = not (traits.is_billed or traits.is_simulated or (has_types and launcher == AUTO))
+    return metrics.JOB_SECONDS if is_free else metrics.COST_USD
+
+
 def _limits(study: StudyFile) -> Iterator[str]:
     if study.budget_usd is not None:
         return
     if billed := next((item for item in _launchers(study) if item.is_billed and not item.is_simulated), None):
         yield f"budget_usd is missing: jobs on {billed.title} are billed, so their study needs it; add budget_usd: 20"
     # Without a budget, n_trials limits a study whose dollars are notional (local jobs) or simulated.
-    elif study.n_trials is None and not study.tries_all:
-        yield "n_trials is missing: without budget_usd, this study needs that limit; add n_trials: 20, or budget_usd"
+    elif study.n_trials is None and study.budget_hours is None and not study.tries_all:
+        other = "budget_usd" if any(item.is_simulated for item in _launchers(study)) else "budget_hours"
+        yield f"n_trials is missing: without {other}, this study needs that limit; add n_trials: 20, or {other}"
 
 
 def _sampler(study: StudyFile) -> Iterator[str]:
@@ -543,9 +569,12 @@ def _as_in_file(document: Mapping[str, Any], name: str) -> str:
 def skeleton(job: Mapping[str, Any], search: Mapping[str, Any], quality: "Objective", terms: Mapping[str, Any]) -> str:
     """Return a study file in one line, for a message to a user who has none: she changes it and saves it.
 
-    `terms` has the keys of the study that were typed, such as budget_usd.
+    `terms` has the keys of the study that were typed, such as budget_usd. Without a budget, the file has a usual one.
     """
-    objectives = {metrics.COST_USD: "minimize", quality.metric: quality.direction}
+    paid = paid_with(job)
+    if not {"budget_usd", "budget_hours"} & terms.keys():
+        terms = {"budget_hours": 2, **terms} if paid == metrics.JOB_SECONDS else {"budget_usd": 20, **terms}
+    objectives = {paid: "minimize", quality.metric: quality.direction}
     values = {"name": "my study", "job": dict(job), "search": dict(search), "objectives": objectives, **terms}
     return as_yaml(values, in_one_line=True).strip()
 

@@ -169,11 +169,11 @@ def judged_by(objectives: Mapping[str, str]) -> Objective | None:
     return OBJECTIVES.get(names[0]) or Objective(metric=names[0], direction=objectives[names[0]])
 
 
-def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:
-    """Return the objectives of a study that gives none: dollars and the quality metric of its task."""
+def default_objectives(job: Mapping[str, Any], *, paid: str = metrics.COST_USD) -> dict[str, str]:
+    """Return the objectives of a study that gives none: dollars, or what is `paid`, and its task's quality metric."""
     task = metrics.TASKS.get(str(job.get("task") or metrics.CLASSIFICATION))
     name = metrics.F1 if task is None else task.quality  # another rule refuses unknown tasks
-    return {metrics.COST_USD: "minimize", name: OBJECTIVES[name].direction}
+    return {paid: "minimize", name: OBJECTIVES[name].direction}
 
 
 def costs(values: Mapping[str, float], objectives: Mapping[str, str]) -> tuple[float, ...]:

@@ -10,10 +10,10 @@ from pathlib import PurePath
 
 from paretune.core.shell import options
 from paretune.presentation.text import aligned, plain, usd
-from paretune.pricing import ROUNDING_USD
-from paretune.specification import metrics
+from paretune.pricing import ML_M5_LARGE, ROUNDING_USD
 from paretune.specification.catalog import owner
 from paretune.specification.declaration import Value, experimental_words, spell
+from paretune.specification.launchers import LOCAL
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import OF_OWN_CODE
 from paretune.studies.definition.objectives import costs, violations
@@ -29,7 +29,7 @@ from paretune.studies.results.trials import Trial, counted, label
 from paretune.studies.trial_status import TrialStatus
 
 _MOST_REASONS, _MOST_ALIKE = 6, 6
-_SAME_USD = 0.01  # dollars of jobs that differ by at most this share are about the same
+_SAME = 0.01  # dollars or seconds of jobs that differ by at most this share are about the same
 _DIGITS = re.compile(r"\d+")
 
 
@@ -69,7 +69,9 @@ class StudyAnswer:
     name: str
     front: StudyFront
     budget_usd: float | None = None  # what the study may spend; None for no limit
+    budget_s: float | None = None  # seconds that all jobs together may take where nobody bills; None for no limit
     committed_usd: float = 0.0  # dollars reserved for the running jobs and for instances kept after a job
+    committed_s: float = 0.0  # the same in seconds, for the running jobs
     unverified: Mapping[int, str] = field(default_factory=dict)
     """Maps the number of a configuration on the front to the reason why it has no more runs."""
     n_trials: int | None = None  # limit on the trials of the study; None for no limit
@@ -92,6 +94,16 @@ class StudyAnswer:
         """The figures of its configurations."""
         return Figures(self.front)
 
+    @property
+    def budget(self) -> float | None:
+        """What the study may spend, in the unit of what it spends (`StudyFront.spending`); None for no limit."""
+        return self.budget_s if self.front.spending.is_time else self.budget_usd
+
+    @property
+    def committed(self) -> float:
+        """What is reserved for running jobs, in the same unit."""
+        return self.committed_s if self.front.spending.is_time else self.committed_usd
+
     @cached_property
     def picks(self) -> tuple[Pick, ...]:
         """Recommended configurations, the most important first; empty if nothing is feasible."""
@@ -112,7 +124,8 @@ class StudyAnswer:
         if not self.picks:
             return lines + _nothing(self.front)
         pick = self.picks[0]
-        lines += ["Estimated: nothing was run, and 0 USD were spent."] * (not self.front.trials)
+        nothing = "" if self.front.spending.is_time else ", and 0 USD were spent"
+        lines += [f"Estimated: nothing was run{nothing}."] * (not self.front.trials)
         lines += filter(None, [self.cut_off()])
         if remark := experimental_words(pick.point.trial.spec.experimental()):
             lines.append(f"{remark[0].upper()}{remark[1:]}.")
@@ -132,35 +145,36 @@ class StudyAnswer:
         return setting if point.is_expected else f"trial {point.number} ({setting})"
 
     def cost_of_search(self) -> str:
-        """Say what the search has cost, and from how many jobs on it pays, if there was an answer before it."""
-        if not self.picks or self.front.is_foreign or not self.front.spent_usd:
+        """Say what the search has taken, and from how many jobs on it pays, if there was an answer before it."""
+        paid, spent = self.front.spending, self.front.spent
+        if not self.picks or self.front.is_foreign or not spent:
             return ""
-        point, spent_usd = self.picks[0].point, self.front.spent_usd
-        of_job_usd = point.means.get(metrics.COST_USD, 0.0)
-        text = f"The search cost {usd(spent_usd)}"
-        if of_job_usd:
-            times = spent_usd / of_job_usd
+        point = self.picks[0].point
+        of_job = paid.of_job(point.means)
+        text = f"The search {'took' if paid.is_time else 'cost'} {paid.text(spent)}{' of job time' * paid.is_time}"
+        if of_job:
+            times = spent / of_job
             many = f"as much as {plain(times, 2)} jobs of the recommended configuration"
             text += f", {many if times >= 1 else f'{times:.0%} of a job of the recommended configuration'}"
         known = self._known_before()
-        if known is None or not of_job_usd or point.is_expected:
+        if known is None or not of_job or point.is_expected:
             return f"{text}."
         if known.trial.setting() == point.trial.setting():
             return f"{text}. The free estimate recommends the same configuration."
-        saved_usd, differences = known.means.get(metrics.COST_USD, 0.0) - of_job_usd, list[str]()
-        if abs(saved_usd) <= _SAME_USD * of_job_usd:
-            differences.append("about as expensive")
+        saved, differences = paid.of_job(known.means) - of_job, list[str]()
+        if abs(saved) <= _SAME * of_job:
+            differences.append("about as long" if paid.is_time else "about as expensive")
         else:
-            than = "cheaper" if saved_usd > 0 else "more expensive"
-            differences.append(f"{usd(abs(saved_usd))} a job {than}")
+            than = paid.is_cheaper if saved > 0 else paid.is_dearer
+            differences.append(f"{paid.text(abs(saved))} a job {than}")
         name = self.front.quality
         if name is not None and name in known.means and name in point.means:
             (own,), (other,) = (costs(each.means, {name: self.front.objectives[name]}) for each in (point, known))
             gain = self.figures.digits(name, abs(other - own))
             differences.append(f"its {label(name)} is {gain} {'better' if own < other else 'worse'}")
         pays = ""
-        if saved_usd > _SAME_USD * of_job_usd:
-            pays = f": from {math.ceil(spent_usd / saved_usd):,} jobs on, the search has paid"
+        if saved > _SAME * of_job:
+            pays = f": from {math.ceil(spent / saved):,} jobs on, the search has paid"
         before = f"The free estimate recommends {known.trial.setting()}"
         return f"{text}. {before}. Compared with it, the recommended one is {', and '.join(differences)}{pays}."
 
@@ -210,8 +224,19 @@ class StudyAnswer:
         lines += [f"Its dollars are in doubt: {doubt}."] * bool(doubt)
         types = [trial.spec.instance_type for trial in self.front.trials or [self.picks[0].point.trial]]
         if not self.front.is_foreign and not any(owner(name).is_billed for name in types):
-            lines.append("Its dollars are notional: this machine's time at a cloud price. You are not billed for it.")
+            lines += self._notional()
         return lines
+
+    def _notional(self) -> list[str]:
+        """Say once what the search would have cost at the price that stands for a machine that nobody bills."""
+        if not self.front.spending.is_time:
+            return ["Its dollars are notional: this machine's time at a cloud price. You are not billed for it."]
+        is_here = all(trial.spec.instance_type == LOCAL for trial in self.front.trials)
+        what = (
+            f"As an {ML_M5_LARGE.instance_type}, this machine" if is_here else "At the prices of its table, the cluster"
+        )
+        spent_usd = self.front.spent_usd
+        return [f"Nobody bills this time. {what} would have cost {usd(spent_usd)}."] * (spent_usd > 0)
 
     def _at_defaults(self) -> list[str]:
         """Return a sentence if the first recommendation has the script's own defaults in all that was searched."""
@@ -253,23 +278,22 @@ class StudyAnswer:
         if self.running is not None and self.n_trials is not None:
             parts = [f"{sum(trial.counts for trial in front.trials)} of {self.n_trials} trials"]
         if not front.is_foreign:
-            of_budget = "" if self.budget_usd is None else f" of {usd(self.budget_usd)}"
-            parts.append(f"{usd(front.spent_usd)}{of_budget}")
+            text = front.spending.text
+            parts.append(f"{text(front.spent)}{'' if self.budget is None else f' of {text(self.budget)}'}")
         if self.best is not None and front.quality is not None:
             number = self.figures.number(front.quality, self.best.means[front.quality])
             parts.append(f"best {label(front.quality)} {number}")
         if self.running is None and not front.trials:
-            return f"Estimated: nothing was run, {usd(0.0)} spent"
+            return f"Estimated: nothing was run, {front.spending.text(0.0)} spent"
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
 
     def bill(self) -> str:
-        """Return the dollars that are spent, reserved for running jobs and kept instances, and left, in words."""
-        reserved = f"reserved {usd(self.committed_usd)} for running jobs and kept instances (worst case)"
-        bill = f"spent {usd(self.front.spent_usd)}, {reserved}"
-        if self.budget_usd is None:
+        """Return what is spent, reserved for running jobs and kept instances, and left, in words."""
+        text, kept = self.front.spending.text, "" if self.front.spending.is_time else " and kept instances"
+        bill = f"spent {text(self.front.spent)}, reserved {text(self.committed)} for running jobs{kept} (worst case)"
+        if self.budget is None:
             return bill
-        left_usd = self.budget_usd - self.front.spent_usd - self.committed_usd
-        return f"{bill}, left {usd(left_usd)} of {usd(self.budget_usd)}"
+        return f"{bill}, left {text(self.budget - self.front.spent - self.committed)} of {text(self.budget)}"
 
     def text(self) -> str:
         """Return the answer for a terminal: recommendation, front, bill."""
@@ -282,11 +306,13 @@ class StudyAnswer:
                 more += (
                     f"\nA run that collapses has {label(front.quality or '')} far below what the other runs suggest."
                 )
-            head = "Front, cheapest first"
+            head = "Front, shortest first" if front.spending.is_time else "Front, cheapest first"
             head += "; without a run: expected on it (80 % interval)" * bool(front.expected_best)
             blocks.append(f"{simulated}{head}:\n{aligned(table[:_MOST_LINES])}{more}")
         if growth := self.growth:
-            blocks.append("\n  ".join(["What the dollars brought:", *growth_in_words(growth)]))
+            blocks.append(
+                "\n  ".join([f"What the {front.spending.noun} brought:", *growth_in_words(growth, front.spending)])
+            )
         if not front.is_foreign:
             blocks.append(f"{simulated}Budget: {self.bill()}.")
         if self.picks and (lines := failures(front.trials)):
@@ -312,7 +338,8 @@ def _nothing(front: StudyFront) -> list[str]:
     """Return sentences about why nothing is recommended."""
     if not front.trials:
         text = "Nothing has run yet, so there is no front, and nothing is known of the seconds of these jobs"
-        return [f"{text} before one has run: give the study dollars for a job, such as {options(budget_usd='20')}."]
+        limit = options(budget_hours="2") if front.spending.is_time else options(budget_usd="20")
+        return [f"{text} before one has run: give the study a budget for a job, such as {limit}."]
     if not front.points:
         text = f"0 of {len(front.trials)} trials completed, so there is no front and nothing to recommend."
         return [text, *(f"{line.rstrip('.')}." for line in failures(front.trials))]

@@ -69,9 +69,8 @@ class Figures:
         return f"{text} {self.unit(name)[1]}".strip() if with_unit else text
 
     def of(self, point: Configuration) -> dict[str, str]:
-        """Return the objectives and the cost by name, each as text with its unit and its standard error if known."""
-        times = [metrics.JOB_SECONDS] * point.is_expected
-        names = dict.fromkeys([*self._front.objectives, *times, metrics.COST_USD])
+        """Return the objectives and what a job takes, each as text with its unit and its standard error if known."""
+        names = self._front.shown_of(is_expected=point.is_expected)
         return {label(name): self.stated(point, name) for name in names if name in point.means}
 
     def in_words(self, point: Configuration) -> str:

@@ -18,6 +18,7 @@ from paretune.specification import metrics
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by
 from paretune.studies.definition.space import Range
+from paretune.studies.definition.spending import Spending, spending_of
 from paretune.studies.results.configurations import Configuration, merge
 from paretune.studies.results.noise import RunNoise
 from paretune.studies.results.trials import FOREIGN, Trial
@@ -154,6 +155,27 @@ class StudyFront:
         names = sorted(self.objectives, key=lambda name: (name == self.quality, name != metrics.COST_USD))
         pairs = [(name, self.quality or names[1]) for name in names[:-1]]
         return max(pairs, key=spread if self.quality else lambda _: 0.0, default=None)
+
+    @cached_property
+    def spending(self) -> Spending:
+        """What the study spends. Trials of other programs, and of simulations, count in dollars."""
+        trials = [*self.trials, *(point.trial for point in self.expected)]
+        is_free = bool(trials) and not any(trial.spec.runs_on.is_billed or trial.spec.is_simulated for trial in trials)
+        return spending_of(self.objectives, is_billed=self.is_foreign or not is_free)
+
+    def shown_of(self, *, is_expected: bool = False) -> list[str]:
+        """Return the metrics that people are shown: the objectives, what a job takes, and its time if expected."""
+        times = [metrics.JOB_SECONDS] * is_expected
+        return [*dict.fromkeys([*self.objectives, *times, self.spending.metric])]
+
+    @property
+    def spent(self) -> float:
+        """The dollars or seconds of all trials, see `spending`."""
+        return sum(map(self.paid, self.trials))
+
+    def paid(self, trial: Trial) -> float:
+        """Return what the job of a trial has taken, in dollars or seconds (see `spending`); 0 if unknown."""
+        return (trial.billed_s if self.spending.is_time else trial.cost_usd) or 0.0
 
     @property
     def spent_usd(self) -> float:

@@ -18,8 +18,10 @@ from paretune.core.secrets import code_span, markdown
 from paretune.jobs.card import cluster_in_name, setting_in_name
 from paretune.jobs.run_names import result_in_name
 from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dressed, new_nonce, template
+from paretune.presentation.text import time_unit
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
+from paretune.studies.definition.spending import Spending
 from paretune.studies.results.answer import StudyAnswer, failures
 from paretune.studies.results.figures import Figures
 from paretune.studies.results.front import StudyFront
@@ -116,7 +118,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         goal=f"Wanted: {', '.join(goals)}",
         failures=failures(front.trials),
         configurations=configurations_table(front),
-        growth=growth_in_words(answer.growth),
+        growth=growth_in_words(answer.growth, front.spending),
         about=_about(front),
         wide=[label(name) for name in front.objectives if figure is not None and _is_wide(front, name)],
         most=_MOST_POINTS,
@@ -125,8 +127,8 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         label=label,
     )
     text = text.replace("<!-- chart -->", chart, 1)  # the template would search plotly's whole script for secrets
-    grown = growth_figure(answer.growth)
-    about = "Chart of the front's growth by the dollars spent; the list has the same values"
+    grown = growth_figure(answer.growth, front.spending)
+    about = f"Chart of the front's growth by the {front.spending.noun} spent; the list has the same values"
     growth = "" if grown is None else chart_html(grown, about, nonce, "growth", with_script=not chart)
     return text.replace("<!-- growth -->", growth, 1)
 
@@ -147,8 +149,8 @@ def _about(front: StudyFront) -> str:
     return f"{what}; {machines}; {ended:%Y-%m-%d}"
 
 
-def growth_figure(grown: Sequence[Growth]) -> Any:
-    """Return the plotly figure of the front's growth by dollars, or None if there is nothing to compare.
+def growth_figure(grown: Sequence[Growth], spending: Spending) -> Any:
+    """Return the plotly figure of the front's growth by dollars or hours, or None if there is nothing to compare.
 
     The line is dashed where the jobs have not run.
     """
@@ -158,12 +160,15 @@ def growth_figure(grown: Sequence[Growth]) -> Any:
     if len(spent) < 2:
         return None
     figure, color = go.Figure(), MARKS["front"].color
+    size, unit = time_unit(grown[-1].spent) if spending.is_time else (1.0, "USD")
     for name, part, dash in (("spent", spent, "solid"), ("expected", [*spent[-1:], *grown[len(spent) :]], "dash")):
         if len(part) > 1:
-            x, y = [each.usd for each in part], [100 * each.share for each in part]
+            x, y = [each.spent / size for each in part], [100 * each.share for each in part]
             line = {"color": color, "width": 1.5, "dash": dash, "shape": "hv"}
-            figure.add_scatter(x=x, y=y, mode="lines", name=name, line=line, hovertemplate="%{x:.4g} USD: %{y:.0f} %")
-    figure.update_xaxes(title={"text": "dollars"})
+            figure.add_scatter(
+                x=x, y=y, mode="lines", name=name, line=line, hovertemplate=f"%{{x:.4g}} {unit}: %{{y:.0f}} %"
+            )
+    figure.update_xaxes(title={"text": f"job time ({unit})" if spending.is_time else "dollars"})
     figure.update_yaxes(title={"text": "share of the front's hypervolume (%)"}, rangemode="tozero")
     figure.update_layout(height=300)
     return figure

@@ -117,10 +117,10 @@ _Role = tuple[Configuration, str, str]  # a configuration, its role, and why it 
 def pick(front: StudyFront) -> Configuration:
     """Return the recommended configuration. The front must not be empty, or something must be expected.
 
-    - If quality is an objective beside dollars: the configuration of the front with the largest quality, less `_WORTH`
-      of the distance from the median to the best quality for each doubling of its dollars. Qualities are those that all
-      runs together suggest (`StudyFront.believed_of`).
-    - If quality is an objective and dollars are not: the one with the best quality.
+    - If quality is an objective beside dollars, or seconds where nobody bills: the configuration of the front with the
+      largest quality, less `_WORTH` of the distance from the median to the best quality for each doubling of its
+      dollars or seconds. Qualities are those that all runs together suggest (`StudyFront.believed_of`).
+    - If quality is an objective and these are not: the one with the best quality.
     - If quality only has to reach a bound, or is not measured: the cheapest.
 
     If another one on the front is better in all other objectives, cannot be told apart in quality, and loses at most
@@ -132,15 +132,16 @@ def pick(front: StudyFront) -> Configuration:
         return min(points, key=front.cost_of)
     sign = 1.0 if front.objectives[name] == "maximize" else -1.0
     believed = {point.number: sign * front.believed_of(point) for point in known}
-    if metrics.COST_USD not in front.objectives:
+    paid = front.spending.metric
+    if paid not in front.objectives:
         return max(points, key=lambda point: believed[point.number])
     spread = max(believed.values()) - median(believed.values())
 
     def worth(point: Configuration) -> float:
-        doublings = math.log2(max(point.means[metrics.COST_USD], 1e-12))
+        doublings = math.log2(max(point.means[paid], 1e-12))
         return believed[point.number] - _WORTH * spread * doublings
 
-    taken = max(points, key=lambda point: (worth(point), -point.means[metrics.COST_USD]))
+    taken = max(points, key=lambda point: (worth(point), -point.means[paid]))
     return taken if taken.is_expected else _as_good(front, taken) or taken
 
 
@@ -183,8 +184,10 @@ def _expected(front: StudyFront) -> Pick:
 
 def _recommended(front: StudyFront, point: Configuration) -> _Role:
     name, best, figures = front.quality, front.best_in_quality(), Figures(front)
-    cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
-    cheap += _that_was_trained(front, metrics.COST_USD, point, point)
+    paid = front.spending
+    cheap = "the shortest" if paid.is_time else "the cheapest"
+    cheap = cheap if paid.metric in _measured(front) else "the least demanding"
+    cheap += _that_was_trained(front, paid.metric, point, point)
     if name is None or best is None:
         return point, cheap, "No objective of the study measures how good a model is."
     if front.is_floor:

@@ -66,6 +66,7 @@ class StudyResult(Result):
             "spent_usd": front.spent_usd,
             "committed_usd": self.answer.committed_usd,
             "budget_usd": self.answer.budget_usd,
+            "budget_s": self.answer.budget_s,
             "hypervolume": as_json(front.hypervolume),
             "cost_of_the_search": self.answer.cost_of_search() or None,
             "recommended": [_recommended(pick) for pick in self.answer.picks],

@@ -104,9 +104,8 @@ def configurations_table(front: StudyFront) -> pd.DataFrame:
     points = [*sorted(front.best, key=front.cost_of), *front.expected_best]
     if all(metrics.COST_USD in point.means for point in points):
         points.sort(key=lambda point: point.means[metrics.COST_USD])
-    times = [metrics.JOB_SECONDS] * (not front.has_trained)
     for point in points:
-        names = [n for n in dict.fromkeys([*front.objectives, *times, metrics.COST_USD]) if n in point.means]
+        names = [name for name in front.shown_of(is_expected=not front.has_trained) if name in point.means]
         row = {"trial": "" if point.is_expected else str(point.number), "known from": known_from(point)}
         row |= {figures.heading(name): figures.stated(point, name, with_unit=False) for name in names}
         probability = collapse_risk(front, point)
@@ -126,7 +125,7 @@ def trials_table(front: StudyFront) -> pd.DataFrame:
     """Return all trials with their own values, in order of number."""
     rows, figures = [], Figures(front)
     for trial in front.trials:
-        values = {name: value_of(trial, name) for name in dict.fromkeys([*front.objectives, metrics.COST_USD])}
+        values = {name: value_of(trial, name) for name in front.shown_of()}
         repeat = "" if trial.repeats is None else f"repeats trial {trial.repeats}"
         stated = {figures.heading(n): "" if value is None else figures.number(n, value) for n, value in values.items()}
         point = front.point_of.get(trial.number)

@@ -40,7 +40,7 @@ from paretune.jobs.record import JobRecord, opening_tags, owner_of, plan_in
 from paretune.jobs.remaining import Remaining
 from paretune.jobs.run_names import run_name, trial_in_name
 from paretune.jobs.workplace import Workplace
-from paretune.presentation.text import duration, usd
+from paretune.presentation.text import duration
 from paretune.specification.ending import Cause
 from paretune.specification.job import JobSpec
 from paretune.specification.order import job_name
@@ -267,8 +267,8 @@ class Driver:
         self._drop_abandoned()
         running, ended = self.table.trials()
         if (running or ended) and not self.file.once:
-            spent_usd = self.table.balance().spent_usd
-            self._say(f"study {self.file.name} continues: {counted(ended)} run, {usd(spent_usd)} spent")
+            spent = self.table.seconds()[0] if self.file.spending.is_time else self.table.balance().spent_usd
+            self._say(f"study {self.file.name} continues: {counted(ended)} run, {self.file.spending.text(spent)} spent")
         for trial in running:
             self._say(
                 f"trial {trial.number}: it was running when the last command ended; following its job if it still runs"

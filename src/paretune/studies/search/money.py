@@ -1,4 +1,4 @@
-"""The dollars of a study: the worst case of each job, reserved in the study's own budget and in shared budgets.
+"""The dollars and hours of a study: the worst case of each job, reserved in its own budget and in shared ones.
 
 A job's worst case follows from its time limit, which `limits` sets. It is reserved before the job is created.
 """
@@ -23,15 +23,21 @@ from paretune.studies.search.limits import LEAST_OF_ALL_S, Limits
 from paretune.studies.search.table import StudyTable
 from paretune.studies.trial_status import TrialStatus
 
+_ROUNDING_S = 1e-6  # tolerance in seconds, for the rounding errors of floating-point sums
 MAX_COST = "max_cost_usd"  # the parameter, as messages name it
 
 
-def refuse_small_budget(budget_usd: float | None, jobs: Iterable[JobSpec], workplace: Workplace) -> None:
+def refuse_small_budget(
+    budget_usd: float | None, budget_hours: float | None, jobs: Iterable[JobSpec], workplace: Workplace
+) -> None:
     """Raise BudgetRefused if a budget covers none of these jobs even with the shortest time limit of all.
 
-    This needs neither prepared rows nor estimates, so an impossible budget is refused within seconds. A budget of 0
+    This needs neither prepared rows nor estimates, so an impossible budget is refused within seconds. A budget of 0 USD
     asks for an estimate, and is not refused.
     """
+    if budget_hours is not None and 3600 * budget_hours < LEAST_OF_ALL_S:
+        least = f"the shortest limit of a job is {duration(LEAST_OF_ALL_S)}"
+        raise BudgetRefused(f"no job fits the budget ({duration(3600 * budget_hours)}): {least}; raise budget_hours")
     if not budget_usd:
         return
     least_usd = math.inf
@@ -46,6 +52,18 @@ def refuse_small_budget(budget_usd: float | None, jobs: Iterable[JobSpec], workp
             f"no job's worst case fits the budget ({usd(budget_usd)}): a job that is stopped after "
             f"{duration(LEAST_OF_ALL_S)}, the shortest limit, may cost {limit_usd(least_usd)}; raise the budget"
         )
+
+
+def dollars_as_time(file: StudyFile, workplace: Workplace) -> str:
+    """Say what time a study's dollars stand for where nobody bills; return an empty string if they stand for none."""
+    price = workplace.launcher.price(file.job)
+    if not file.spending.is_time or not file.budget_usd or price is None or not price.usd_per_hour:
+        return ""
+    time = duration(3600 * file.budget_usd / price.usd_per_hour)
+    return (
+        f"nobody bills these jobs: {usd(file.budget_usd)} stand for {time} of job time, at the price of an "
+        f"{price.instance_type} ({usd(price.usd_per_hour)} per hour)"
+    )
 
 
 class Money:
@@ -65,7 +83,43 @@ class Money:
     @property
     def has_budget(self) -> bool:
         """Whether any budget limits the study's jobs."""
+        return self.has_dollars or self._file.budget_hours is not None
+
+    @property
+    def has_dollars(self) -> bool:
+        """Whether a budget in dollars limits them."""
         return self._file.budget_usd is not None or self._shared is not None
+
+    @property
+    def total_usd(self) -> float | None:
+        """The study's own budget in dollars. Hours where nobody bills count at the price that stands for them.
+
+        None if there is no budget, or if it has hours and no price stands for them.
+        """
+        dollars, hours = self._file.budget_usd, self._file.budget_hours
+        if hours is None or not self._file.spending.is_time:
+            return dollars
+        usd_of_hours = cost_usd(self._workplace.launcher.price(self._file.job), 3600 * hours, 1)
+        return min((each for each in (dollars, usd_of_hours) if each is not None), default=None)
+
+    @property
+    def total_s(self) -> float | None:
+        """The study's own budget in seconds, where nobody bills. Dollars count at the price that stands for them."""
+        hours, dollars = self._file.budget_hours, self._file.budget_usd
+        given = [] if hours is None else [3600 * hours]
+        per_second = cost_usd(self._workplace.launcher.price(self._file.job), 1.0, 1)
+        given += [dollars / per_second] if dollars is not None and per_second else []
+        return min(given, default=None)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left of the study's hours; infinite without a limit."""
+        hours, (spent_s, committed_s) = self._file.budget_hours, self._table.seconds()
+        return math.inf if hours is None else 3600 * hours - spent_s - committed_s
+
+    def _has_time(self, spec: JobSpec) -> bool:
+        """Return whether the hours that are left cover a job up to its time limit."""
+        return 60 * spec.max_runtime_minutes <= self.left_s + _ROUNDING_S
 
     def add(self, trial: Trial) -> str:
         """Learn from an ended trial how long later jobs may take and what they may cost.
@@ -95,8 +149,8 @@ class Money:
 
     def check_prices(self, spec: JobSpec) -> None:
         """Raise BadInput if a budget or max_cost_usd limits a job and its price is unknown."""
-        consequence = "it cannot be charged to a budget" if self.has_budget else f"{MAX_COST} cannot be enforced"
-        for each in spec.clusters() if self.has_budget or spec.max_cost_usd is not None else ():
+        consequence = "it cannot be charged to a budget" if self.has_dollars else f"{MAX_COST} cannot be enforced"
+        for each in spec.clusters() if self.has_dollars or spec.max_cost_usd is not None else ():
             if self._workplace.launcher.price(each) is None:
                 region = region_of(each, self._workplace.launcher, self._workplace.environment)
                 raise BadInput([unknown_price(each.instance_type, region, consequence)])
@@ -129,6 +183,9 @@ class Money:
             LostContact: the shared budgets cannot be read.
         """
         worst_usd = self.worst_usd(trial.spec)
+        if not self._has_time(trial.spec):
+            limit = duration(60 * trial.spec.max_runtime_minutes)
+            raise BudgetRefused(f"a job of up to {limit} does not fit {self.tightest_budget(trial.spec)}")
         if self._file.budget_usd is not None:
             needed_usd = math.inf if worst_usd is None else worst_usd
             if not self._table.balance().covers(needed_usd, self._file.budget_usd):
@@ -142,7 +199,7 @@ class Money:
         return trial
 
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
-        """Return a function that checks whether the dollars that are left now cover the worst case of a job.
+        """Return a function that checks whether what is left now covers the worst case of a job, in dollars and hours.
 
         After the worst case, `keep_usd` dollars of the study's own budget must remain.
         """
@@ -150,8 +207,12 @@ class Money:
         limits = [] if budget_usd is None else [(self._table.balance(), budget_usd - keep_usd)]
         limits += [] if status is None else [(status.balance, status.budget.usd_per_month)]
 
+        left_s = self.left_s
+
         def is_affordable(spec: JobSpec) -> bool:
             self._workplace.interruption.check()
+            if 60 * spec.max_runtime_minutes > left_s + _ROUNDING_S:
+                return False
             try:
                 worst_usd = self.worst_usd(spec)
             except BudgetRefused:  # above max_cost_usd, or the price is unknown
@@ -160,8 +221,11 @@ class Money:
 
         return is_affordable
 
-    def tightest_budget(self) -> str:
-        """Describe the dollars left in the tightest budget; return an empty string without a budget."""
+    def tightest_budget(self, spec: JobSpec | None = None) -> str:
+        """Describe what is left of the tightest budget for a job; return an empty string without a budget."""
+        lacks_time = spec is not None and not self._has_time(spec)
+        if self._file.budget_hours is not None and (lacks_time or not self.has_dollars):
+            return f"what is left of the budget ({duration(max(0.0, self.left_s))} of job time)"
         budget_usd, status = self._file.budget_usd, self._shared_status()
         left_usd = math.inf if budget_usd is None else self._table.balance().left_usd(budget_usd)
         if status is not None and status.left_usd < left_usd:
@@ -179,7 +243,9 @@ class Money:
                 self.worst_usd(spec)
             except BudgetRefused:
                 refused += 1
-        return "" if not jobs else MAX_COST if refused == len(jobs) else self.tightest_budget()
+        if jobs and refused == len(jobs):
+            return MAX_COST
+        return self.tightest_budget(min(jobs, key=lambda spec: spec.max_runtime_minutes)) if jobs else ""
 
     def _shared_status(self) -> BudgetStatus | None:
         """Return the status of the shared budget with the fewest dollars left; None if none covers the study's jobs."""

@@ -16,6 +16,7 @@ from paretune.estimating.forecast import Forecast
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.jobs.preparation import inputs_of
 from paretune.presentation.text import duration, limit_usd, usd
+from paretune.pricing import cost_usd
 from paretune.specification import metrics
 from paretune.specification.declaration import Value
 from paretune.specification.job import JobSpec
@@ -199,7 +200,7 @@ class Split:
         if reason := driver.why_over():
             return reason
         self._limited.clear()
-        if (budget_usd := driver.file.budget_usd) is not None:
+        if (budget_usd := driver.money.total_usd) is not None:
             self._left_usd = driver.table.balance().left_usd(budget_usd)
         cut_off = (trial for trial in driver.trials.values() if trial.status is TrialStatus.CUT_OFF)
         self._cut_off_minutes = max((trial.spec.max_runtime_minutes for trial in cut_off), default=0.0)
@@ -216,9 +217,10 @@ class Split:
         remark = ""
         if limit in self._within_share(job):
             own, given = (duration(60 * each.max_runtime_minutes) for each in (job.spec, limit))
+            takes = "take" if driver.file.spending.is_time else "cost"
             remark = (
-                f"it gets {given}, not {own}, because no job of this code has completed, and one of {own} could cost "
-                "more than the budget; if it is cut off, the next one gets more"
+                f"it gets {given}, not {own}, because no job of this code has completed, and one of {own} could "
+                f"{takes} more than the budget; if it is cut off, the next one gets more"
             )
         return Start(job.point, changes, remark=remark)
 
@@ -235,9 +237,12 @@ class Split:
         return 0.0
 
     def since_growth(self) -> str:
-        """Say how many dollars were spent since the front last grew; return an empty string if there are none."""
-        spent_usd = self.sampler.since_growth_usd(self._driver.table.study)
-        return f"the front has not grown for {usd(spent_usd)}" if spent_usd else ""
+        """Say what was spent since the front last grew; return an empty string if that is nothing, or unknown."""
+        driver, spent_usd = self._driver, self.sampler.since_growth_usd(self._driver.table.study)
+        if not spent_usd or not driver.file.spending.is_time:
+            return f"the front has not grown for {usd(spent_usd)}" if spent_usd else ""
+        per_second = cost_usd(driver.workplace.launcher.price(driver.file.job), 1.0, 1)
+        return f"the front has not grown for {duration(spent_usd / per_second)} of job time" if per_second else ""
 
     def beliefs(self) -> list[str]:
         """Describe each belief of the search: the weight that was assumed before any run, and the learned one."""
@@ -286,7 +291,7 @@ class Split:
         The share is `_SHARE_OF_FIRST`, but its limit is at least `LEAST_S`, and at least twice that of a job that was
         cut off. Return nothing if any job has completed.
         """
-        money, spec, budget_usd = self._driver.money, job.spec, self._driver.file.budget_usd
+        money, spec, budget_usd = self._driver.money, job.spec, self._driver.money.total_usd
         minutes, cut_off = spec.max_runtime_minutes, self._cut_off_minutes
         if budget_usd is None or not spec.runs_user_code or self._driver.ended.completed:
             return []
@@ -314,6 +319,8 @@ class Split:
         if limit := driver.money.limit_below(self._too_expensive):
             has_completed = bool(driver.ended.completed)
             shown = limit if has_completed and limit != MAX_COST else _with_remedy(limit)
+            if driver.file.spending.is_time:
+                return f"no {'worthwhile ' * has_completed}job, up to its time limit, fits {shown}"
             text = f"no {'worthwhile ' * has_completed}job's worst case fits {shown}"
             if self._keep_usd and limit != MAX_COST:
                 text += f", which must also cover a repeat of the recommended one ({usd(self._keep_usd)})"
@@ -453,7 +460,7 @@ class Verification:
         spec, is_affordable = driver.file.spec_at(point.trial.point).replace(**changes), driver.money.affordable()
         repeats_usd = sum(trial.cost_usd or 0.0 for trial in repeating)
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials) - repeats_usd
-        most_usd = max(search_usd, _SHARE_OF_BUDGET * (driver.file.budget_usd or 0.0))
+        most_usd = max(search_usd, _SHARE_OF_BUDGET * (driver.money.total_usd or 0.0))
         limits = driver.money.limits.of(spec)
         limited = next(filter(is_affordable, limits), None)
         if limited is None:
@@ -474,6 +481,6 @@ class Verification:
             return f"all repeats together may not cost more than {usd(most_usd)}"
         if reason := driver.why_not(spec):
             return reason
-        if driver.file.budget_usd is not None:
+        if driver.money.has_budget:
             changes["max_runtime_minutes"] = limited.max_runtime_minutes
         return Start(point.trial.point, changes, point.number)

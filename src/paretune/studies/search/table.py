@@ -226,6 +226,11 @@ class StudyTable:
         reserved = [trial.worst_usd or 0.0 for trial in running] + [trial.kept_usd or 0.0 for trial in ended]
         return Balance(spent_usd=sum(trial.cost_usd or 0.0 for trial in ended), committed_usd=sum(reserved))
 
+    def seconds(self) -> tuple[float, float]:
+        """Return the seconds of the study's jobs: what ended ones have taken, and the time limits of running ones."""
+        running, ended = self.trials()
+        return sum(each.billed_s or 0.0 for each in ended), sum(60 * each.spec.max_runtime_minutes for each in running)
+
     def _trial(self, number: int, params: Point, row: Mapping[str, Any]) -> Trial:
         trial = _ROW.validate_python({**row, "number": number, "point": {}})
         point = {name: params[name] for name in self.distributions if name in params}

@@ -420,7 +420,7 @@ def test_a_study_without_a_job_has_the_default_objectives_and_takes_overrides(jo
 
     study = StudyFile.read(content, {"max_train_samples": "100"})
 
-    assert study.objectives == {"cost_usd": "minimize", "f1": "maximize"}
+    assert study.objectives == {"job_seconds": "minimize", "f1": "maximize"}
     assert study.job.given() == {"max_train_samples": 100}
 
 
