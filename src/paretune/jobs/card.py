@@ -29,6 +29,8 @@ _ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "se
 """Parameters that are recorded even if they have their defaults, because people compare jobs by them."""
 _TIMES_THE_EPOCHS = 3  # factor by which a verdict proposes to raise num_train_epochs or max_steps
 _USUAL_RATES = (0.3, 30.0)  # a learning rate between these multiples of the default is usual
+_IN_NAMES = {"learning_rate": "lr", "per_device_train_batch_size": "batch", "num_train_epochs": "epochs"}
+"""Settings of a user's own training in the names of runs, which MLflow's tables cut off after a few words."""
 _CONTEXTS = {"train": "training", "validation": "validation", "test": "test"}
 """Splits of prepared rows, and the contexts of their MLflow data sets."""
 
@@ -155,13 +157,13 @@ def cluster_in_name(instance_type: str, count: int) -> str:
 
 
 def settings_in_name(request: JobSpec, *, takes_seed: bool = True) -> str:
-    """Return the settings given to a user's own training, without its files, as text: `lr=0.1 epochs=3`.
+    """Return the settings given to a user's own training, without its files, as text: `lr=0.1 batch=32 epochs=3`.
 
     The seed is left out if the training does not get it.
     """
     given = request.model_fields_set - {*INPUT_FILES, *([] if takes_seed else ["seed"])}
-    names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in given]
-    settings = {name: getattr(request, name) for name in names} | dict(request.training_arguments)
+    names = [name for name in dict.fromkeys((*_IN_NAMES, *OF_THE_BATCH, *OF_SCRIPTS)) if name in given]
+    settings = {_IN_NAMES.get(name, name): getattr(request, name) for name in names} | dict(request.training_arguments)
     return " ".join(f"{name}={spell(value)}" for name, value in settings.items())
 
 

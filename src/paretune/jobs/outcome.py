@@ -23,7 +23,7 @@ from paretune.jobs.record import RESTORED, JobRecord
 from paretune.jobs.run_names import new_name, run_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job
-from paretune.presentation.text import duration, usd
+from paretune.presentation.text import duration, plain, usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.container import GPU_IDLE_SHARE, MOST_CLASSES_IN_MATRIX, PROFILE, PROFILE_JSON, JobReport
@@ -152,7 +152,7 @@ class JobOutcome(Result):
         return rows | {name: text for name, text in where.items() if text}
 
     def in_one_line(self) -> str:
-        """Summarize in one line: the job's name, where it ran, how it ended, its quality and its cost."""
+        """Summarize in one line: the job's name, where it ran, how it ended, its quality, its cost and its speed."""
         offer, kind = self.offer, "" if self.origin == "measured" else f", {self.origin}"
         # The run name of paretune's own training includes the cluster.
         lacks_cluster = self.card.is_users and offer.has_instances
@@ -168,7 +168,9 @@ class JobOutcome(Result):
             parts.append(f"F1 {f1:.3f}{error}")
         elif perplexity is not None:
             parts.append(f"perplexity {perplexity:.2f}")
-        return "; ".join(parts if cost_usd is None else [*parts, usd(cost_usd)])
+        parts += [] if cost_usd is None else [usd(cost_usd)]
+        rate = self.metrics.get(metrics.THROUGHPUT_SAMPLES)
+        return "; ".join(parts if rate is None else [*parts, f"{plain(rate, 3)} samples/s"])
 
     def note(self) -> str:
         """Return the note of the run, as Markdown: a first line as in `in_one_line`, figures, verdicts, the command."""

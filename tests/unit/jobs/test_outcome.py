@@ -151,13 +151,13 @@ def test_a_note_says_what_ran_how_it_ended_what_came_out_and_how_to_repeat_it() 
     of_script = outcome(spec=spec.replace(entry_script="train.py"), origin="simulated").note()
 
     job = "b32 lr1e-4 2 x g5.xlarge all-MiniLM-L6-v2 (paretune-abc-1)"
-    assert note.splitlines()[0] == f"**{job} Completed; F1 0.800 ± 0.040 on 100 validation rows; 0.500 USD**"
+    assert note.splitlines()[0] == f"**{job} Completed; F1 0.800 ± 0.040 on 100 validation rows; 0.500 USD; 52.2 samples/s**"
     assert "- TF-IDF + logistic regression: 0.7400" in note
     assert "> **Poor.**" in note
     assert spec.command() in note
     assert "Failed: the disk is full: make room**\n" in full
     cluster = "on 2 x ml.g5.xlarge (paretune-abc-1, simulated)"
-    assert of_script.startswith(f"**train.py learning_rate=0.0001 {cluster} Completed")
+    assert of_script.startswith(f"**train.py lr=0.0001 {cluster} Completed")
 
 
 def test_a_note_shows_html_in_names_as_text_and_links_nowhere() -> None:
