@@ -364,7 +364,11 @@ OTHERS = {
         {"t.py": SCORE}, "study t.py --budget_usd 5 --dry_run", "say which metric judges", (option("metric"),), ""
     ),
     "a study without a budget": Case(
-        {"t.py": SCORE}, "study t.py --metric val_f1 --dry_run", "budget_hours is missing", (option("budget_hours"),), ""
+        {"t.py": SCORE},
+        "study t.py --metric val_f1 --dry_run",
+        "budget_hours is missing",
+        (option("budget_hours"),),
+        "",
     ),
     "a study of another metric": Case(
         {"t.py": SCORE},

@@ -151,7 +151,10 @@ def test_a_note_says_what_ran_how_it_ended_what_came_out_and_how_to_repeat_it() 
     of_script = outcome(spec=spec.replace(entry_script="train.py"), origin="simulated").note()
 
     job = "b32 lr1e-4 2 x g5.xlarge all-MiniLM-L6-v2 (paretune-abc-1)"
-    assert note.splitlines()[0] == f"**{job} Completed; F1 0.800 ± 0.040 on 100 validation rows; 0.500 USD; 52.2 samples/s**"
+    assert (
+        note.splitlines()[0]
+        == f"**{job} Completed; F1 0.800 ± 0.040 on 100 validation rows; 0.500 USD; 52.2 samples/s**"
+    )
     assert "- TF-IDF + logistic regression: 0.7400" in note
     assert "> **Poor.**" in note
     assert spec.command() in note
@@ -292,6 +295,10 @@ def test_an_f1_below_that_of_words_or_of_one_class_is_said_with_what_to_change(
     assert text.startswith("F1 0.5000 is no better than 0.7400 on the same rows (TF-IDF")
     assert text.partition("; try ")[2] == remedy
     assert worse.startswith("F1 0.3300 is no better than 0.3300 on the same rows (most frequent class)")
+    (unsure,) = verdicts(opening_card(JobSpec(**changes)), {"f1": 0.73, "validation_rows": 100, **words})
+    assert ": it is unknown whether the model is better than a simple baseline; try" in unsure
+    (sure,) = verdicts(opening_card(JobSpec(**changes)), {"f1": 0.73, "validation_rows": 100_000, **words})
+    assert ": the model is no better than a simple baseline; try" in sure
     several = verdicts(opening_card(JobSpec(task="multi-label", **changes)), {"f1": 0.3, "baseline_f1_majority": 0.3})
     assert "on the same rows (most frequent set of labels)" in several[0]
     assert not any(

@@ -244,6 +244,22 @@ def test_a_reservation_without_run_and_job_is_told_and_stays(user: Owner) -> Non
     assert user.balance() == before
 
 
+def test_a_removed_job_that_its_launcher_cannot_show_is_named_with_the_reason(
+    user: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_for_good(user, user.leaves(ENDLESS))
+    before = user.balance()
+
+    def refuses(name: str) -> None:
+        raise LaunchRefused("AccessDeniedException: no permission to describe it")
+
+    monkeypatch.setattr(user.launcher, "attach", refuses)
+    (remark,) = user.syncs()
+
+    assert "which is unreadable: AccessDeniedException: no permission to describe it" in remark.remark
+    assert user.balance() == before
+
+
 @pytest.mark.parametrize("other", ["user", "machine"])
 def test_a_copy_of_the_store_gives_nobody_the_job_of_another_user_or_machine_unless_asked(
     user: Owner, other: str, monkeypatch: pytest.MonkeyPatch

@@ -375,3 +375,8 @@ def test_each_data_file_and_folder_that_may_not_be_read_is_one_fault(
 
     way = "change its permissions, or name another file"
     assert found == [f"{name} {path} cannot be read (Permission denied): {way}" for name, path in paths.items()]
+
+
+def test_two_stages_of_a_pipeline_are_refused_for_a_task_that_cannot_be_divided() -> None:
+    with pytest.raises(BadInput, match="task=token-classification cannot be trained with pipeline_parallel_degree"):
+        JobSpec(task="token-classification", instance_type="ml.g5.12xlarge", pipeline_parallel_degree=2).plan()

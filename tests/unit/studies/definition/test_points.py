@@ -28,6 +28,18 @@ def test_all_combinations_run_once_for_each_replicate_with_other_seeds() -> None
     assert {spec.seed for _, spec in study.jobs_at()} == {43, 44, 45}
 
 
+def test_the_rows_of_a_design_run_in_a_random_order_that_the_seed_repeats() -> None:
+    points = Points.read({"full": FACTORS})
+
+    def order(seed: int) -> list[tuple[Any, ...]]:
+        return [tuple(row[name] for name in FACTORS) for row in Design(points, seed=seed).rows]
+
+    assert order(42) == order(42) != order(43)
+    assert sorted(map(str, order(42))) == sorted(map(str, order(43)))
+    assert order(42) not in (sorted(order(42)), sorted(order(42), reverse=True))
+    assert [each[0] for each in order(42)] != sorted(each[0] for each in order(42))
+
+
 TOGETHER = [{"precision": "fp32", "learning_rate": 1e-5}, {"precision": "bf16", "learning_rate": 3e-5}]
 
 

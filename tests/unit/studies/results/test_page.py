@@ -144,6 +144,18 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
     assert buttons["cost and F1"]["xaxis.type"] == "log"
 
 
+def test_a_menu_is_there_from_two_pairs_of_objectives_on() -> None:
+    trials = many_trials(6)
+
+    def menus(objectives: dict[str, str]) -> list[str]:
+        front = answer(trials, objectives, {}, name="a").front
+        layout = json.loads(front_figure(front, recommend(front), lambda run: "").to_json())["layout"]
+        return [button["label"] for menu in layout.get("updatemenus", []) for button in menu["buttons"]]
+
+    assert menus({"cost_usd": "minimize", "f1": "maximize"}) == []
+    assert len(menus(ALL_THREE)) == 3
+
+
 def test_while_a_study_runs_its_page_says_how_far_it_is_and_loads_itself_again() -> None:
     trials = [trial_of(n, 1.0, 0.9) for n in range(4)]
     trials.append(trial_of(4, 36.0, 0.9, values={}, given={"probe_steps": "40"}))  # it is not one of the eight

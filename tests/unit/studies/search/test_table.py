@@ -109,6 +109,13 @@ def test_the_state_that_optuna_got_first_stands_and_a_cost_recorded_after_it_is_
     assert made.balance() == Balance(spent_usd=2.0, committed_usd=0.0)
 
 
+def test_a_trial_that_cost_nothing_is_charged_nothing(storage: str) -> None:
+    made = study(storage)
+    ended(made, begun(made, ask(made)[0]), TrialStatus.STOPPED, cost_usd=0.0)
+    ended(made, begun(made, ask(made)[0]), TrialStatus.STOPPED, cost_usd=None)
+    assert made.balance() == Balance(spent_usd=0.0, committed_usd=0.0)
+
+
 def test_a_driver_whose_lock_is_broken_writes_nothing(storage: str) -> None:
     class Broken(StudyLock):
         def check(self) -> None:
