@@ -178,6 +178,7 @@ def _view_of(file: StudyFile, run_id: str) -> StudyView:
         name=f"study {file.name}",
         metrics=list(dict.fromkeys(names)),
         settings=list(dict.fromkeys(settings)),
+        paid=file.spending.metric,
     )
 
 

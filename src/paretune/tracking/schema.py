@@ -129,6 +129,9 @@ MAX_RUNTIME_MINUTES = "paretune.max_runtime_minutes"  # time limit that the stud
 PARETO_RANK = "paretune.pareto_rank"
 """Rank of the trial's configuration, 0 on the front; absent if it has no rank. If a study has more than ten ranks, they
 have leading zeros, such as 07, because MLflow sorts tags as text."""
+POSITION = "paretune.position"
+"""Position of a trial in the study's table in MLflow: the front first, sorted by quality, each followed by its repeats.
+The one of the recommended configuration says so: `02 recommended`. Absent if the trial has no rank."""
 
 # A model in the registry
 REGISTERED = "paretune.registered"

@@ -22,7 +22,7 @@ TAG_PREFIX = "mlflow.sharedViewState."
 ALL_RUNS = "paretune"  # key of the view of all runs of an experiment
 _MADE_MS = 1_795_737_600_000  # 2026-11-27
 _RUN_NAME, _CREATED = "attributes.`Run Name`", "runDateAndNestInfo"
-_RANK = f"tags.`{schema.PARETO_RANK}`"
+_POSITION = f"tags.`{schema.POSITION}`"
 # Maps columns of the table of all runs to their widths in pixels; all fit on a screen that is 1,500 pixels wide.
 _OF_ALL_RUNS = {
     **{f"metrics.`{name}`": 85 for name in (metrics.F1, metrics.COST_USD)},
@@ -40,40 +40,44 @@ _BETWEEN_LINKS, _MOST_LINKS = " · ", 5
 
 @dataclass(frozen=True, kw_only=True)
 class StudyView:
-    """Describes the view of a study: a table of its trials, the front first, and charts of its metrics over dollars.
+    """Describes the view of a study: a table of its trials, the front first, and charts over dollars or time.
 
-    The first columns are the most important metric, dollars and throughput. On a screen of 1,400 pixels, they are
-    visible beside MLflow's panel.
+    The first columns are the most important metric, dollars, throughput and what was searched. On a screen of 1,400
+    pixels, they are visible beside MLflow's panel.
 
     Attributes:
         run_id: id of the study's run, which is the parent of its trials.
         name: name of the view.
         metrics: objectives and constrained metrics, the most important first. The first one is the chart's.
         settings: searched parameters, as the runs of the trials record them.
+        paid: dollars or, in a study that nobody bills, the seconds of a job: the charts' horizontal axis.
     """
 
     run_id: str
     name: str
     metrics: Sequence[str]
     settings: Sequence[str]
+    paid: str
 
     def value(self) -> str:
         """Return the tag's value. Searched parameters that would make it too long are left out."""
-        first = list(dict.fromkeys([*self.metrics[:1], metrics.COST_USD, metrics.THROUGHPUT_SAMPLES]))
-        others = [name for name in dict.fromkeys([*self.metrics, metrics.JOB_SECONDS]) if name not in first]
-        charts = [_chart(name) for name in self.metrics if name != metrics.COST_USD]
+        first = list(dict.fromkeys([*self.metrics[:1], self.paid, metrics.THROUGHPUT_SAMPLES]))
+        others = [
+            name for name in dict.fromkeys([*self.metrics, metrics.JOB_SECONDS, metrics.COST_USD]) if name not in first
+        ]
+        charts = [_chart(name, self.paid) for name in self.metrics if name != self.paid]
         for count in range(len(self.settings), -1, -1):
-            names = [*_columns("metrics", first), *_columns("tags", [schema.PARETO_RANK])]
-            names += [*_columns("metrics", others), *_columns("params", self.settings[:count])]
+            names = [*_columns("metrics", first), *_columns("params", self.settings[:count])]
+            names += [*_columns("tags", [schema.POSITION]), *_columns("metrics", others)]
             names += _columns("tags", [schema.ORIGIN])
             text = _view(
                 self.name,
                 {name: _width(name) for name in names},
-                charts or [_chart(metrics.F1)],
+                charts or [_chart(metrics.F1, self.paid)],
                 searchFilter=f"tags.`{schema.PARENT}` = '{self.run_id}'",
-                # If runs are sorted by creation, MLflow hides trials under the run of their study. Runs without a rank
-                # come last. Ranks are padded, because MLflow sorts tags as text.
-                orderByKey=_RANK,
+                # If runs are sorted by creation, MLflow hides trials under the run of their study. Runs without a
+                # position come last. Positions are padded, because MLflow sorts tags as text.
+                orderByKey=_POSITION,
                 orderByAsc=True,
             )
             if len(text) <= _LONGEST_TAG:
@@ -90,7 +94,7 @@ def _width(column: str) -> int:
     return min(_WIDEST, max(_NARROWEST, _OF_A_LETTER * len(title) + 16))
 
 
-def _chart(metric: str) -> dict[str, Any]:
+def _chart(metric: str, paid: str = metrics.COST_USD) -> dict[str, Any]:
     return {
         "type": "SCATTER",
         "uuid": f"paretune-{metric}",
@@ -98,7 +102,7 @@ def _chart(metric: str) -> dict[str, Any]:
         "runsCountToCompare": 100,
         "deleted": False,
         "isGenerated": False,
-        "xaxis": {"key": metrics.COST_USD, "type": "METRIC"},
+        "xaxis": {"key": paid, "type": "METRIC"},
         "yaxis": {"key": metric, "type": "METRIC"},
     }
 
@@ -133,7 +137,8 @@ def all_runs() -> str:
 def _view(name: str, columns: Mapping[str, int], charts: Sequence[Mapping[str, Any]], **order: object) -> str:
     """Return a tag's value: a view with these columns of these widths, charts, and filter and order of the runs."""
     title = " and ".join(_title(chart["yaxis"]["key"]) for chart in charts)
-    section = {"uuid": "paretune", "name": f"{title} over dollars", "display": True, "isReordered": True}
+    over = "dollars" if charts[0]["xaxis"]["key"] == metrics.COST_USD else "job time"
+    section = {"uuid": "paretune", "name": f"{title} over {over}", "display": True, "isReordered": True}
     state = {
         **order,
         "startTime": "ALL",

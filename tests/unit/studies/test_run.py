@@ -410,13 +410,18 @@ def test_mlflow_shows_a_study_by_its_own_metric_from_the_best_rank_to_the_worst(
     trials = client.search_runs(["0"], state["searchFilter"], order_by=[order])
     ranks = [tags_of(trial)[schema.PARETO_RANK] for trial in trials]
 
-    assert state["selectedColumns"][:4] == [
+    assert state["selectedColumns"][:5] == [
         "metrics.`val_rae`",
         "metrics.`cost_usd`",
         "metrics.`throughput_samples_per_second`",
-        "tags.`paretune.pareto_rank`",
+        "params.`training_arguments.lr`",
+        "tags.`paretune.position`",
     ]
-    assert "params.`training_arguments.lr`" in state["selectedColumns"]
+    positions = [tags_of(trial)[schema.POSITION] for trial in trials]
+    assert positions == sorted(positions)
+    assert [each for each in positions if "recommended" in each]
+    front = [trial.data.metrics["val_rae"] for trial in trials if tags_of(trial)[schema.PARETO_RANK] == "0"]
+    assert front == sorted(front), "the best quality first"
     assert ranks[0] == "0"
     assert list(map(int, ranks)) == sorted(map(int, ranks))
     assert int(ranks[-1]) > 9

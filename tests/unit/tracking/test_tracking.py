@@ -360,8 +360,10 @@ def test_a_value_that_mlflow_run_records_in_quotes_is_recorded_as_it_is_used_bes
     assert found.info.run_id == opened.info.run_id
 
 
-def view_of(run_id: str, name: str, settings: Sequence[str] = ("training_arguments.lr",)) -> StudyView:
-    return StudyView(run_id=run_id, name=name, metrics=["val_rae", "cost_usd"], settings=settings)
+def view_of(
+    run_id: str, name: str, settings: Sequence[str] = ("training_arguments.lr",), paid: str = "cost_usd"
+) -> StudyView:
+    return StudyView(run_id=run_id, name=name, metrics=["val_rae", paid], settings=settings, paid=paid)
 
 
 def test_the_view_of_a_study_has_its_own_objectives_as_columns_and_chart(workplace: Path) -> None:
@@ -373,15 +375,25 @@ def test_the_view_of_a_study_has_its_own_objectives_as_columns_and_chart(workpla
         "metrics.`val_rae`",
         "metrics.`cost_usd`",
         "metrics.`throughput_samples_per_second`",
-        "tags.`paretune.pareto_rank`",
-        "metrics.`job_seconds`",
         "params.`training_arguments.lr`",
+        "tags.`paretune.position`",
+        "metrics.`job_seconds`",
         "tags.`paretune.origin`",
     ]
     assert [(chart["xaxis"]["key"], chart["yaxis"]["key"]) for chart in state["compareRunCharts"]] == [
         ("cost_usd", "val_rae")
     ]
     assert state["compareRunSections"][0]["name"] == "val_rae over dollars"
+
+
+def test_the_view_of_a_study_that_nobody_bills_shows_time_in_the_place_of_dollars(workplace: Path) -> None:
+    tracking().offer_view(view_of("id", "study", paid="job_seconds"))
+    state = json.loads(json.loads(MlflowClient().get_experiment("0").tags["mlflow.sharedViewState.id"])["state"])
+
+    assert state["selectedColumns"][:2] == ["metrics.`val_rae`", "metrics.`job_seconds`"]
+    assert state["selectedColumns"][-2] == "metrics.`cost_usd`"
+    assert [chart["xaxis"]["key"] for chart in state["compareRunCharts"]] == ["job_seconds"]
+    assert state["compareRunSections"][0]["name"] == "val_rae over job time"
 
 
 def test_a_view_with_many_searched_parameters_fits_into_a_tag(workplace: Path) -> None:

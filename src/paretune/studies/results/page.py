@@ -21,6 +21,7 @@ from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dress
 from paretune.presentation.text import time_unit
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
+from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.spending import Spending
 from paretune.studies.results.answer import StudyAnswer, failures
 from paretune.studies.results.figures import Figures
@@ -28,7 +29,7 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.growth import Growth, growth_in_words
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.tables import configurations_table, known_from, pareto_csv, trials_table
-from paretune.studies.results.trials import label
+from paretune.studies.results.trials import Trial, label
 from paretune.tracking import schema
 from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
@@ -49,16 +50,40 @@ def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last:
     run.log_text(page(answer, tracking.address), "pareto.html")
     run.log_text(pareto_csv(answer.front, answer.levels), "pareto.csv")
     run.set_tags({schema.NOTE: study_note(answer)})
-    ranks = {trial.number: answer.front.rank(trial) for trial in answer.front.trials}
+    ranks, positions = {trial.number: answer.front.rank(trial) for trial in answer.front.trials}, positions_of(answer)
     digits = len(str(max((rank for rank in ranks.values() if rank is not None), default=0)))
     for trial in answer.front.trials if is_last else ():
         if trial.run_id:
             rank, trial_run = ranks[trial.number], tracking.run(trial.run_id)
             if rank is None:
-                trial_run.delete_tags(schema.PARETO_RANK)  # MLflow would sort an empty rank before the front
+                trial_run.delete_tags(schema.PARETO_RANK, schema.POSITION)  # MLflow would sort empty ones first
             else:
                 # MLflow sorts tags as text. So a rank gets leading zeros if there are more than ten, except 0 itself.
-                trial_run.set_tags({schema.PARETO_RANK: f"{rank:0{digits}}" if rank else "0"})
+                padded = f"{rank:0{digits}}" if rank else "0"
+                trial_run.set_tags({schema.PARETO_RANK: padded, schema.POSITION: positions[trial.number]})
+
+
+def positions_of(answer: StudyAnswer) -> dict[int, str]:
+    """Return the position of each trial with a rank in the study's table, by the trial's number: `schema.POSITION`.
+
+    The front comes first, the best quality first, and the runs of a configuration stand together.
+    """
+    front, recommended = answer.front, answer.picks[0].point.number if answer.picks else None
+    goals = (
+        front.objectives if front.quality is None else {front.quality: front.objectives.get(front.quality, "maximize")}
+    )
+
+    def in_table(trial: Trial) -> tuple[Any, ...]:
+        point = front.point_of[trial.number]
+        return (point.rank, costs(point.means, goals), point.number, trial.number)
+
+    ordered = sorted((trial for trial in front.trials if front.rank(trial) is not None), key=in_table)
+    digits, positions = len(str(len(ordered))), dict[int, str]()
+    for position, trial in enumerate(ordered, start=1):
+        point = front.point_of[trial.number]
+        kind = "recommended" if point.number == recommended else "front" if point.rank == 0 else ""
+        positions[trial.number] = f"{position:0{digits}} {kind}".strip()
+    return positions
 
 
 def study_name(answer: StudyAnswer) -> str:
