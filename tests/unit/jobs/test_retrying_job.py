@@ -478,7 +478,7 @@ def test_a_trial_is_not_tried_again_with_a_smaller_batch_by_any_process(desk: De
 
     assert launcher.created == desk.names(1)
     assert desk.metrics["cost_usd"] == pytest.approx(0.01)
-    assert "with per-device batch 16; its study tries no smaller one" in str(caught.value)
+    assert "with per-device batch 16; its study, which chooses the batches, does not try" in str(caught.value)
     assert "smallest" not in desk.tags["failure_reason"]
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from paretune.specification.container import (
 from paretune.specification.ending import COMPLETED, Cause, JobState, failed
 from paretune.specification.job import JobSpec
 from paretune.specification.order import Order
-from paretune.testing import LauncherContract, Place
+from paretune.testing import LauncherContract, Place, RealJobsContract
 from tests.support.processes import command, wait_until, working_in
 from tests.support.scripted_training import TRAINING
 
@@ -149,6 +149,12 @@ def place(workshop: Workshop) -> Place:
 
 class TestLocalLauncherKeepsTheContract(LauncherContract):
     """Runs the contract with the fixture `place`."""
+
+
+class TestLocalLauncherRunsRealJobs(RealJobsContract):
+    @pytest.fixture
+    def parameters(self) -> Mapping[str, Any]:
+        return {"launcher": "local"}
 
 
 def _folder(job: Job) -> JobFolder:
